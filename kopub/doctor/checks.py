@@ -20,7 +20,7 @@ from kopub.config.profile_files import Card, Profile, find_profile, known_profil
 from kopub.engine import INSTALL, Engine
 from kopub.errors import ConfigError
 from kopub.gpu import GpuCard, largest_card
-from kopub.pages.documents import conversion
+from kopub.pages.documents import conversion, fonts
 from kopub.store.faults import require_reachable
 from kopub.weights.hub import managed_server, server_of
 
@@ -109,12 +109,20 @@ def check_office_files() -> Finding:
     """Check that HWP and office files can be converted here, including their Hangul."""
     if not conversion.has_korean_font():
         says = "there is no Korean font: Hangul of HWP and office files would be lost, and reported page by page"
-        return warning("office files", says, conversion.KOREAN_FONTS)
+        return warning("office files", says, fonts.KOREAN_FONTS)
     lacking = conversion.all_lacking()
     if not lacking:
         return ok("office files", "a Korean font and the converter of each format are here")
     said = [line.partition(": ") for line in lacking]
     return warning("office files", "; ".join(says for says, _, _ in said), "; ".join(do for _, _, do in said))
+
+
+def check_pdf_fonts() -> Finding:
+    """Check that Hangul in fonts that PDFs do not embed is drawn."""
+    if fonts.draws_hangul():
+        return ok("pdf fonts", "Hangul in a font that a PDF does not embed is drawn")
+    says = "Hangul in a font that a PDF does not embed is not drawn, and its pages are partial"
+    return warning("pdf fonts", says, fonts.KOREAN_FONTS)
 
 
 def check_room_for_tables(folder: Path, pages: int, free: Callable[[Path], int]) -> Finding:

@@ -33,6 +33,14 @@ def strip_fillers(text: str) -> str:
     return _FILLER.sub(r"\1", text)
 
 
+_LEADER = re.compile(r"(?:[.·‥…․ㆍ∙•]\s?){4,}[.·‥…․ㆍ∙•]")
+
+
+def shorten_leaders(text: str) -> str:
+    """Return the text with each run of dots as one sign."""
+    return _LEADER.sub("…", text)
+
+
 def letters(text: str) -> str:
     """Return only the letters and digits of a text, without matters of form."""
     return "".join(char for char in unicodedata.normalize("NFKC", text) if char.isalnum())

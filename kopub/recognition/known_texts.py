@@ -11,6 +11,7 @@ from rapidfuzz.distance import Levenshtein
 from kopub.layout.regions import READ_TASKS, Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.content import letters
+from kopub.recognition.printed_parts import with_print
 from kopub.recognition.regions import PageReading, RegionText, TextOrigin, page_reading
 from kopub.states import LOST, State
 
@@ -55,7 +56,8 @@ class PageToRead:
     """A page, its regions, and their known texts by index.
 
     The texts in `claimed` are accepted as long as the page's `samples` are read as expected. If one is not, the regions
-    are read, and each keeps its claimed text only if its own reading agrees.
+    are read, and each keeps its claimed text only if its own reading agrees. `parts` complete the readings of regions,
+    as `with_print` says, under the same condition.
     """
 
     page: Page
@@ -63,6 +65,7 @@ class PageToRead:
     known: Mapping[int, KnownText] = field(default_factory=dict)
     claimed: Mapping[int, KnownText] = field(default_factory=dict)
     samples: Sequence[LineSample] = ()
+    parts: Mapping[int, str] = field(default_factory=dict)
     doubted: bool = False
     """Whether a sample was read differently from its known text."""
 
@@ -159,7 +162,7 @@ class _PageRouter:
         while self.next_to_read():
             assert self._next is not None
             page, self._next = self._next, None
-            if page.known or page.claimed:
+            if page.known or page.claimed or page.parts:
                 self._requested[page.page.page_id] = page
             yield page.page, page.to_read
         self.gave_way = not self.exhausted
@@ -193,8 +196,10 @@ def _proves(read: RegionText, sample: LineSample) -> bool:
 
 
 def _claimed_or_read(page: PageToRead, read: RegionText) -> RegionText:
-    """Return a region's claimed text if its reading agrees, else the reading."""
+    """Return a region's claimed text if its reading agrees, else the completed reading."""
     claimed = page.claimed.get(read.index)
+    if claimed is None and not page.doubted and (printed := page.parts.get(read.index)) is not None:
+        return with_print(read, printed)
     if claimed is None or read.state is State.FAILED or not agree(claimed.content, read.content):
         return read
     return replace(read, content=claimed.content, origin=claimed.origin, finish_reason=_GIVEN)

@@ -147,7 +147,9 @@ class OcrResults(EngineTable):
             for index, text in page.known.items()
         }
         claimed = {index: text for index, text in texts.items() if index not in known}
-        return replace(page, known=known, claimed=claimed, samples=found.samples if claimed else ())
+        parts = {index: part for index, part in found.parts.items() if index not in known}
+        samples = found.samples if claimed or parts else ()
+        return replace(page, known=known, claimed=claimed, samples=samples, parts=parts)
 
     def results(self, inputs: Iterator[PageToRead]) -> Iterator[PageReading]:
         return read_unknown(self.engine.read, inputs)

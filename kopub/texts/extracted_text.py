@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,9 @@ from rapidfuzz.distance import Levenshtein
 
 from kopub.errors import counted
 from kopub.fingerprints import CodeVersion
-from kopub.layout.regions import Region, Task
+from kopub.layout.regions import READ_TASKS, Region, Task
 from kopub.pages.documents.text_layer import Mark, TextLayer, Word
+from kopub.pages.nameless import NAMELESS, is_nameless
 from kopub.recognition.content import KOREAN, fence_code, letters, script_of
 from kopub.recognition.known_texts import LineSample
 from kopub.recognition.regions import RegionText, TextOrigin
@@ -40,14 +41,15 @@ if TYPE_CHECKING:
 
 _BROKEN = frozenset({"Cc", "Co", "Cn", "Cs"})
 """Unicode categories of characters that are never printed: control, private, unassigned."""
+_PRIVATE = re.compile("[\ue000-\uf8ff\ufffd\U000f0000-\U0010ffff]")
 _CID = re.compile(r"\(cid:\d+\)")
 """Written by some programs for characters that they could not map."""
-_MOST_BROKEN, _MOST_WITHOUT_INK, _MOST_OUTSIDE = 0.03, 0.1, 0.2
-"""Shares of the characters from which a layer is distrusted: more than the bullets of symbol fonts amount to."""
+_MOST_BROKEN, _MOST_WITHOUT_INK, _MOST_OUTSIDE = 0.5, 0.5, 0.2
+"""Shares of the characters from which a whole layer is distrusted; fewer cost only the regions that they are in."""
 _FEW = 3
 """Fewer characters than this prove nothing."""
-_SCRIPTS = frozenset({"mojibake", "jamo", "script"})
-"""Kinds of doubt that concern the characters of a text."""
+_SCRIPTS = frozenset({"mojibake", "jamo", "capitals"})
+"""Kinds of doubt that concern the characters of a text; that a script is unknown to the reader speaks for a layer."""
 _COMMON_LATIN = frozenset("etaoin")
 """These six are at least 40 % of the small letters in English words, code and commands; by chance 23 % of 26."""
 _WORD = re.compile("[a-z]{4,}")
@@ -55,6 +57,9 @@ _LATIN, _LEAST_COMMON_LATIN = 120, 0.32
 _COMMON = frozenset("이다는의에을하고를가은로한지기어도사리시나자서일으인라대해그들수있정제아부전과주")
 """A quarter to half of the syllables on a Korean page are among these 40."""
 _SYLLABLES, _LEAST_COMMON = 80, 0.08
+_IDEOGRAPHS, _LEAST_TAUGHT = 20, 0.8
+_TAUGHT = (("gb2312", 0xB0, 0xD7), ("euc_jp", 0xB0, 0xCF), ("big5", 0xA4, 0xC6), ("euc_kr", 0xCA, 0xFD))
+"""Ranges of the ideographs in common use: nearly all of a text, a third of those that a wrong map gives."""
 
 
 def unsound(layer: TextLayer, scripts: frozenset[str] = KOREAN) -> str | None:
@@ -65,9 +70,18 @@ def unsound(layer: TextLayer, scripts: frozenset[str] = KOREAN) -> str | None:
     return next(_reasons(layer, scripts), None)
 
 
-def is_broken(char: str) -> bool:
-    """Return whether a character stands for one that its font does not identify."""
-    return char == "\ufffd" or unicodedata.category(char) in _BROKEN
+def has_nameless(word: Word) -> bool:
+    """Return whether a word has a character that its font does not identify."""
+    return bool(word.marks & Mark.UNMAPPED) or any(map(_is_broken, clean(word.text)))
+
+
+def printed_part(layer: TextLayer) -> TextLayer:
+    """Return a layer without the words of which nothing is printed."""
+    return replace(layer, words=tuple(word for word in layer.words if not word.marks & Mark.NO_INK))
+
+
+def _is_broken(char: str) -> bool:
+    return char == NAMELESS or unicodedata.category(char) in _BROKEN
 
 
 def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
@@ -79,7 +93,7 @@ def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
         yield "all of its text lies outside of the page"
         return
     text = "\n".join(clean(word.text) for word in layer.words)
-    broken = sum(map(is_broken, text.replace("\n", "")))
+    broken = sum(map(_is_broken, text.replace("\n", "")))
     unmapped = layer.marked(Mark.UNMAPPED)
     cids = sum(map(len, _CID.findall(text)))
     nameless = _share(max(broken, unmapped, cids), characters)
@@ -94,7 +108,7 @@ def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
     if layer.is_of_scan:
         invisible = layer.marked(Mark.INVISIBLE) / characters
         yield f"{invisible:.0%} of its characters are invisible: it is the reading of another program"
-    found = [doubt for doubt in doubts(_as_page(layer), (), scripts) if doubt.kind in _SCRIPTS]
+    found = [doubt for doubt in doubts(_as_page(layer.words), (), scripts) if doubt.kind in _SCRIPTS]
     if total(found) >= DOUBTFUL:
         yield found[0].says
     yield from _implausible(text)
@@ -112,11 +126,21 @@ def _implausible(text: str) -> Iterator[str]:
         share = sum(char in common for char in alphabet) / len(alphabet) if len(alphabet) >= fewest else 1.0
         if share < least:
             yield f"only {share:.0%} of its {name} are common ones, as of a wrong Unicode map"
+    ideographs = [char for char in text if script_of(char) == "CJK"]
+    share = sum(map(_is_taught, ideographs)) / len(ideographs) if len(ideographs) >= _IDEOGRAPHS else 1.0
+    if share < _LEAST_TAUGHT:
+        yield f"only {share:.0%} of its Chinese characters are common ones, as of a wrong Unicode map"
 
 
-def _as_page(layer: TextLayer) -> str:
-    """Return the words with the blanks and line ends of the PDF."""
-    return "".join(("\n" if word.marks & Mark.LINE else " ") + clean(word.text) for word in layer.words)
+def _is_taught(ideograph: str) -> bool:
+    codes = ((ideograph.encode(name, "ignore")[:1], first, last) for name, first, last in _TAUGHT)
+    return any(code and first <= code[0] <= last for code, first, last in codes)
+
+
+def _as_page(words: Iterable[Word]) -> str:
+    """Return the words as the PDF has them, without nameless characters."""
+    text = "".join(("\n" if word.marks & Mark.LINE else " ") + clean(word.text) for word in words)
+    return _PRIVATE.sub("", text)
 
 
 def _share(part: int, whole: int) -> float:
@@ -129,6 +153,7 @@ CODE = CodeVersion(
         1: "the first release",
         2: "a layer is taken only where a reading of some lines agrees; one that cannot be read costs its page alone",
         3: "the cells of tables are taken from the layer, and every table and number is compared with it",
+        4: "a layer is judged region by region, completes what is read, and is kept in scripts that no reader knows",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""
@@ -140,13 +165,17 @@ _MOST_BARE = 0.25
 """Most of a region's ink that may be outside words: rules under words, frames. Text drawn as shapes has more."""
 _FORMULA = re.compile("[∑∏∫∮√∂∇\U0001d400-\U0001d7ff]")
 """Signs of a formula in a line: a layer has the characters of a formula but not their arrangement."""
-_NOT_PRINT = Mark.INVISIBLE | Mark.NO_INK | Mark.UNMAPPED
+_NOT_PRINT = Mark.INVISIBLE | Mark.UNMAPPED
+_MOST_NAMELESS = 0.3
+"""Share of a region's characters without a name up to which the others are worth having."""
 _UNREAD = frozenset({"GREEK"})
 """A script on Korean pages that readers of Korean and English mistake for Latin letters."""
 _FEWEST, _BEST, _MOST = 6, 40, 100
 """Letters of a line that is read as a sample: fewer prove little, more take too long."""
 _PLAIN = 0.7
 """Share of letters and digits in a line from which every reader should be able to read it."""
+_LEGIBLE = 10
+"""Pixels of the lowest line that a reader can read."""
 _FEWEST_DIGITS = 4
 _OTHER_SIZE = 1.2
 """A line this many times as high as another is taken to be in another font."""
@@ -156,10 +185,15 @@ _MARGIN = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ExtractedTexts:
-    """Texts from a layer by region index, and sample lines to verify it by reading."""
+    """Texts from a layer by region index, and sample lines to verify it by reading.
+
+    `parts` are those of regions that have more in print, or characters that no font names. It
+    is empty where the layer has no letters.
+    """
 
     texts: Mapping[int, str]
     samples: Sequence[LineSample] = ()
+    parts: Mapping[int, str] = field(default_factory=dict)
 
 
 def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozenset[str] = KOREAN) -> ExtractedTexts:
@@ -173,38 +207,58 @@ def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozense
     regions = list(regions)
     if unsound(layer, scripts) is not None:
         return ExtractedTexts({})
+    layer = printed_part(layer)
     texts: dict[int, str] = {}
+    parts: dict[int, str] = {}
     printed: list[Line] = []
     for region, within in zip(regions, words_of_regions(layer, [region.bbox for region in regions]), strict=True):
-        if region.task is Task.TABLE and region.label == _TABLE:
-            table = _table(layer, region, within)
-            if table is not None:
-                texts[region.index] = table.html()
-                printed += table.lines()
-        elif _can_be_taken(region, within):
-            lines = lines_of(within.words)
-            text = _text(region, lines)
-            if text and not any(map(is_broken, text.replace("\n", ""))):
-                texts[region.index] = text
-                printed += lines
-    return ExtractedTexts(texts, _samples(layer, printed, scripts - _UNREAD))
+        words = [_with_nameless(word) for word in within.words]
+        is_table = region.task is Task.TABLE and region.label == _TABLE
+        table = _table(layer, region, words) if is_table else None
+        lines = lines_of(words) if table is None else list(table.lines())
+        text = _text(region, lines) if table is None else table.html()
+        is_whole = table is not None or _can_be_taken(region, within)
+        if text and is_whole and not any(map(_is_broken, text.replace("\n", ""))):
+            texts[region.index] = text
+        elif _is_part(region, words):
+            parts[region.index] = text
+        else:
+            continue
+        printed += (line for line in lines if not any(map(has_nameless, line.words)))
+    return ExtractedTexts(texts, _samples(layer, printed, scripts - _UNREAD), parts)
 
 
 def _can_be_taken(region: Region, within: RegionWords) -> bool:
     return (
-        region.task is Task.TEXT
+        region.task in (Task.TEXT, Task.ABANDON)
         and region.label not in _DRAWN
         and within.bare_share <= _MOST_BARE
         and not any(word.marks & _NOT_PRINT or _FORMULA.search(word.text) for word in within.words)
     )
 
 
-def _table(layer: TextLayer, region: Region, within: RegionWords) -> LayerTable | None:
-    """Return the table of a region's words, if sound and all its print."""
-    if any(word.marks & _NOT_PRINT or any(map(is_broken, clean(word.text))) for word in within.words):
+def _with_nameless(word: Word) -> Word:
+    """Return a word in which each character without a name is a nameless one."""
+    if not has_nameless(word):
+        return word
+    text = "".join(NAMELESS if _is_broken(char) and not is_nameless(char) else char for char in clean(word.text))
+    return replace(word, text=text if any(map(is_nameless, text)) else NAMELESS * len(text))
+
+
+def _is_part(region: Region, words: Sequence[Word]) -> bool:
+    """Return whether words of a region are at least a part of its print."""
+    text = "".join(word.text for word in words)
+    hidden = any(word.marks & Mark.INVISIBLE for word in words)
+    is_read = region.task in READ_TASKS and region.label not in _DRAWN
+    return is_read and not hidden and sum(map(is_nameless, text)) <= _MOST_NAMELESS * len(text)
+
+
+def _table(layer: TextLayer, region: Region, words: Sequence[Word]) -> LayerTable | None:
+    """Return the table of a region's words, if they are all its print."""
+    if any(word.marks & Mark.INVISIBLE for word in words):
         return None
     [bare] = words_of_regions(without_rules(layer), [region.bbox])
-    return table_of(layer, within.words, region.bbox) if bare.bare_share <= _MOST_BARE else None
+    return table_of(layer, words, region.bbox) if bare.bare_share <= _MOST_BARE else None
 
 
 def _text(region: Region, lines: Sequence[Line]) -> str:
@@ -233,9 +287,10 @@ def _readable(line: Line, scripts: Collection[str]) -> str:
     text = text_of([line])
     signs, found = "".join(text.split()), letters(text)
     known = sum(char.isdigit() or script_of(char) in scripts for char in found)
-    # The boxes of turned lines are not places on the page.
-    upright = min(line.box) >= 0 and not any(word.marks & (Mark.UP | Mark.DOWN) for word in line.words)
-    return text if upright and _FEWEST <= len(found) <= _MOST and known >= _PLAIN * len(signs) else ""
+    # The boxes of turned lines are not places on the page, and no reader sees what is not drawn.
+    upright = min(line.box) >= 0 and not any(word.marks & (Mark.UP | Mark.DOWN | Mark.UNDRAWN) for word in line.words)
+    legible = upright and _height(line) >= _LEGIBLE
+    return text if legible and _FEWEST <= len(found) <= _MOST and known >= _PLAIN * len(signs) else ""
 
 
 def _height(line: Line) -> int:
@@ -297,6 +352,7 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
     Failed regions, formulas and pictures are left out. Regions are compared one by one, so the reading order does not
     matter. A table's cells may be in another order, so only letters that just one of the two has count.
     """
+    layer = printed_part(layer)
     edits = longest = 0
     numbers = NumbersAudit()
     for reading, within in zip(readings, words_of_regions(layer, boxes), strict=True):

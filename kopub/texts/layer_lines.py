@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kopub.pages.documents.text_layer import Box, Mark, TextLayer, Word
+from kopub.recognition.content import shorten_leaders
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _OVERLAP = 0.5
 """Least share of the smaller word's height by which two words on one line overlap."""
+_NEAR = 3
+"""Rows up to which a row's words in another font may be drawn after it."""
+_BELOW = 0.3
+"""Share of a row's height by which a comma may hang below its letters."""
+_SHARED = 0.3
+"""Share of a word's width that another word may cover if they stand side by side."""
 _STACKED = 0.6
 """Least share of steps from word to word that lead down in a column of single characters."""
 _APART = 0.5
@@ -46,14 +53,30 @@ def lines_of(words: Sequence[Word]) -> list[Line]:
     This is the order of the PDF if it leads down the page, or else from top to bottom. Turned lines and vertical
     writing are turned upright first, so that their boxes are no longer places on the page.
     """
-    lines = _in_order([Line(tuple(run)) for run in _runs(_upright(words))])
-    joined: list[Line] = []
-    for line in lines:
-        if joined and on_one_line(joined[-1].box, line.box) and line.box[0] >= joined[-1].box[2]:
-            joined[-1] = Line((*joined[-1].words, *line.words))
+    rows: list[Line] = []
+    for line in _in_order([Line(tuple(run)) for run in _runs(set_upright(words))]):
+        for at in range(len(rows) - 1, max(-1, len(rows) - _NEAR - 1), -1):
+            goes_on = at == len(rows) - 1 and line.box[0] >= rows[at].box[2]
+            if (goes_on and on_one_line(rows[at].box, line.box)) or _is_between(line, rows[at]):
+                words = sorted((*rows[at].words, *line.words), key=lambda word: word.box[0])
+                rows[at] = Line(tuple(words))
+                break
         else:
-            joined.append(line)
-    return joined
+            rows.append(line)
+    return rows
+
+
+def _is_between(line: Line, row: Line) -> bool:
+    """Return whether words belong in the gaps that were left for them in a row."""
+    x1, y1, x2, y2 = row.box
+    low = y2 + _BELOW * (y2 - y1) if not any(char.isalnum() for word in line.words for char in word.text) else y2
+    if line.box[0] < x1 or line.box[2] > x2 or not on_one_line((x1, y1, x2, round(low)), line.box):
+        return False
+    return not any(
+        min(word.box[2], other.box[2]) - max(word.box[0], other.box[0]) > _SHARED * (word.box[2] - word.box[0])
+        for word in line.words
+        for other in row.words
+    )
 
 
 def text_of(lines: Sequence[Line]) -> str:
@@ -98,13 +121,13 @@ def code_of(lines: Sequence[Line]) -> str:
 def clean(text: str) -> str:
     """Return a line in NFC, without ligatures and invisible characters.
 
-    A bullet of a symbol font becomes an ordinary one.
+    A bullet of a symbol font becomes an ordinary one, and a run of dots one sign.
     """
     plain = _LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), _IGNORED.sub("", text))
-    return _BULLET.sub("•", unicodedata.normalize("NFC", plain).strip())
+    return shorten_leaders(_BULLET.sub("•", unicodedata.normalize("NFC", plain).strip()))
 
 
-def _upright(words: Sequence[Word]) -> list[Word]:
+def set_upright(words: Sequence[Word]) -> list[Word]:
     """Return the words turned so that lines run left to right and downwards."""
     if not words:
         return []

@@ -8,14 +8,22 @@ from statistics import median
 import numpy as np
 
 from kopub.fingerprints import CodeVersion
-from kopub.layout.regions import PICTURES, PageLayout, Region, Task
-from kopub.pages.documents.text_layer import Box, Mark, TextLayer, Word
+from kopub.layout.regions import PICTURES, READ_TASKS, PageLayout, Region, Task
+from kopub.pages.documents.text_layer import NO_MARK, Box, Mark, TextLayer, Word
 from kopub.states import State
 from kopub.texts.extracted_text import unsound
-from kopub.texts.layer_lines import Line, words_of_regions
+from kopub.texts.layer_columns import split_columns
+from kopub.texts.layer_lines import Line, set_upright, words_of_regions
 from kopub.texts.layer_tables import aligned, chunks_of, is_plain_table, printed_rows, table_of, without_rules
 
-CODE = CodeVersion("texts.layer_regions", {1: "regions of pages with a text layer are corrected by it"})
+CODE = CodeVersion(
+    "texts.layer_regions",
+    {
+        1: "regions of pages with a text layer are corrected by it",
+        2: "titles in brackets are no formulas, a page that looks blank has the words of its layer, "
+        "columns of vertical writing are one region, and the two columns of a page are two",
+    },
+)
 """With a new version, pages with a text layer are laid out again."""
 
 _NOT_PRINT = Mark.INVISIBLE | Mark.NO_INK
@@ -31,19 +39,21 @@ _PITCH = 3.0
 """Distance between two lines of a table or block without rules, in heights of a word."""
 _MOST_BARE = 0.25
 """Share of a picture's ink outside of words up to which it is a filled box with text on it."""
+_HANGUL = re.compile("[가-힣]")
 _LEADER = re.compile(r"[.·…‥]{3,}")
 
 
 def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
     """Return the layout of a page with what its text layer knows better.
 
-    Connected rules or filled boxes around words are a table, and so are aligned words without rules. Words in pictures
-    and in no region get regions of their own. An unsound layer changes nothing.
+    Connected rules or filled boxes around words are a table, and so are aligned words without rules. Text across the
+    gutter of two columns is parted there, and read column by column. Words in pictures
+    and in no region get regions of their own, even on a page that looks blank. An unsound layer changes nothing.
     """
-    if layout.state not in (State.OK, State.PARTIAL) or unsound(layer) is not None:
+    if layout.state not in (State.OK, State.PARTIAL, State.BLANK) or unsound(layer) is not None:
         return layout
     printed = tuple(word for word in layer.words if not word.marks & _NOT_PRINT)
-    if not printed:
+    if not _letters(printed):
         return layout
     layer = replace(layer, words=printed)
     regions = list(layout.regions)
@@ -51,8 +61,12 @@ def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
         regions = _with_table(regions, box)
     read_by_layout = any(region.text for region in regions)
     if not read_by_layout:
-        regions = _with_plain_tables(regions, layer)
-    regions = _with_homeless(regions, layer)
+        regions = [region for group in split_columns(regions, layer) for region in _with_plain_tables(group, layer)]
+    regions = _with_one_vertical(regions, layer)
+    regions = _without_emptied(_without_prose_formulas(_with_homeless(regions, layer), layer), layer)
+    if layout.state is State.BLANK:
+        # The print is finer than what counts as ink.
+        layout = replace(layout, state=State.OK, reason=None)
     return replace(layout, regions=tuple(replace(region, index=at) for at, region in enumerate(regions)))
 
 
@@ -119,11 +133,13 @@ def _with_plain_tables(regions: Sequence[Region], layer: TextLayer) -> list[Regi
         above: list[Region] = []
         below: list[Region] = []
         for region in touched:
-            for block in _blocks([word for word in words[region.index] if word not in inside]):
-                box = _floats(_around([word.box for word in block]))
-                (above if box[1] < table.bbox[1] else below).append(replace(region, bbox=box, polygon=None))
-        rest = [region for region in changed if region not in touched]
-        changed = [*rest[:at], *above, table, *below, *rest[at:]]
+            rest = [word for word in words[region.index] if word not in inside]
+            for side, is_above in ((above, True), (below, False)):
+                boxes = [word.box for word in rest if (word.box[1] < table.bbox[1]) is is_above]
+                if boxes:
+                    side.append(replace(region, bbox=_floats(_around(boxes)), polygon=None))
+        others = [region for region in changed if region not in touched]
+        changed = [*others[:at], *above, table, *below, *others[at:]]
     return changed
 
 
@@ -166,6 +182,54 @@ def _with_homeless(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
     return changed
 
 
+def _with_one_vertical(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
+    """Return the regions with those of a page of vertical writing as one.
+
+    Its columns, which run from right to left, look like blocks side by side.
+    """
+    down = sum(len(word.text) for word in layer.words if word.marks & Mark.DOWN)
+    if down <= layer.characters / 2:
+        return list(regions)
+    held = words_of_regions(layer, [region.bbox for region in regions])
+    columns = [
+        region
+        for region, within in zip(regions, held, strict=True)
+        if region.task is Task.TEXT and any(word.marks & Mark.DOWN for word in within.words)
+    ]
+    if not columns:
+        return list(regions)
+    box = _around([region.bbox for region in columns])
+    whole = replace(columns[0], label="text", bbox=box, polygon=None)
+    return [whole if region is columns[0] else region for region in regions if region not in columns[1:]]
+
+
+def _without_emptied(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
+    """Return the regions without those whose words all stand in smaller ones.
+
+    Read once more, their words would come out twice. One with more in print is a picture.
+    """
+    kept: list[Region] = []
+    plain = without_rules(layer)
+    for region, own in zip(regions, words_of_regions(layer, [region.bbox for region in regions]), strict=True):
+        [inside] = words_of_regions(plain, [region.bbox])
+        if region.task not in READ_TASKS or own.words or not _letters(inside.words):
+            kept.append(region)
+        elif inside.bare_share > _MOST_BARE:
+            kept.append(replace(region, label="image", task=Task.SKIP))
+    return kept
+
+
+def _without_prose_formulas(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
+    """Return the regions with formulas that hold several Hangul as text."""
+    held = words_of_regions(layer, [region.bbox for region in regions])
+    return [
+        replace(region, label="text", task=Task.TEXT)
+        if region.task is Task.FORMULA and len(_HANGUL.findall("".join(word.text for word in within.words))) > 1
+        else region
+        for region, within in zip(regions, held, strict=True)
+    ]
+
+
 def _text(words: Sequence[Word]) -> Region:
     x1, y1, x2, y2 = _around([word.box for word in words])
     return Region(0, "text", Task.TEXT, 1.0, (x1 - 1.0, y1 - 1.0, x2 + 1.0, y2 + 1.0))
@@ -176,21 +240,25 @@ def _letters(words: Sequence[Word]) -> int:
 
 
 def _blocks(words: Sequence[Word]) -> Iterator[list[Word]]:
-    """Yield words by block: lines of one start, one below the other."""
-    blocks: list[list[list[Word]]] = []
-    for row in printed_rows(words):
-        for chunk in chunks_of(row.words):
-            box = _around([word.box for word in chunk])
-            for block in blocks:
-                last = _around([word.box for word in block[-1]])
-                near = -1 <= (box[1] - last[3]) / max(1, _height(chunk)) <= 1 and box[1] > last[1]
-                if near and min(box[2], last[2]) - max(box[0], last[0]) > 0:
-                    block.append(chunk)
-                    break
-            else:
-                blocks.append([chunk])
-    for block in blocks:
-        yield [word for line in block for word in line]
+    """Yield words by block: lines of one start and direction, one below the other."""
+    for turn in (NO_MARK, Mark.UP, Mark.DOWN):
+        own = [word for word in words if word.marks & (Mark.UP | Mark.DOWN) == turn]
+        upright = set_upright(own)
+        drawn = dict(zip(map(id, upright), own, strict=True))
+        blocks: list[list[list[Word]]] = []
+        for row in printed_rows(upright):
+            for chunk in chunks_of(row.words):
+                box = _around([word.box for word in chunk])
+                for block in blocks:
+                    last = _around([word.box for word in block[-1]])
+                    near = -1 <= (box[1] - last[3]) / max(1, _height(chunk)) <= 1 and box[1] > last[1]
+                    if near and min(box[2], last[2]) - max(box[0], last[0]) > 0:
+                        block.append(chunk)
+                        break
+                else:
+                    blocks.append([chunk])
+        for block in blocks:
+            yield [drawn[id(word)] for line in block for word in line]
 
 
 def _place(regions: Sequence[Region], box: Sequence[float]) -> int:

@@ -108,6 +108,8 @@ def _ruled(rules: Sequence[Box], words: Sequence[Word], em: float) -> LayerTable
     if len(xs) * len(ys) > _MOST_CELLS:
         return None
     cells = ruled_cells(xs, ys, RuledLines(level, upright))
+    if not cells:
+        return None
     held: list[list[Word]] = [[] for _ in cells]
     cut = 0
     for word in words:

@@ -213,7 +213,7 @@ def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:
     if mixed >= _MIXED * len(words) and latin >= _MUCH_LATIN * letters:
         capitals = sum(char.isupper() for word in words for char in word)
         yield _share(
-            "script", capitals, latin, 30, (0.3, 0.5), "of the Latin letters are capitals, as of misread Hangul"
+            "capitals", capitals, latin, 30, (0.3, 0.5), "of the Latin letters are capitals, as of misread Hangul"
         )
 
 

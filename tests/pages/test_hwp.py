@@ -13,6 +13,7 @@ from PIL import Image
 from kopub.errors import SourceError
 from kopub.pages.documents import conversion, hwp
 from kopub.pages.documents.conversion import Conversions, lost_text
+from kopub.pages.documents.fonts import korean_faces
 from kopub.pages.documents.text_layer import Failure, TextLayer
 from kopub.pages.page_reader import origins
 from kopub.processes import start_child
@@ -131,9 +132,9 @@ def test_without_a_korean_font_the_run_and_each_page_say_it(
     folder.put("a.hwpx", hwpx(paragraph("글자가 사라지는 문서입니다.")))
     with monkeypatch.context() as patch:
         patch.setenv("FONTCONFIG_FILE", str(config))
-        conversion.has_korean_font.cache_clear()
+        korean_faces.cache_clear()
         folder.index()
-    conversion.has_korean_font.cache_clear()
+    korean_faces.cache_clear()
     advice = "apt-get install fonts-noto-cjk"
     assert any("no Korean font" in line and advice in line for line in folder.lines)
     (row,) = folder.rows()

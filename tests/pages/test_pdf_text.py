@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kopub.pages.documents import text_layer
+from kopub.pages.documents import pdf as pdf_pages
 from kopub.pages.documents.drawn_objects import begins_line
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.pictures import Pictures
 from kopub.pages.documents.text_layer import Mark, TextLayer
 from kopub.pages.page import decode
+from kopub.texts.layer_lines import lines_of, text_of
 from tests.support.sources.corpora import page_image
 from tests.support.sources.pdf_files import HELVETICA, UNMAPPED, mapped_pdf, pdf, sheet, text_pdf, written
 
@@ -70,6 +71,32 @@ def test_lines_and_directions_are_marked(read):
     for entries, mark in ((b"/Rotate 90", Mark.DOWN), (b"/Rotate 270", Mark.UP)):
         layer, _ = read(text_pdf(sheet(written(*LINES), entries, box=A5)))
         assert all(word.marks & mark for word in layer.words)
+
+
+@pytest.mark.parametrize("entries", [b"", b"/Rotate 90", b"/Rotate 180"])
+def test_a_page_that_is_drawn_sideways_is_set_upright(read, entries: bytes):
+    lines = ((72, 100, "A table that is wider"), (100, 100, "than it is high was drawn"), (300, 100, "sideways"))
+    upright = sheet(written(*lines, turned=True), entries, box=A5)
+    layer, _ = read(text_pdf(upright))
+    assert (layer.width, layer.height) == (1190, 840)
+    assert not any(word.marks & (Mark.UP | Mark.DOWN) for word in layer.words)
+    assert text_of(lines_of(layer.words)) == "\n".join(text for _, _, text in lines)
+    few, _ = read(text_pdf(sheet(written(*lines) + b"\n" + written(*lines[:1], turned=True), entries, box=A5)))
+    assert (few.width < few.height) is (entries != b"/Rotate 90")
+
+
+def test_a_column_of_vertical_writing_has_its_blanks(read):
+    columns = ((300, "세로쓰기 문서의 첫째"), (260, "둘째 줄은 왼쪽에"))
+    letters = {char: chr(ord("A") + at) for at, char in enumerate(sorted({*"".join(text for _, text in columns)}))}
+    drawn = [
+        (x, 500 - 20 * at - 6 * text[:at].count(" "), letters[char])
+        for x, text in columns
+        for at, char in enumerate(text)
+        if char != " "
+    ]
+    meanings = {letter: char for char, letter in letters.items()}
+    layer, _ = read(mapped_pdf(sheet(written(*drawn, size=20), box=A5), meanings))
+    assert text_of(lines_of(layer.words)).split("\n") == [text for _, text in columns]
 
 
 def test_what_a_crop_box_cuts_away_is_left_out_and_what_lies_beyond_the_sheet_is_counted(read):
@@ -179,7 +206,7 @@ def test_text_that_cannot_be_read_costs_the_layer_and_not_the_page(read, monkeyp
     def fails(*_: object) -> None:
         raise ValueError("cannot convert float NaN to integer")
 
-    monkeypatch.setattr(text_layer, "read_layer", fails)
+    monkeypatch.setattr(pdf_pages, "read_layer", fails)
     layer, pixels = read(text_pdf(sheet(written(*LINES), box=A5)))
     assert (layer.words, layer.failure) == ((), "cannot convert float NaN to integer")
     assert pixels.shape == (1190, 840, 3)

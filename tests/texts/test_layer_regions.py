@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.documents.pdf import Pdfs
-from kopub.pages.documents.text_layer import TextLayer
+from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
 from kopub.states import State
 from kopub.texts.extracted_text import extract_texts
 from kopub.texts.layer_regions import correct_regions
@@ -78,3 +79,68 @@ def test_prose_in_two_columns_is_no_table(texts):
     right = [(220, 400 - 14 * at, f"and others stand beside it {at}") for at in range(6)]
     columns = [("text", Task.TEXT, (36, 180, 200, 275)), ("text", Task.TEXT, (210, 180, 400, 275))]
     assert [label for label, _ in texts(written(*left, *right, size=10), *columns)] == ["text", "text"]
+
+
+def test_a_title_in_brackets_is_no_formula_and_a_page_that_looks_blank_has_its_words():
+    words = (Word("<참고", (100, 100, 160, 130), Mark.LINE), Word("3>", (170, 100, 200, 130)))
+    layer = TextLayer(800, 1000, words, 0, 10, np.zeros((100, 80), bool))
+    formula = Region(0, "display_formula", Task.FORMULA, 1.0, (90, 90, 210, 140))
+    found = correct_regions(PageLayout("some_1", State.OK, regions=(formula,)), layer)
+    assert [(region.label, region.task) for region in found.regions] == [("text", Task.TEXT)]
+    found = correct_regions(PageLayout("some_1", State.BLANK, "nothing is printed"), layer)
+    assert (found.state, found.reason, extract_texts(layer, found.regions).texts) == (State.OK, None, {0: "<참고 3>"})
+
+
+def test_columns_of_vertical_writing_are_one_region_from_right_to_left():
+    words = [
+        Word(text, (x, 100 + 100 * at, x + 30, 190 + 100 * at), Mark.DOWN | (Mark.LINE if not at else NO_MARK))
+        for x, column in ((500, "첫째 줄의 글"), (430, "둘째 줄의 글"))
+        for at, text in enumerate(column.split())
+    ]
+    layer = TextLayer(800, 1000, tuple(words), 0, 10, np.zeros((100, 80), bool))
+    boxes = ((420, 90, 470, 400), (490, 90, 540, 290), (490, 290, 540, 400))
+    blocks = tuple(Region(at, "text", Task.TEXT, 1.0, box) for at, box in enumerate(boxes))
+    found = correct_regions(PageLayout("some_1", State.OK, regions=blocks), layer)
+    assert extract_texts(layer, found.regions).texts == {0: "첫째 줄의 글\n둘째 줄의 글"}
+
+
+def test_two_columns_that_layout_took_for_lines_are_read_one_after_the_other(texts):
+    left = [(40, 500 - 16 * at, f"this is line number {at} of the left column") for at in range(10)]
+    right = [(230, 500 - 16 * at, f"here is line number {at} of its neighbour") for at in range(10)]
+    title = [(40, 540, "A title above both of the columns on this page")]
+    regions = [
+        ("paragraph_title", Task.TEXT, (36, 40, 400, 60)),
+        *(("text", Task.TEXT, (36, 80 + 80 * at, 400, 159 + 80 * at)) for at in range(2)),
+    ]
+    found = texts(written(*title, *left, *right, size=9), *regions)
+    lines = [line for _, text in found for line in text.splitlines()]
+    assert lines == [text for _, _, text in (*title, *left, *right)]
+
+
+def test_a_chart_beside_prose_is_a_column_of_its_own(texts):
+    prose = [(40, 500 - 16 * at, f"this is line number {at} of the left column") for at in range(10)]
+    ticks = [(240, 500 - 32 * at, f"{400 - 100 * at}") for at in range(5)]
+    ends = ((270 + at, 290 + at, 380 - at) for at in range(0, 90, 6))
+    curves = b"".join(b"%d 500 m %d 470 330 400 %d 360 c S\n" % end for end in ends)
+    found = texts(curves + written(*prose, *ticks, size=9), ("text", Task.TEXT, (36, 80, 400, 260)))
+    lines = [line for _, text in found for line in text.splitlines()]
+    assert lines[:10] == [text for _, _, text in prose]
+
+
+def test_rows_of_labels_and_figures_are_no_column(texts):
+    rows = [
+        (x, 500 - 16 * at, text)
+        for at in range(10)
+        for x, text in ((40, f"the item {at}"), (190, f"{at},123"), (300, f"{at}.5"))
+    ]
+    found = texts(written(*rows, size=9), ("text", Task.TEXT, (36, 80, 400, 260)))
+    assert [label for label, _ in found] == ["table"]
+    assert found[0][1].count("<td>") == 30
+
+
+def test_terms_beside_their_explanations_are_no_columns(texts):
+    terms = [(40, 500 - 48 * at, f"term {at}") for at in range(4)]
+    prose = [(130, 500 - 16 * at, f"this is line number {at} of what the terms mean") for at in range(12)]
+    drawn = sorted([*terms, *prose], key=lambda line: (-line[1], line[0]))
+    found = texts(written(*drawn, size=9), ("text", Task.TEXT, (36, 80, 400, 290)))
+    assert found[0][1].splitlines()[0] == "term 0 this is line number 0 of what the terms mean"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kopub.layout.regions import Region, Task
 from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
+from kopub.pages.nameless import nameless
 from kopub.recognition.regions import RegionText, skipped
 from kopub.states import State
 from kopub.texts.extracted_text import compare, extract_texts, unsound
@@ -79,6 +80,18 @@ def test_lines_that_the_pdf_has_in_another_order_are_read_from_the_top():
     assert read([*line("right", x=300), *line("left")]) == "left right"
 
 
+def test_signs_of_another_font_that_are_drawn_after_their_row_stand_in_its_gaps():
+    row = [*line("피해액이 조원에"), Word("이르며", (260, 100, 290, 120))]
+    row[1] = Word("조원에", (200, 100, 240, 120))
+    after = [Word("1.3", (160, 104, 190, 120), Mark.LINE), Word(",", (243, 118, 247, 124), Mark.LINE)]
+    assert read([*row, *line("다음 줄", y=130), *after]) == "피해액이 1.3 조원에 , 이르며\n다음 줄"
+
+
+def test_a_run_of_dots_is_one_sign():
+    assert read(line("제1장 총칙 ········ 3")) == "제1장 총칙 … 3"
+    assert read(line("그러나.... 말없음표")) == "그러나.... 말없음표"
+
+
 def test_two_columns_in_one_region_stay_in_the_order_of_the_pdf():
     left, right = [*line("left 1"), *line("left 2", y=130)], [*line("right 1", x=500), *line("right 2", x=500, y=130)]
     assert read([*left, *right]) == "left 1\nleft 2\nright 1\nright 2"
@@ -140,7 +153,7 @@ def test_what_is_printed_is_believed(text: str):
         (line(PROSE, marks=Mark.UNMAPPED), "have no meaning"),
         (line(PROSE, marks=Mark.NO_INK | Mark.INVISIBLE), "nothing is printed"),
         (line(PROSE, marks=Mark.INVISIBLE), "the reading of another program"),
-        (line(PROSE.encode().decode("latin-1", "replace").replace("\x80", "")), "no meaning|accents"),
+        (line(PROSE.encode().decode("latin-1", "replace").replace("\x80", "")), "no meaning|accents|are broken"),
         (line("".join(chr((ord(char) - 0xAC00 + 5431) % 11172 + 0xAC00) if char >= "가" else " " for char in PROSE)),
          "in no Korean word|common"),
         (line("".join(chr((ord(char) - 97 + 11) % 26 + 97) if char.isalpha() else char for char in ENGLISH)),
@@ -151,10 +164,23 @@ def test_garbage_is_not_believed_and_says_why(words: list[Word], says: str):
     assert re.search(says, unsound(layer(words)) or "")
 
 
-def test_a_layer_in_a_script_that_is_expected_is_believed():
-    russian = layer(line("русские буквы на этой странице"))
-    assert unsound(russian) is not None
-    assert unsound(russian, frozenset({"CYRILLIC"})) is None
+@pytest.mark.parametrize(
+    "text",
+    [
+        "русские буквы на этой странице",
+        "東京都は日本の首都であり世界でも有数の大都市として知られている人口は千四百万人",
+        "中华人民共和国位于亚洲东部是世界上历史最悠久的国家之一首都北京",
+    ],
+)
+def test_a_script_that_the_reader_lacks_speaks_for_a_layer(text: str):
+    assert unsound(layer(line(text))) is None
+
+
+def test_characters_of_a_wrong_map_are_not_those_of_a_language():
+    drawn = "".join(chr(0x4E00 + 2087 * at % 20_900) for at in range(40))
+    assert unsound(layer(line(drawn))) == (
+        "only 32% of its Chinese characters are common ones, as of a wrong Unicode map"
+    )
 
 
 def test_text_that_lies_beyond_the_sheet_speaks_against_a_layer():
@@ -164,6 +190,16 @@ def test_text_that_lies_beyond_the_sheet_speaks_against_a_layer():
 
 def test_a_few_bullets_of_a_symbol_font_do_not_speak_against_a_layer():
     assert unsound(layer(line(f"\ue001 {PROSE} \ue002"))) is None
+    assert unsound(layer(line("제목 " * 20), line("\ue001\ue002\ue003 \ue004", y=200))) is None
+
+
+def test_one_odd_font_costs_only_its_characters_and_hidden_words_only_themselves():
+    odd = line(f"정산한 금액 {nameless(0x33D6)}88.1{nameless(0x33D7)} 이다", y=200)
+    cut = line("잘린 말", y=300, marks=Mark.NO_INK)
+    page = layer(line(PROSE), odd, [*line("보이는 말", y=300), *cut])
+    found = extract_texts(page, [region(at, 0, 90 + 100 * at, 50 * WIDTH, 130 + 100 * at) for at in range(4)])
+    assert found.texts == {0: PROSE, 2: "보이는 말"}
+    assert found.parts == {1: f"정산한 금액 {nameless(0x33D6)}88.1{nameless(0x33D7)} 이다", 3: ""}
 
 
 # Regions

@@ -9,7 +9,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import unicodedata
 from bisect import bisect_left
@@ -17,7 +16,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock, Thread
@@ -28,6 +26,7 @@ from filelock import FileLock, Timeout
 from kopub.errors import UndecodableImage, counted, first_line, visible
 from kopub.fingerprints import CodeVersion
 from kopub.pages.documents import hwp, office
+from kopub.pages.documents.fonts import KOREAN_FONTS, has_korean_font
 from kopub.pages.documents.text_layer import Failure
 from kopub.processes import how_it_ended, start_child
 
@@ -42,7 +41,6 @@ _MEMORY = 4 << 30
 """Bytes that one conversion may reserve."""
 _MOST_WRITTEN = 1 << 30
 """Bytes of the largest file that a conversion may write."""
-KOREAN_FONTS = "apt-get install fonts-noto-cjk, then index again"
 
 _SHOWN = 40
 _LETTERS = 4
@@ -82,24 +80,6 @@ def converter(suffix: str) -> str | None:
         return None
     without = "" if has_korean_font() else ", no Korean font"
     return f"{_format(suffix).converter()}, {CODE.number}{without}"
-
-
-@cache
-def has_korean_font() -> bool:
-    """Return whether fontconfig, which every converter asks, knows a font with Hangul."""
-    if sys.platform == "darwin":
-        return True  # macOS comes with one
-    import ctypes
-
-    try:
-        fonts = ctypes.CDLL("libfontconfig.so.1")
-    except OSError:
-        return False
-    for function in (fonts.FcInitLoadConfigAndFonts, fonts.FcNameParse, fonts.FcObjectSetCreate, fonts.FcFontList):
-        function.restype = ctypes.c_void_p
-    asked = (fonts.FcInitLoadConfigAndFonts(), fonts.FcNameParse(b":lang=ko"), fonts.FcObjectSetCreate())
-    found = fonts.FcFontList(*map(ctypes.c_void_p, asked))
-    return bool(found) and ctypes.cast(found, ctypes.POINTER(ctypes.c_int)).contents.value > 0
 
 
 def _format(suffix: str) -> ModuleType:

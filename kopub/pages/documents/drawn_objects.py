@@ -29,6 +29,8 @@ _SHORTEST, _THICKEST = 4.0, 3.0
 """Points: the least length and the greatest thickness of a rule; a thicker box is a filled area."""
 _OPAQUE = 250
 """Alpha, of 255, from which a picture's pixel hides what is below it."""
+_WHITE = 240
+"""Level of red, green and blue from which a colour cannot be seen on paper."""
 _MOST_CLEAR = 0.5
 """Largest transparent share of a picture that hides text below it; a stamp or a watermark is mostly transparent."""
 
@@ -232,7 +234,21 @@ def _pixels(placement: Placement, box: tuple[float, float, float, float]) -> Box
 
 def is_clear(drawn: ctypes.c_void_p) -> bool:
     """Return whether an object's filling is wholly transparent."""
+    *_, alpha = _filling(drawn)
+    return alpha == 0
+
+
+def is_white(drawn: ctypes.c_void_p) -> bool:
+    """Return whether an object is filled with white or nearly so."""
+    *colour, _ = _filling(drawn)
+    return min(colour) >= _WHITE
+
+
+def _filling(drawn: ctypes.c_void_p) -> tuple[int, int, int, int]:
+    """Return red, green, blue and alpha; opaque black if PDFium does not know."""
     from pypdfium2 import raw
 
     red, green, blue, alpha = (ctypes.c_uint() for _ in range(4))
-    return bool(raw.FPDFPageObj_GetFillColor(drawn, red, green, blue, alpha)) and alpha.value == 0
+    if not raw.FPDFPageObj_GetFillColor(drawn, red, green, blue, alpha):
+        return 0, 0, 0, 255
+    return red.value, green.value, blue.value, alpha.value

@@ -5,15 +5,17 @@ import math
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kopub.errors import UndecodableImage, first_line, is_of_machine
+from kopub.errors import UndecodableImage, counted, first_line, is_of_machine
 from kopub.fingerprints import CodeVersion
 from kopub.pages.damage import fax_as_tiff, fax_damage, jbig2_damage, jpeg_damage
-from kopub.pages.documents.text_layer import MadePage, PageCount
+from kopub.pages.documents.fonts import KOREAN_FONTS, prefer_korean_fonts
+from kopub.pages.documents.text_layer import MadePage, Mark, PageCount, TextLayer, read_layer
 from kopub.pages.page import MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -53,6 +55,11 @@ _FAX_WIDTH = 1728
 _ZLIB_HEADER, _ZLIB_CHECKSUM = 2, 4
 """Bytes before and after deflated data."""
 _DRAWN_OBJECT = re.compile(rb"/[^\s/]+\s+Do\b")
+
+_ANGLES = 200
+"""Letters whose angles are looked at."""
+_FEWEST_TURNED, _MOSTLY_TURNED = 20, 0.6
+"""Letters of a page that is turned, and the share of them that must be drawn at one angle."""
 
 CODE = CodeVersion(
     "pages.pdf",
@@ -126,12 +133,13 @@ class Pdfs:
 
         try:
             opened = _page_of(self._opened(path), page)
+            _set_upright(opened)
             scale = _scale(*opened.get_size(), dpi)
             pixels = opened.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
-            layer = _stored_layer(opened, pixels) if with_text else None
-            damage = self._damage(path, page, opened, pixels) if with_text else None
+            layer = _layer(opened, pixels) if with_text else None
+            damage = self._damage(path, page, opened, pixels) or _undrawn(layer) if with_text else None
             opened.close()
-            return MadePage(_png(pixels), layer, damage)
+            return MadePage(_png(pixels), layer and layer.to_json(), damage)
         except (PdfiumError, cv2.error) as error:
             if is_of_machine(error):
                 raise MemoryError(str(error)) from None
@@ -161,6 +169,7 @@ class Pdfs:
 
         if self._document is not None and self._path == path:
             return self._document
+        prefer_korean_fonts()
         if self._document is not None:
             self._document.close()
             self._path = self._document = self._lacks_contents = None
@@ -195,6 +204,25 @@ def _page_of(document: "PdfDocument", number: int) -> "PdfPage":
         page.close()
         page = document[number]
     return page
+
+
+def _set_upright(page: "PdfPage") -> None:
+    """Turn a page whose letters are drawn sideways, unlike one that says so itself.
+
+    PDFium has the angle of each letter, clockwise and before the page's own rotation.
+    """
+    from pypdfium2 import raw
+
+    text = page.get_textpage()
+    try:
+        count = text.count_chars()
+        chosen = range(0, count, max(1, count // _ANGLES))
+        angles = Counter(round(math.degrees(raw.FPDFText_GetCharAngle(text.raw, at))) % 360 for at in chosen)
+    finally:
+        text.close()
+    angle, most = angles.most_common(1)[0] if angles else (0, 0)
+    if count >= _FEWEST_TURNED and most >= _MOSTLY_TURNED * angles.total() and angle in (90, 180, 270):
+        page.set_rotation((360 - angle) % 360)
 
 
 def _require_readable(path: Path) -> None:
@@ -343,15 +371,22 @@ def _is_empty(pixels: "np.ndarray") -> bool:
     return not pixels.size or all(bool((some == pixels[0, 0]).all()) for some in (pixels[::_APART, ::_APART], pixels))
 
 
-def _stored_layer(page: "PdfPage", pixels: "np.ndarray") -> str | None:
-    from kopub.pages.documents.text_layer import TextLayer, read_layer
-
+def _layer(page: "PdfPage", pixels: "np.ndarray") -> "TextLayer | None":
     try:
-        layer = read_layer(page, pixels)
+        return read_layer(page, pixels)
     # Hostile text may raise anything; the page is drawn anyway, and its layer states the failure.
     except Exception as error:
-        layer = TextLayer.failed(first_line(error))
-    return None if layer is None else layer.to_json()
+        return TextLayer.failed(first_line(error))
+
+
+def _undrawn(layer: "TextLayer | None") -> str | None:
+    """Return which letters of a page its picture lacks, because no font here has them."""
+
+    count = layer.marked(Mark.UNDRAWN) if layer else 0
+    if not count:
+        return None
+    font = f"this machine has no Korean font for a font that the PDF does not embed: {KOREAN_FONTS}"
+    return f"the picture lacks {counted(count, 'letter')} of the text; {font}"
 
 
 def _scale(width: float, height: float, dpi: int) -> float:

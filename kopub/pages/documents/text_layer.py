@@ -20,8 +20,19 @@ import numpy as np
 
 from kopub.errors import SourceError, counted, first_line, quoted
 from kopub.fingerprints import CodeVersion, fingerprint
-from kopub.pages.documents.drawn_objects import Box, Coverings, Placement, begins_line, is_clear, is_within, shapes_of
+from kopub.pages.documents.drawn_objects import (
+    Box,
+    Coverings,
+    Placement,
+    begins_line,
+    is_clear,
+    is_white,
+    is_within,
+    shapes_of,
+)
+from kopub.pages.documents.fonts import draws_hangul
 from kopub.pages.documents.form_fields import field_texts
+from kopub.pages.nameless import nameless
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +56,8 @@ class Mark(IntFlag):
     """Runs from top to bottom: vertical writing, or a line turned to the right."""
     UP = 64
     """Runs from bottom to top: a line turned to the left."""
+    UNDRAWN = 128
+    """Not drawn here: this machine has no font with its Hangul, and the PDF does not embed its own."""
 
 
 NO_MARK = Mark(0)
@@ -228,7 +241,9 @@ TEXT_CODE = CodeVersion(
         1: "the first release",
         2: "text below a picture and text without colour are invisible; a layer that cannot be read says why",
         3: "the rules and filled boxes of a page are kept; a word ends at an upright rule, not where letters touch",
-        4: "the fields of forms are words: what was typed, and boxes that are ticked or not; a word ends with its line",
+        4: "the fields of forms are words, with what was typed and whether a box is ticked; a word ends with its line; "
+        "characters that a font does not name are told from others; a page drawn sideways is set upright, and columns "
+        "of vertical writing keep their blanks",
     },
 )
 """A new version reads every layer again; the pages are drawn for it, and come out the same."""
@@ -248,6 +263,12 @@ _MARGIN = 0.25
 _LINE_END = (0x0D, 0x0A)
 _TOUCHES = 0.12
 """Most distance of two letters of a word, as a share of their size; a blank is wider."""
+_FLAT, _CAPITAL = 0.05, 0.7
+"""Points below which a letter has no height, and the usual height as a share of its font's size."""
+_EVEN = "\u1100"
+"""The first of the letters of even width: Hangul, and Chinese and Japanese characters."""
+_BLANK = 1.17
+"""Distance of two letters of a column, in usual ones, from which a blank stands between them."""
 _SAME = 0.3
 """Share of its height by which a word that is drawn twice to look bold may be shifted."""
 _MOST = 200_000
@@ -310,22 +331,35 @@ class _OpenWord:
     """A word being assembled from characters."""
 
     def __init__(self, marks: Mark) -> None:
-        self.text = ""
+        self.letters: list[str] = []
         self.marks = marks
         self.boxes: list[tuple[float, float, float, float]] = []
         self.first = 0
 
     def add(self, index: int, letter: str, box: tuple[float, float, float, float], unmapped: bool) -> None:
-        if not self.text:
+        if not self.letters:
             self.first = index
-        self.text += letter
+        self.letters.append(letter)
         self.boxes.append(box)
         if unmapped:
             self.marks |= Mark.UNMAPPED
 
-    def word(self) -> Word:
-        (x1, y1, _, _), (_, _, x2, y2) = (tuple(map(pick, zip(*self.boxes, strict=True))) for pick in (min, max))
-        return Word(self.text, (round(x1), round(y1), round(x2), round(y2)), self.marks | self._direction())
+    def words(self) -> Iterator[Word]:
+        """Yield the word; a column of vertical writing, whose blanks PDFium drops, as several."""
+        marks = self.marks | self._direction()
+        starts = [0]
+        even = sum(letter >= _EVEN for letter in self.letters)
+        if marks & Mark.DOWN and 2 * even > len(self.letters) > 2:
+            middles = [(box[1] + box[3]) / 2 for box in self.boxes]
+            steps = np.diff(middles)
+            starts += [at + 1 for at in np.flatnonzero(steps > _BLANK * np.median(steps)).tolist()]
+        for start, end in zip(starts, [*starts[1:], len(self.boxes)], strict=True):
+            (x1, y1, _, _), (_, _, x2, y2) = (
+                tuple(map(pick, zip(*self.boxes[start:end], strict=True))) for pick in (min, max)
+            )
+            box = (round(x1), round(y1), round(x2), round(y2))
+            yield Word("".join(self.letters[start:end]), box, marks)
+            marks &= ~Mark.LINE
 
     def _direction(self) -> Mark:
         """Return whether the word runs up or down the page; `NO_MARK` if across it."""
@@ -352,25 +386,28 @@ def _words(
         divided = code == _DIVIDED
         if not (divided or letter.isspace()):
             raw.FPDFText_GetCharBox(page, index, left, right, bottom, top)
+            if 0 <= top.value - bottom.value < _FLAT:  # a letter that is not drawn has no height
+                top.value += _CAPITAL * raw.FPDFText_GetFontSize(page, index)
             box = placement.box(left.value, bottom.value, right.value, top.value)
             is_new_line = bool(pending.boxes) and begins_line(pending.boxes, box)
             if pending.boxes and (is_new_line or fences.part(pending.boxes[-1], box)):
-                yield _finish(page, pending, pictures)
+                yield from _finish(page, pending, pictures)
                 pending = _OpenWord(Mark.LINE if is_new_line else NO_MARK)
-            pending.add(index, letter, box, raw.FPDFText_HasUnicodeMapError(page, index) == 1)
+            unmapped = raw.FPDFText_HasUnicodeMapError(page, index) == 1
+            pending.add(index, nameless(code) if unmapped else letter, box, unmapped)
             continue
         ends_line = divided or letter in "\r\n"
-        if ends_line and not divided and pending.text and _goes_on(page, index, count):
+        if ends_line and not divided and pending.letters and _goes_on(page, index, count):
             continue
-        if pending.text:
+        if pending.letters:
             if divided:
                 pending.marks |= Mark.HYPHEN
-            yield _finish(page, pending, pictures)
+            yield from _finish(page, pending, pictures)
             pending = _OpenWord(NO_MARK)
         if ends_line:
             pending.marks |= Mark.LINE
-    if pending.text:
-        yield _finish(page, pending, pictures)
+    if pending.letters:
+        yield from _finish(page, pending, pictures)
 
 
 def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:
@@ -397,20 +434,27 @@ def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:
     return is_level and a.left < b.left and abs(b.left - a.right) <= _TOUCHES * size
 
 
-def _finish(page: ctypes.c_void_p, pending: _OpenWord, pictures: Coverings) -> Word:
+def _finish(page: ctypes.c_void_p, pending: _OpenWord, pictures: Coverings) -> Iterator[Word]:
     from pypdfium2 import raw
 
-    word = pending.word()
     drawn = raw.FPDFText_GetTextObject(page, pending.first)
-    if not drawn:
-        return word
-    mode = raw.FPDFTextObj_GetTextRenderMode(drawn)
-    hidden = (
-        mode == raw.FPDF_TEXTRENDERMODE_INVISIBLE
-        or (mode == raw.FPDF_TEXTRENDERMODE_FILL and is_clear(drawn))
-        or pictures.hide(drawn, word.box)
-    )
-    return replace(word, marks=word.marks | Mark.INVISIBLE) if hidden else word
+    mode = raw.FPDFTextObj_GetTextRenderMode(drawn) if drawn else None
+    is_hidden = mode == raw.FPDF_TEXTRENDERMODE_INVISIBLE or (mode == raw.FPDF_TEXTRENDERMODE_FILL and is_clear(drawn))
+    if drawn and not is_hidden and _lacks_font(drawn, pending.letters):
+        pending.marks |= Mark.UNDRAWN
+    for word in pending.words():
+        hidden = drawn and (is_hidden or pictures.hide(drawn, word.box))
+        yield replace(word, marks=word.marks | Mark.INVISIBLE) if hidden else word
+
+
+def _lacks_font(drawn: ctypes.c_void_p, letters: Iterable[str]) -> bool:
+    """Return whether visible Hangul is in no font of the PDF or this machine."""
+    from pypdfium2 import raw
+
+    if not any("가" <= letter <= "힣" for letter in letters):
+        return False
+    is_lent = raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(drawn)) == 0
+    return is_lent and not draws_hangul() and not is_white(drawn)
 
 
 def _letter(code: int, after: int) -> str:
@@ -433,6 +477,8 @@ def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:
 
 def _held_against(word: Word, grey: "NDArray[np.uint8]") -> Word:
     x1, y1, x2, y2 = word.box
+    if word.marks & Mark.UNDRAWN:
+        return word
     printed = grey[max(0, y1) : max(1, y2 + 1), max(0, x1) : max(1, x2 + 1)]
     return word if printed.size and int(np.ptp(printed)) >= _INK else replace(word, marks=word.marks | Mark.NO_INK)
 

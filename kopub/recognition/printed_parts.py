@@ -1,0 +1,77 @@
+"""Completes readings of regions by what their PDF says is printed there. Pure."""
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+from rapidfuzz.distance import Levenshtein
+
+from kopub.pages.nameless import NAMELESS, is_nameless
+from kopub.recognition.content import letters, shorten_leaders
+from kopub.recognition.regions import RegionText, TextOrigin
+from kopub.states import State
+
+_MOST_LOST, _MOST_LOST_OF_FORMULA = 0.2, 0.5
+"""Shares of the printed letters that a reading may lack; LaTeX writes some of a formula's in words."""
+_MOST_MORE, _FEW = 0.25, 3
+"""Letters that a reading may have besides those printed, as a share of them or as a number, if it shows no more."""
+_FORMULAS = frozenset({"display_formula", "inline_formula"})
+_MARKUP = re.compile(r"</?(?:table|thead|tbody|tr|t[dh]|br)\b[^>]*>")
+_SIGN = re.compile(rf"{_MARKUP.pattern}|(?P<sign>\S)")
+_ASCII_OR_HANGUL = re.compile("[0-9A-Za-z가-힣]")
+"""Letters that a formula in LaTeX has, too."""
+
+
+def with_print(read: RegionText, printed: str) -> RegionText:
+    """Return a region's reading, with the letters that a text layer has in it.
+
+    A reading that shows no more than `printed` gives way to it; one that lacks its letters is completed by it. Without
+    `printed`, signs that are no text, as of icons and dotted rules, are left out.
+    """
+    read = replace(read, content=shorten_leaders(read.content))
+    if not printed:
+        return read if read.state is State.FAILED or _is_text(read.content) else replace(read, content="")
+    has_nameless = any(map(is_nameless, printed))
+    text, guesses = _name(printed, read.content) if has_nameless else (printed, 0)
+    own, found = (_letters(read, content) for content in (text, read.content))
+    lost, more = (own - found).total(), (found - own).total()
+    is_structured = (read.native_label == "table" or _is_formula(read)) and not _MARKUP.search(printed)
+    is_complete = has_nameless or (not is_structured and more <= max(_FEW, _MOST_MORE * own.total()))
+    most_lost = _MOST_LOST_OF_FORMULA if _is_formula(read) else _MOST_LOST
+    if read.state is not State.FAILED and not is_complete and lost <= most_lost * own.total():
+        return read
+    is_doubted = read.state is State.FAILED or read.reason or not _is_text(read.content)
+    if not (is_complete or is_doubted or more <= own.total()):
+        text = f"{read.content}\n{text}"
+    reason = f"{guesses} letters whose font does not name them were read from the picture" if guesses else None
+    return replace(read, content=text, state=State.OK, reason=reason, origin=TextOrigin.TEXT_LAYER)
+
+
+def _is_text(content: str) -> bool:
+    signs = "".join(_MARKUP.sub("", content).split())
+    found = letters(signs)
+    return 2 * len(found) >= len(signs) and (len(found) >= _FEW or any(map(str.isdigit, found)))
+
+
+def _letters(read: RegionText, content: str) -> Counter[str]:
+    found = letters(_MARKUP.sub("", content))
+    return Counter(_ASCII_OR_HANGUL.findall(found) if _is_formula(read) else found)
+
+
+def _is_formula(read: RegionText) -> bool:
+    return read.native_label in _FORMULAS
+
+
+def _name(printed: str, read: str) -> tuple[str, int]:
+    """Return `printed` with the names of its nameless signs, and how many are letters."""
+    places = [found.start("sign") for found in _SIGN.finditer(printed) if found["sign"]]
+    signs = "".join(found["sign"] for found in _SIGN.finditer(read) if found["sign"])
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    for edit in Levenshtein.editops("".join(printed[at] for at in places), signs):
+        char = printed[places[edit.src_pos]] if edit.tag == "replace" else ""
+        if char and is_nameless(char):
+            votes[char][signs[edit.dest_pos]] += 1
+    # The same sign is printed wherever a font has the same code.
+    names = {char: found.most_common(1)[0][0] for char, found in votes.items()}
+    text = "".join(names.get(char, NAMELESS) if is_nameless(char) else char for char in printed)
+    return text, sum(names.get(char, "").isalnum() for char in printed)
