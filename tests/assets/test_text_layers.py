@@ -121,6 +121,7 @@ def test_a_layer_names_the_script_of_a_page_that_its_reader_cannot_read(tmp_path
     assert (row["text_layer"], row["doubt"] >= DOUBTFUL, row["script"]) == ("unsound", True, "CYRILLIC")
 
 
+@pytest.mark.slow
 def test_a_page_that_only_looks_blank_is_doubted_by_its_layer(tmp_path: Path):
     source = tmp_path / "source"
     source.mkdir()

@@ -307,6 +307,7 @@ def test_after_another_reader_a_correction_stands(platform: Platform):
     assert platform.rows("parsed_texts")["a_1"]["text"] == "look a_1\n\n고친 글\n\nlook a_1"
 
 
+@pytest.mark.slow
 def test_the_release_says_that_a_person_wrote_it(platform: Platform):
     corrected(platform, "a_3", 1, "사람이 쓴 글")
     assert platform.run(last="shard_01").success
