@@ -29,15 +29,22 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-graph", action="store_true", help="Write tests/assets/graph.json anew.")
+    parser.addoption("--write-passed", metavar="FILE", help="Write the names of the tests that pass.")
+    parser.addoption("--leave-out", metavar="FILE", help="Leave out these tests, but for those marked `extras`.")
 
 
 # Before pytest-xdist, which reads the groups.
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Name the groups that pytest-xdist gives to one worker each, and put those that wait first.
 
     The tests of a file share fixtures. A real vLLM takes all cores, so its tests run one after the other.
     """
+    if file := config.getoption("leave_out"):
+        passed = set(Path(file).read_text("utf-8").splitlines())
+        proven = [item for item in items if item.nodeid in passed and not item.get_closest_marker("extras")]
+        config.hook.pytest_deselected(items=proven)
+        items[:] = [item for item in items if item not in set(proven)]
 
     def patience(item: pytest.Item) -> int:
         """Return 2 for a real vLLM, 1 for other processes that are waited for, else 0."""
@@ -49,6 +56,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(group))
     # The longest last would keep one worker busy while the others are done.
     items.sort(key=patience, reverse=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if file := config.getoption("write_passed"):
+        # pytest-xdist appends the group to a name.
+        names = (report.nodeid.rpartition("@")[0] for report in terminalreporter.stats.get("passed", ()))
+        Path(file).write_text("\n".join(names), "utf-8")
 
 
 def pytest_collection_finish() -> None:

@@ -5,20 +5,27 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 import kopub
 
 ROOT = Path(kopub.__file__).parents[1]
 ROOMS = ("kopub", "kopub_assets", "resources")
 MODULES = {path.relative_to(ROOT): path.read_text("utf-8") for room in ROOMS for path in (ROOT / room).rglob("*.py")}
-NODES = {path: list(ast.walk(ast.parse(text))) for path, text in MODULES.items()}
 MOST_LINES = 500
 MOST_WORDS = 15
 ADJECTIVES = {"Closed", "Done", "Given", "Known", "Made", "Taken", "Spent", "Told", "Outdated", "Busy", "Pending"}
 
 
-def test_no_two_classes_have_one_name():
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, list[ast.AST]]:
+    """Return the nodes of each module."""
+    return {path: list(ast.walk(ast.parse(text))) for path, text in MODULES.items()}
+
+
+def test_no_two_classes_have_one_name(trees: dict[Path, list[ast.AST]]):
     found = defaultdict(list)
-    for path, nodes in NODES.items():
+    for path, nodes in trees.items():
         for node in nodes:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(f"{path}:{node.lineno}")
@@ -26,18 +33,18 @@ def test_no_two_classes_have_one_name():
     assert not {name: places for name, places in found.items() if len(places) > 1 and name not in kopub.__all__}
 
 
-def test_the_name_of_a_class_ends_in_a_noun():
-    classes = {node.name for nodes in NODES.values() for node in nodes if isinstance(node, ast.ClassDef)}
+def test_the_name_of_a_class_ends_in_a_noun(trees: dict[Path, list[ast.AST]]):
+    classes = {node.name for nodes in trees.values() for node in nodes if isinstance(node, ast.ClassDef)}
     # The last word of `UndecodableImage` is `Image`; that of `Rendered` is a participle.
     last = {name: re.findall("[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", name)[-1] for name in classes}
     assert not {name for name, word in last.items() if word.endswith("ed") or word in ADJECTIVES}
 
 
-def test_the_first_line_of_a_docstring_says_what_it_is_in_few_words():
+def test_the_first_line_of_a_docstring_says_what_it_is_in_few_words(trees: dict[Path, list[ast.AST]]):
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     described = [
         (path, text.splitlines()[0])
-        for path, nodes in NODES.items()
+        for path, nodes in trees.items()
         for node in nodes
         if isinstance(node, kinds) and (text := ast.get_docstring(node))
     ]

@@ -212,6 +212,7 @@ def test_pages_that_cannot_be_meant_are_one_line(tmp_path: Path, temporary: Path
     assert not list(temporary.iterdir())
 
 
+@pytest.mark.slow
 def test_several_files_go_into_a_folder_and_lost_pages_are_a_status(tmp_path: Path, environment: dict[str, str]):
     (tmp_path / "other").mkdir()
     first, same = letters(tmp_path, 1), letters(tmp_path / "other", 1)
@@ -234,6 +235,7 @@ def test_what_is_attached_to_a_pdf_is_named(tmp_path: Path, environment: dict[st
     assert "left out: cover.pdf (1 attached file in it: save them as files of their own)" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_noisy_blank_is_blank_or_doubted_and_never_passes_for_a_page(tmp_path: Path, environment: dict[str, str]):
     """A page with dust is blank; one with darkness, grain or stains is doubtful."""
     rng = np.random.default_rng(0)

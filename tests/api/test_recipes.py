@@ -38,6 +38,7 @@ def recipe(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(LIBRARIES))
 def test_a_recipe_finds_a_passage_with_its_page_and_box(
     home: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -58,6 +59,7 @@ def test_a_recipe_finds_a_passage_with_its_page_and_box(
         assert recipe(name).find(str(home), question)[0] == found[0]  # a second time, over what the first left
 
 
+@pytest.mark.slow
 def test_a_recipe_is_a_command(home: Path, tmp_path: Path):
     imported("langchain_core")
     script = FOLDER / "with_langchain.py"

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from kopub.release.gates import Gates
-from kopub.states import State
+from kopub.states import State, decisive
 from kopub.store.schemas import LAYOUT_REGIONS, PARSED_TEXTS, page_embeddings
 from kopub.tables.checks import losses, unaccounted, unsound_vectors, without_regions
 from kopub.tables.rows import RowSpec, ShardResult, Work
@@ -120,3 +120,9 @@ def test_sound_vectors_pass():
 )
 def test_unsound_vectors_are_named(table: pa.Table, dim: int, problem: str):
     assert problem in (unsound_vectors(table, dim) or "")
+
+
+def test_a_page_that_one_step_lost_is_lost_although_an_earlier_one_made_a_part_of_it():
+    assert decisive({"ocr_results": State.PARTIAL, "corpus_text_embeddings": State.FAILED}) == "corpus_text_embeddings"
+    assert decisive({"ocr_results": State.BLANK, "corpus_text_embeddings": State.PARTIAL}) == "corpus_text_embeddings"
+    assert decisive({"ocr_results": State.OK}) is None

@@ -347,6 +347,7 @@ def test_a_damaged_table_is_named_and_made_again(platform: Platform, damage: str
     assert f"{path} is damaged" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0.5, 1.0], ids=["middle", "footer"])
 def test_one_run_makes_every_damaged_table_again(built: Platform, place: float):
     """Scores and lists of released files are tables too."""

@@ -122,6 +122,7 @@ def test_a_layer_is_kept_and_doubted_if_the_reader_cannot_read_its_script(tmp_pa
     assert row["text"].splitlines()[0] == PRINTED[0][2].translate(str.maketrans(russian))
 
 
+@pytest.mark.slow
 def test_a_page_that_only_looks_blank_has_its_print_and_is_doubted_for_hidden_text(tmp_path: Path):
     source = tmp_path / "source"
     source.mkdir()

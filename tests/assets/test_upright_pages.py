@@ -152,6 +152,7 @@ def test_a_page_for_which_memory_ran_out_is_failed_and_tried_again(platform: Pla
     assert platform.rows("raw_pages")["a_2"]["upright"]["turns"] == 2
 
 
+@pytest.mark.slow
 def test_processes_find_of_every_page_what_threads_find(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     """Machines with many cores use processes."""
     damaged = Platform.of(
@@ -266,6 +267,7 @@ def test_the_room_shows_the_page_on_which_boxes_count(platform: Platform):
         assert shown["a_1"] == shown["a_2"]
 
 
+@pytest.mark.slow
 def test_a_release_holds_the_picture_as_it_came_and_how_it_was_set_upright(platform: Platform, tmp_path: Path):
     platform.engines["release"] = LocalRelease(folder=str(tmp_path / "release"), license="cc-by-4.0", page_images=True)
     assert platform.run("*").success

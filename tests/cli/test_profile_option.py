@@ -91,45 +91,37 @@ def test_the_commands_to_type_next_name_the_profile_that_was_chosen(kopub, tmp_p
     assert "next     kopub run  (" in kopub("status").output
 
 
-def test_the_profiles_say_which_one_is_in_use(kopub):
-    assert "in use here: cpu" in kopub("profiles").output.splitlines()
+def test_the_profiles_say_which_one_is_in_use(kopub, monkeypatch: pytest.MonkeyPatch):
     assert "in use here: rtx4090+paddleocr_vl" in kopub("profiles", "--profile", "rtx4090+paddleocr_vl").output
-
-
-def test_the_profile_in_use_is_that_of_a_variable_in_small_letters_too(kopub, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("KOPUB_PROFILE", raising=False)
     monkeypatch.setenv("kopub_profile", "rtx4090")
     assert "in use here: rtx4090" in kopub("profiles").output
 
 
-def test_the_profiles_are_listed_with_what_was_measured(kopub, monkeypatch: pytest.MonkeyPatch):
+def test_the_profiles_are_listed_with_what_was_measured_and_what_does_not_fit(kopub, monkeypatch: pytest.MonkeyPatch):
     NvmlDouble(driver=False).install(monkeypatch)
-    found = {each["profile"]: each for each in json.loads(kopub("profiles", "--json").output)["profiles"]}
+    shown, said = json.loads(kopub("profiles", "--json").output), kopub("profiles").output
+    found = {each["profile"]: each for each in shown["profiles"]}
     assert set(found) == {path.stem for path in PROFILES.glob("*.yaml")} - {"models"}
     assert found["cpu"]["card"] is None
     assert {name for name, each in found.items() if each["measured"]} == {"cpu", "h100", "h200", "h200_korean"}
     assert (found["h200_korean"]["card"], found["h200_korean"]["reader"]) == ("H200", "paddleocr_vl")
-    lines = kopub("profiles").output.splitlines()
+    lines = said.splitlines()
     assert max(map(len, lines)) <= 80
+    assert "in use here: cpu" in lines
     for name, each in found.items():
         line = next(line for line in lines if line.startswith(f"{name} "))
         assert ("measured" if each["measured"] else "estimated") in line
-
-
-def test_the_readers_of_each_card_are_listed_with_what_does_not_fit(kopub, monkeypatch: pytest.MonkeyPatch):
-    NvmlDouble(driver=False).install(monkeypatch)
-    shown = json.loads(kopub("profiles", "--json").output)
     speeds = {each["profile"]: each["speed"] for each in shown["combinations"]}
     assert speeds["rtx4060+deepseek_ocr"] == "does not fit"
     assert (speeds["h200+glm_ocr"], speeds["h100+paddleocr_vl"]) == ("measured", "estimated")
     (refused,) = [each["says"] for each in shown["combinations"] if each["profile"] == "rtx4060+deepseek_ocr"]
     assert "weights 6.7" in refused
     assert shown["published"]["paddleocr_vl"]["korean"] == 86.0
-    said = kopub("profiles").output
     assert "for Korean: +paddleocr_vl, until your own pages say otherwise. MDPBench, Korean:" in said
     assert "paddleocr_vl 86, glm_ocr 61.2, deepseek_ocr 28.2" in said
 
 
+@pytest.mark.slow
 def test_one_s_own_comparison_of_profiles_is_told_beside_the_public_scores(kopub, tmp_path: Path):
     page = tmp_path / "pages" / "one.png"
     page.parent.mkdir()
@@ -146,6 +138,7 @@ def test_one_s_own_comparison_of_profiles_is_told_beside_the_public_scores(kopub
     assert "; two cer " in told
 
 
+@pytest.mark.slow
 def test_a_card_that_the_profile_leaves_idle_is_told(kopub, monkeypatch: pytest.MonkeyPatch):
     NvmlDouble([CARD]).install(monkeypatch)
     told = "NVIDIA GeForce RTX 4090 (24 GB) is not used by this profile"

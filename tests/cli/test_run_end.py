@@ -74,6 +74,7 @@ def test_a_run_in_which_every_page_failed_says_so_and_is_no_success(platform: Pl
     assert not any("every table is current" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_failed_pages_are_work_of_the_next_run(platform: Platform):
     fails = {"fail": "p_1"}
     assert ended(platform, **fails)[0] == 3

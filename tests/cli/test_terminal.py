@@ -105,12 +105,16 @@ EVALUATE = (
         ("search 밝기", "annual-report-2024_1 annual-report-2024, 밝기를 1,234,567"),
         ("lineage annual-report-2024_1", "pixels label score sha256 recipe corpus_text_embeddings"),
         ("shards", "shard_00"),
-        ("verify {home}/release", "{home}/release sound"),
+        pytest.param("verify {home}/release", "{home}/release sound", marks=pytest.mark.slow),
         ("publish --dry-run", "closed: gates hub.repo"),
         ("evaluate list", "omnidocbench texts"),
-        (EVALUATE, "korean_printed_documents english_handwritten_letters interval change against cer bag_f1 {home}"),
+        pytest.param(
+            EVALUATE,
+            "korean_printed_documents english_handwritten_letters interval change against cer bag_f1 {home}",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=lambda value: value.split()[0] if isinstance(value, str) else str(value),
+    ids=lambda value: value.split()[0],
 )
 def test_nothing_is_cut(printed: Callable[..., str], home: Path, command: str, expected: str):
     wide, narrow = printed(command, WIDE), printed(command, NARROW)

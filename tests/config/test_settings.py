@@ -167,6 +167,7 @@ def test_the_process_reads_its_settings_once(monkeypatch: pytest.MonkeyPatch):
     assert (before.embedding.dim, what_if({}).embedding.dim) == (2048, 512)
 
 
+@pytest.mark.extras
 def test_only_the_engines_that_a_profile_names_are_imported(tmp_path: Path):
     script = (
         "import sys; from kopub.config.settings import load_settings; load_settings();"

@@ -255,11 +255,16 @@ def test_a_region_that_was_lost_is_mended_and_its_page_is_whole(tmp_path: Path):
     assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1\n\nread a_1\n\n가\t나"
 
 
-@pytest.mark.parametrize(("taller", "stays"), [(4, True), (-40, False)])
+@pytest.mark.parametrize(
+    ("taller", "label", "stays"),
+    [(4, "text", True), (-40, "text", False), (-13, "text", False), (4, "table", False)],
+    ids=["box", "elsewhere", "nearby", "table"],
+)
 def test_after_another_layout_a_correction_stays_with_its_box_or_is_listed(
-    platform: Platform, taller: int, stays: bool, monkeypatch: pytest.MonkeyPatch
+    platform: Platform, taller: int, label: str, stays: bool, monkeypatch: pytest.MonkeyPatch
 ):
     corrected(platform, "a_1", 1, "고친 글")
+    monkeypatch.setattr(Bands, "labels", ("doc_title", label, "table"))
     platform.engines["layout"] = Bands(taller=taller)
     platform.make(*TABLES)
     assert ("고친 글" in platform.rows("parsed_texts")["a_1"]["text"]) is stays
@@ -268,6 +273,7 @@ def test_after_another_layout_a_correction_stays_with_its_box_or_is_listed(
     assert ("1 placed, 0 unplaced" if stays else "0 placed, 1 unplaced") in said
     listed = CliRunner().invoke(app, ["corrections", "--unplaced", "--json"]).output
     assert [json.loads(line)["standing"] for line in listed.splitlines()] == ([] if stays else ["unplaced"])
+    monkeypatch.undo()
     platform.engines["layout"] = Bands()
     platform.make(*TABLES)
     assert "고친 글" in platform.rows("parsed_texts")["a_1"]["text"]
@@ -307,6 +313,7 @@ def test_after_another_reader_a_correction_stands(platform: Platform):
     assert platform.rows("parsed_texts")["a_1"]["text"] == "look a_1\n\n고친 글\n\nlook a_1"
 
 
+@pytest.mark.slow
 def test_the_release_says_that_a_person_wrote_it(platform: Platform):
     corrected(platform, "a_3", 1, "사람이 쓴 글")
     assert platform.run(last="shard_01").success
@@ -419,6 +426,17 @@ def test_a_damaged_correction_is_said_and_stays(platform: Platform):
     finally:
         fresh.rename(platform.home)
     assert part.exists()
+
+
+def test_what_a_kill_during_a_merge_left_in_two_files_counts_once(platform: Platform):
+    corrected(platform, "a_1", 0, "고친 글")
+    (part,) = (platform.home / "store" / ".corrections").iterdir()
+    (part.parent / part.name.replace(".parquet", "0.parquet")).write_bytes(part.read_bytes())
+    fresh = platform.home.rename(platform.home.with_name("merged"))
+    try:
+        assert len(CorrectionLog(TableStore(str(fresh / "store"))).page("a_1").every) == 1
+    finally:
+        fresh.rename(platform.home)
 
 
 def _write(url: str, writer: int, told: str, count: int) -> None:

@@ -137,6 +137,7 @@ def test_each_shard_has_second_tries_of_its_own(platform: Platform, model: Model
         assert told == {page_id: page_id != second for page_id in told}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "stale"),
     [
@@ -251,12 +252,14 @@ def _end(platform: Platform, out: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", list(WAYS)[1:])
 def test_it_ends_in_the_same(ended: dict[str, dict[str, Any]], way: str):
     for what, expected in ended["recognizer"]["same"].items():
         assert ended[way]["same"][what] == expected, what
 
 
+@pytest.mark.slow
 def test_what_it_ends_in(ended: dict[str, dict[str, Any]]):
     same = ended["recognizer"]["same"]
     assert set(same["states"]["ocr_results"].values()) == {State.OK}
@@ -269,6 +272,7 @@ def test_what_it_ends_in(ended: dict[str, dict[str, Any]]):
     assert same["docling"] == ("text", SAID)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_who_found_the_text_is_all_that_differs(ended: dict[str, dict[str, Any]], way: str):
     assert ended[way]["origins"] == ([way], way)
@@ -276,6 +280,7 @@ def test_who_found_the_text_is_all_that_differs(ended: dict[str, dict[str, Any]]
     assert ended[way]["asked"] == 1
 
 
+@pytest.mark.slow
 def test_the_plan_names_what_another_way_makes_again_and_the_diff_finds_no_other_text(
     ended: dict[str, dict[str, Any]],
 ):

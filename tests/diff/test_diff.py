@@ -337,6 +337,7 @@ def test_the_page_stands_alone_and_shows_both_layouts(platform: Platform, kopub:
     assert not {"script", "link", "iframe", "img"} & set(outline.tags)
 
 
+@pytest.mark.slow
 def test_hostile_text_is_shown_as_text_and_the_page_stays_small(
     platform: Platform, kopub: Callable[..., Result], tmp_path: Path
 ):

@@ -254,6 +254,7 @@ def test_every_sample_page_has_its_text_and_questions() -> None:
     assert len(known.queries) == 16
 
 
+@pytest.mark.slow
 def test_the_engines_of_the_cpu_profile_pass(tmp_path: Path) -> None:
     engines = Engines(CpuLayout(), TesseractRecognizer(), HashedEmbedder())
     findings = list(self_test(engines, first_samples(2), tmp_path))

@@ -99,6 +99,7 @@ def test_scores_of_before_a_shard_was_read_are_not_those_of_today(platform: Plat
     assert told == ["reading  not measured on the tables as they are now: kopub run measures it"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("full", ["ocr_scores/", "ocr_runs/", "ocr_samples/"])
 def test_a_full_disk_is_one_line_and_the_next_run_makes_the_scores(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, full: str

@@ -214,6 +214,7 @@ def test_a_row_is_a_page_with_its_large_figures(platform: Platform) -> None:
     assert platform.diary("notes").pages == ["a_1/1", "a_2/1", "b_1/1"]
 
 
+@pytest.mark.slow
 def test_tables_have_notes_where_the_profile_wants_them(platform: Platform) -> None:
     platform.engines["layout"] = FigureLayout(plain="b_2", tables=True)
     assert platform.run(last="shard_01").success

@@ -234,6 +234,7 @@ def test_ink_without_a_region_is_a_failure_with_a_reason() -> None:
     assert layout.regions == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(400, 20_000), (20_000, 400)])
 def test_a_page_of_20000_pixels(size: tuple[int, int]) -> None:
     sheet = Sheet(*size)

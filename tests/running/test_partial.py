@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.search.searcher import Searcher
 from kopub.states import TRIES_AGAIN, State
 from kopub.tables.asset import RETRY_PARTIAL_TAG
+from kopub.tables.rows import RowSpec, assemble
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.doubles.witness_engines import WitnessReader
 from tests.support.harness import Platform
@@ -97,6 +99,13 @@ def test_another_try_that_reads_nothing_leaves_what_was_read(platform: Platform)
     platform.engines["recognition"] = WitnessReader()
     assert platform.run(TEXTS, tags={RETRY_PARTIAL_TAG: "true"}).success
     assert set(platform.states("ocr_results").values()) == {State.OK}
+
+
+def test_another_try_without_an_answer_leaves_what_was_read():
+    page, regions = RowSpec("a", [], {}), [[{"state": "ok"}, {"state": "failed"}], None]
+    tries = {"page_id": ["a"] * 2, "fingerprint": [page.key[1]] * 2, "state": ["partial", "failed"]}
+    known = pa.table({**tries, "regions": regions})
+    assert assemble([page], known, "page_id", "regions")["state"].to_pylist() == ["partial"]
 
 
 def test_another_try_that_reads_less_leaves_what_was_read(platform: Platform):

@@ -307,6 +307,7 @@ def test_answers_in_any_order_come_to_the_shard_they_are_of(tmp_path: Path):
     }
 
 
+@pytest.mark.slow
 @needs("torch", "transformers")
 def test_a_batch_of_the_layout_model_holds_pages_of_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from kopub.layout.pp_doclayout.model import PageModel
@@ -420,6 +421,7 @@ def test_a_shard_with_journalled_rows_is_not_passed_over_on_object_storage(tmp_p
     assert journal().rows().num_rows == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to_make", [(), ("shard_00",)])
 def test_tables_of_shards_without_anything_to_do_are_not_gathered(
     to_make: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

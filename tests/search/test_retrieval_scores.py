@@ -16,6 +16,8 @@ from kopub.fingerprints import CodeVersion
 from kopub.pages.page import Page
 from kopub.release.gates import Gates
 from kopub.search.metrics import significant_drops
+from kopub.search.options import Mode
+from kopub.search.searcher import Searcher
 from kopub.states import State
 from kopub.store.table_store import ShardStore
 from kopub_assets.running.execution import failures_of
@@ -237,6 +239,18 @@ def test_texts_that_did_not_change_are_not_tokenised_again(measured: Platform):
     after = [file.stat().st_mtime_ns for file in files]
     assert after[0] != before[0]
     assert after[1] == before[1]
+
+
+def test_words_of_texts_that_changed_since_they_were_measured_are_found_anew(measured: Platform):
+    measured.engines["recognition"] = SlowReader(diary=str(measured.home / "again"), prompt="see")
+    measured.make("ocr_results", "parsed_texts")
+    found = Searcher(measured.store, ["shard_00"], None, "cpu", measured.home / "search", mode=Mode.BM25).search("see")
+    assert len(found.hits) == len(IDS[:6])
+
+
+def test_another_tokenizer_is_measured_anew(measured: Platform, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kopub.search.words.tokenizer", lambda: {"tokenizer": "another"})
+    assert _metadata(measured.run("retrieval_scores", first=None))["computed"] == 12
 
 
 def test_a_run_of_another_schema_is_none(measured: Platform):

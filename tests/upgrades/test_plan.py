@@ -165,6 +165,14 @@ def test_a_table_that_does_not_say_how_it_was_made_is_stale(platform: Platform):
     )
 
 
+def test_all_tables_below_a_missing_one_wait_for_it(platform: Platform):
+    (platform.home / "store" / "layout_regions" / "shard_00.parquet").unlink()
+    found = plans(platform)
+    assert found["layout_regions"].shards[Standing.MISSING] == ["shard_00"]
+    assert {found[asset].shards[Standing.BLOCKED][0] for asset in READING} == {"shard_00"}
+    assert found["parsed_texts"].shards[Standing.CURRENT] == ["shard_01"]
+
+
 def test_a_killed_run_is_charged_as_unknown(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     reads(platform, "say", die_on="a_3")
     with monkeypatch.context() as killed:

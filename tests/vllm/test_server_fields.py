@@ -39,6 +39,7 @@ def generate(endpoint: Endpoint, seconds: float = SOON, replica: int = 0) -> Non
 # --- starts that fail ---------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_a_failed_start_says_why_and_leaves_nothing(fields: dict[str, Any], tmp_path: Path) -> None:
     fields["env"]["STUB_LAST_WORDS"] = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
     with pytest.raises(EngineError, match=r"memory does not suffice.*Tried to allocate 2\.00 GiB") as caught:

@@ -45,6 +45,7 @@ def generate(endpoint: Endpoint, seconds: float = SOON, replica: int = 0) -> Non
 # --- a start and an end -------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_nothing_starts_before_the_lease_and_nothing_stays_after_the_idle_time(
     fields: dict[str, Any], tmp_path: Path, runtime: Path
 ) -> None:
@@ -60,6 +61,7 @@ def test_nothing_starts_before_the_lease_and_nothing_stays_after_the_idle_time(
     assert "nobody used it" in state_of(server, runtime).reason
 
 
+@pytest.mark.smoke
 def test_only_loopback_listens_and_the_key_is_in_no_argument_and_no_log(
     fields: dict[str, Any], tmp_path: Path, runtime: Path
 ) -> None:

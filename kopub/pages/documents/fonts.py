@@ -2,8 +2,11 @@
 
 import ctypes
 import sys
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
+
+from kopub.pages.documents.drawn_objects import is_white
 
 KOREAN_FONTS = "apt-get install fonts-noto-cjk, then index again"
 _HANGUL = 129
@@ -111,3 +114,13 @@ def draws_hangul() -> bool:
         document.close()
     left, right = np.split(drawn.reshape(drawn.shape[:2]), 2, axis=1)
     return bool(left.min() < _INK and right.min() < _INK and not np.array_equal(left, right))
+
+
+def lacks_font(drawn: ctypes.c_void_p, letters: Iterable[str]) -> bool:
+    """Return whether visible Hangul is in no font of the PDF or this machine."""
+    from pypdfium2 import raw
+
+    if not any("가" <= letter <= "힣" for letter in letters):
+        return False
+    is_lent = raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(drawn)) == 0
+    return is_lent and not draws_hangul() and not is_white(drawn)

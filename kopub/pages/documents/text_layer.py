@@ -26,11 +26,10 @@ from kopub.pages.documents.drawn_objects import (
     Placement,
     begins_line,
     is_clear,
-    is_white,
     is_within,
     shapes_of,
 )
-from kopub.pages.documents.fonts import draws_hangul
+from kopub.pages.documents.fonts import lacks_font
 from kopub.pages.documents.form_fields import field_texts
 from kopub.pages.nameless import nameless
 
@@ -440,21 +439,11 @@ def _finish(page: ctypes.c_void_p, pending: _OpenWord, pictures: Coverings) -> I
     drawn = raw.FPDFText_GetTextObject(page, pending.first)
     mode = raw.FPDFTextObj_GetTextRenderMode(drawn) if drawn else None
     is_hidden = mode == raw.FPDF_TEXTRENDERMODE_INVISIBLE or (mode == raw.FPDF_TEXTRENDERMODE_FILL and is_clear(drawn))
-    if drawn and not is_hidden and _lacks_font(drawn, pending.letters):
+    if drawn and not is_hidden and lacks_font(drawn, pending.letters):
         pending.marks |= Mark.UNDRAWN
     for word in pending.words():
         hidden = drawn and (is_hidden or pictures.hide(drawn, word.box))
         yield replace(word, marks=word.marks | Mark.INVISIBLE) if hidden else word
-
-
-def _lacks_font(drawn: ctypes.c_void_p, letters: Iterable[str]) -> bool:
-    """Return whether visible Hangul is in no font of the PDF or this machine."""
-    from pypdfium2 import raw
-
-    if not any("가" <= letter <= "힣" for letter in letters):
-        return False
-    is_lent = raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(drawn)) == 0
-    return is_lent and not draws_hangul() and not is_white(drawn)
 
 
 def _letter(code: int, after: int) -> str:
