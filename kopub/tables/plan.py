@@ -84,15 +84,17 @@ class AssetPlan:
     why: Mapping[str, int]
 
 
-def survey(resources: Resources, footers: FooterCache, graph: Graph = GRAPH) -> "Survey":
+def survey(
+    resources: Resources, footers: FooterCache, graph: Graph = GRAPH, damage: set[str] | None = None
+) -> "Survey":
     """Return the standing of all shards of the corpus.
 
-    `resources` are keyed by the names that assets use. Raises `StoreError`.
+    `resources` are keyed by the names that assets use. Damaged corrections are added to `damage`. Raises `StoreError`.
     """
     assets = graph.on(resources).declared(resources)
     tables = {name: footers.tables(name) for name in assets}
     store: ShardStore = resources["store"]
-    standings = find_standings(assets, tables, resources["corpus"].manifest.keys, store.allow_downgrade)
+    standings = find_standings(assets, tables, resources["corpus"].manifest.keys, store.allow_downgrade, damage)
     return Survey(store, assets, tables, standings, graph.off(resources))
 
 

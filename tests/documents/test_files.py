@@ -96,6 +96,16 @@ def test_an_export_that_stopped_is_repeated_and_other_files_are_never_touched(tm
     assert contents(tmp_path / "mine") == {"thesis.txt": b"years of work"}
 
 
+@pytest.mark.parametrize("left", [f".{MARKER}.0123abcd.tmp", ".kopub-documents.tmp"])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path, left: str, earlier: bool) -> None:
+    if earlier:
+        write(tmp_path, s=[page(1)])
+    (tmp_path / left).write_bytes(b"{")
+    write(tmp_path, s=[page(1)])
+    assert contents(tmp_path).keys() == {MARKER, "a.md"}
+
+
 def test_an_export_without_room_for_its_first_file_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,7 +168,7 @@ def verify(
             found.append(problem)
             if not as_json:
                 say(out, problem, "red")
-        notes = unproved(folder)
+        notes = [] if found else unproved(folder)
     if as_json:
         print_json({"release": name, "sound": not found, "problems": found, "notes": notes})
     else:

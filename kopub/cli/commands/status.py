@@ -53,6 +53,7 @@ def status_values(settings: "Settings") -> dict[str, Any]:
         "release": str(settings.release.folder),
         "release_differs": found.release_differs,
         "files_differ": found.files_differ,
+        "damage": found.damage,
         "shards": len(settings.corpus.manifest.keys),
         "assets": [each.values(found.last) for each in found.assets],
         "lost": _pages_in(store, found.assets, LOST),
@@ -80,6 +81,8 @@ class _StatusValues:
     """The differences between the release folder and what was released."""
     files_differ: Sequence[str]
     """The differences between the files of the corpus and the indexed ones."""
+    damage: Sequence[str]
+    """The damaged files of corrections, for which everything that depends on corrections waits."""
 
     @classmethod
     def of(cls, settings: "Settings") -> "_StatusValues":
@@ -88,7 +91,8 @@ class _StatusValues:
         from kopub.store.table_source import FooterCache
         from kopub.tables.plan import survey
 
-        scan = survey(settings.resources, FooterCache(settings.store))
+        damage: set[str] = set()
+        scan = survey(settings.resources, FooterCache(settings.store), damage=damage)
         is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
         assets = [_AssetStatus.of(settings, scan, asset, is_of_corpus) for asset in scan.standings]
         unfinished = list(_unfinished(settings, scan, is_of_corpus))
@@ -97,7 +101,7 @@ class _StatusValues:
             worked_on[each.asset].add(each.shard)
         last, differs = ledger.last_run(settings.store, worked_on), list(_release_differs(settings, assets))
         files_differ = list(changed_files(settings.corpus.manifest))
-        return cls(assets, unfinished, last, is_of_corpus, differs, files_differ)
+        return cls(assets, unfinished, last, is_of_corpus, differs, files_differ, sorted(damage))
 
 
 def show_status(settings: "Settings", out: Console) -> None:
@@ -107,6 +111,8 @@ def show_status(settings: "Settings", out: Console) -> None:
     found = _StatusValues.of(settings)
     store, assets, last = settings.store, found.assets, found.last
     _show_table(settings, assets, out)
+    for line in found.damage:
+        say(out, line, "red")
     for line in (
         *found.files_differ,
         *_of_another_corpus(settings, assets),
