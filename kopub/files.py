@@ -56,7 +56,10 @@ def replace_bytes(path: Path, content: "bytes | memoryview | pa.Buffer") -> tupl
 
 
 def write_new(path: Path, content: "pa.Buffer") -> None:
-    """Write a file, overwriting any of that name, so that a power cut cannot undo it. Raises `StoreError`."""
+    """Write a file, overwriting any of that name, for good even in a power cut.
+
+    Raises `StoreError`.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         missing = [folder for folder in path.parents if not folder.exists()]
@@ -92,7 +95,7 @@ def file_sha256(path: Path) -> str:
 
 
 def temporary_files(path: Path) -> list[Path]:
-    """Return the files by which writers are about to replace `path`, or were when they were killed."""
+    """Return the files of writers that are replacing `path`, or were killed meanwhile."""
     return list(path.parent.glob(f".{glob.escape(path.name)}.*.tmp"))
 
 

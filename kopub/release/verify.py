@@ -96,7 +96,10 @@ def unproved(folder: Path) -> list[str]:
 
 
 def _links_out(folder: Path) -> Iterator[str]:
-    """Yield the links to anything outside in place of a release's files, except the Hub's cache to its own files."""
+    """Yield the links in place of a release's files that lead out of it.
+
+    Those of the Hub's cache to its own files are none.
+    """
     home = folder.resolve()
     blobs = home.parents[1] / "blobs" if home.parent.name == "snapshots" else home
     for path in (*(folder / name for name in TEXTS), folder / "data", *sorted((folder / "data").rglob("*"))):

@@ -157,9 +157,9 @@ class Objects:
         return self._write_if(path, content, mode="create")
 
     def replace(self, path: str, content: bytes, mark: str | None) -> bool:
-        """Write a file that must still have its `mark`, or be missing if that is None.
+        """Write a file that must still have its `mark`.
 
-        Returns whether this call wrote it. The storage must be `conditional`.
+        It must be missing if that is None. Returns whether this call wrote it. The storage must be `conditional`.
         """
         (_fetched.get() or {}).pop(path, None)
         # Older releases of Ceph compare the tag with the header as it is, with its quotation marks.

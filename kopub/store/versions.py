@@ -91,7 +91,10 @@ class Versions:
         return True
 
     def outdated(self, most: int, current: str) -> list[str]:
-        """Return the paths of all but the newest `most` versions, and of any of the `current` recipe."""
+        """Return the paths of all but the newest `most` versions.
+
+        Any of the `current` recipe are among them.
+        """
         entries, paths = self._entries(), []
         wanted = list(dict.fromkeys(entry.recipe for entry in entries if entry.recipe != current))[:most]
         for entry in entries:
