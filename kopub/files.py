@@ -6,7 +6,7 @@ import hashlib
 import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> tuple[str, int]:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _clear_left_overs(path.parent, f".{glob.escape(path.name)}.*.tmp")
+        _clear_left_overs(temporary_files(path))
         try:
             write(temporary)
             with temporary.open("rb") as file:
@@ -56,16 +56,23 @@ def replace_bytes(path: Path, content: "bytes | memoryview | pa.Buffer") -> tupl
 
 
 def write_new(path: Path, content: "pa.Buffer") -> None:
-    """Write a file, overwriting any of that name. Raises `StoreError`."""
+    """Write a file, overwriting any of that name, for good even in a power cut.
+
+    Raises `StoreError`.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
+        missing = [folder for folder in path.parents if not folder.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
-        _clear_left_overs(path.parent, ".*.tmp")
+        _clear_left_overs(path.parent.glob(".*.tmp"))
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(path)
+        # A name is part of its folder.
+        for folder in (path.parent, *(folder.parent for folder in missing)):
+            _sync_folder(folder)
     except OSError as error:
         # If nothing can be written, there may be nothing to remove either.
         with suppress(OSError):
@@ -73,13 +80,27 @@ def write_new(path: Path, content: "pa.Buffer") -> None:
         raise StoreError(cannot_write(path, error)) from error
 
 
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
 def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _clear_left_overs(folder: Path, pattern: str) -> None:
-    for left_over in folder.glob(pattern):
+def temporary_files(path: Path) -> list[Path]:
+    """Return the files of writers that are replacing `path`, or were killed meanwhile."""
+    return list(path.parent.glob(f".{glob.escape(path.name)}.*.tmp"))
+
+
+def _clear_left_overs(files: Iterable[Path]) -> None:
+    for left_over in files:
         # A missing one was renamed by its writer in the meantime.
         with suppress(FileNotFoundError):
             if time.time() - left_over.stat().st_mtime > _LEFT_OVER_SECONDS:

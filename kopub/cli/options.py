@@ -127,10 +127,13 @@ def corpus_check(manifest: "Manifest", store: "TableStore") -> "CorpusCheck":
 
 def require_indexed(settings: "Settings", assets: Sequence[str]) -> None:
     """Raise `KopubError` if a table of the corpus's shards was made from another corpus."""
-    is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look()
+    check = corpus_check(settings.corpus.manifest, settings.store)
+    is_of_corpus = check.look()
     for asset in assets:
         published = settings.store.published(asset)
         other = [key for key in settings.corpus.manifest.keys if key in published and not is_of_corpus(asset, key)]
+        if damaged := next(filter(None, (check.footers.damaged.get((asset, key)) for key in other)), None):
+            raise damaged
         if other:
             more = f" and {len(other) - 1} more shards" if other[1:] else ""
             raise KopubError(

@@ -209,7 +209,10 @@ class CorrectionLog:
             # A clock that was set back must not change the order.
             last_at = max((each.at + timedelta(microseconds=1) for each in known.every), default=correction.at)
             made = replace(correction, id=correction.id or uuid4().hex, at=max(datetime.now(UTC), last_at))
-            self._parts.append(_table([made]), made.id[:8])
+            # On object storage, another process may have taken the lock over: only one writes the next correction.
+            name = f"{fingerprint([made.page_id, known.seen])}.parquet"
+            if not self._parts.add(name, _table([made]), new=True):
+                raise CorrectedMeanwhile(f"another process has corrected {made.page_id} meanwhile: load the page again")
         names = self._parts.seen()
         if len(names) > _MOST_PARTS:
             # A correction in two files counts once, so a kill or a second writer does no harm here.

@@ -24,7 +24,7 @@ from kopub.documents.structure import DocumentStructure, structure_document
 from kopub.documents.tables import document_tables
 from kopub.errors import StoreError
 from kopub.figures.figure import FigureNote
-from kopub.files import cannot_write, replace_bytes
+from kopub.files import cannot_write, replace_bytes, temporary_files
 from kopub.pages.documents.folder import EXPORTED_DOCUMENTS
 from kopub.release.base import OpenImages, TableReader
 from kopub.states import State
@@ -145,8 +145,13 @@ def require_own_folder(out: Path) -> None:
     """Raise `StoreError` when `out` holds anything else than exports of documents."""
     if out.exists() and not out.is_dir():
         raise StoreError(f"{out} is a file; name a new or empty folder to export into")
-    if out.is_dir() and any(out.iterdir()) and not (out / EXPORTED_DOCUMENTS).is_file():
+    if out.is_dir() and set(out.iterdir()) - _left_overs(out) and not (out / EXPORTED_DOCUMENTS).is_file():
         raise StoreError(f"{out} holds files that no export of documents wrote; name a new or empty folder")
+
+
+def _left_overs(out: Path) -> set[Path]:
+    """Return the files that a killed export may have left directly in `out`."""
+    return {out / _TEMPORARY, *temporary_files(out / EXPORTED_DOCUMENTS)}
 
 
 _NOTE_FIELDS = ("kind", "description", "data_html", "smiles", "language")
@@ -257,6 +262,8 @@ class _ExportFolder:
         out, marker = self._out, self._out / EXPORTED_DOCUMENTS
         require_own_folder(out)
         out.mkdir(parents=True, exist_ok=True)
+        for left_over in _left_overs(out):
+            left_over.unlink(missing_ok=True)
         if not marker.is_file():
             return {}
         try:

@@ -291,6 +291,8 @@ _SUFFIXES = frozenset({".pdf", ".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"
 _UNSAFE = re.compile(r"[^\w.+~=@-]+")
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(?:\..*)?", re.IGNORECASE)
 """Names that Windows reserves."""
+_BYTE = re.compile(r"\\udc([89a-f][0-9a-f])")
+"""A byte of a file name that is not UTF-8, as ids spell it."""
 _LONGEST = 120
 """Most bytes of a name, to which suffixes and the names of pictures are added."""
 _HASH = 8
@@ -321,7 +323,7 @@ def file_names(documents: Sequence[str]) -> list[str]:
 
 
 def _safe(document: str) -> str:
-    text = unicodedata.normalize("NFC", document)
+    text = unicodedata.normalize("NFC", _korean(document))
     if PurePosixPath(text).suffix.lower() in _SUFFIXES:
         text = text[: text.rindex(".")]
     text = _UNSAFE.sub("_", text).lstrip(".").rstrip("._ ")
@@ -329,6 +331,15 @@ def _safe(document: str) -> str:
     if not text:
         return "document"
     return f"_{text}" if _RESERVED.fullmatch(text) else text
+
+
+def _korean(document: str) -> str:
+    """Return the name of a file, read as CP949 if its spelt bytes are that."""
+    raw = _BYTE.sub(lambda byte: chr(int(byte[1], 16)), document)
+    try:
+        return document if raw == document else raw.encode("latin-1").decode("cp949")
+    except UnicodeError:
+        return document
 
 
 def _folded(name: str) -> str:

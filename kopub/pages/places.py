@@ -109,13 +109,14 @@ class CorpusPlace:
 
             replace_bytes(self.folder / name, content)
             return
-        from kopub.store.locks import find_lock
+        from kopub.store.locks import ObjectLock, find_lock
         from kopub.store.objects import Objects
 
         objects, root = Objects.at(self.url)
-        if (lock := find_lock(self.lock)) is not None:
-            lock.confirm()
-        objects.put(f"{root}/{name}", content)
+        if isinstance(lock := find_lock(self.lock), ObjectLock):
+            lock.publish(f"{root}/{name}", content)
+        else:
+            objects.put(f"{root}/{name}", content)
 
     def remove(self, name: str) -> None:
         """Remove a file beside the index, if there is one. Raises `StoreError`."""

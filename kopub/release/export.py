@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from kopub.errors import StoreError, without_paths
-from kopub.files import cannot_write, replace_bytes
+from kopub.files import cannot_write, replace_bytes, temporary_files
 from kopub.pages.documents.folder import EXPORTED_TABLES
 from kopub.recognition.regions import RegionRecord, join_regions
 from kopub.release.base import OpenImages, PageImages, TableReader, image_suffix
@@ -102,12 +102,14 @@ def _claim(out: Path) -> None:
     """
     if out.exists() and not out.is_dir():
         raise StoreError(f"{out} is a file; name a new or empty folder to export into")
-    left_over = set(out.glob(_PARTIAL))
+    left_over = {*out.glob(_PARTIAL), *(marks := temporary_files(out / EXPORTED_TABLES))}
     if out.is_dir() and set(out.iterdir()) - left_over and not (out / EXPORTED_TABLES).is_file():
         raise StoreError(f"{out} holds files that no export wrote; name a new or empty folder")
     out.mkdir(parents=True, exist_ok=True)
-    for each in left_over:
-        shutil.rmtree(each)
+    for mark in marks:
+        mark.unlink(missing_ok=True)
+    for folder in left_over.difference(marks):
+        shutil.rmtree(folder)
 
 
 def _mark(out: Path, says: dict[str, Any]) -> None:

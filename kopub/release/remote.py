@@ -118,26 +118,25 @@ def publish_to(url: str, folder: Path, log: Log) -> str | None:
         log(f"not published at {url}: {len(missing)} shards are not released yet, {missing[0]} first")
         return None
     objects, root = Objects.at(url)
-    with _alone(objects, root, url) as confirm:
+    with _alone(objects, root, url) as lock:
         before, now = _current_folder(objects, root), f"{VERSIONS}/{release_digest(files)[:16]}"
         sent = _send(objects, root, files, now, before)
         if before == now and not sent:
             return f"{url}/{now}"
         _require_whole(objects, f"{root}/{now}", files)
-        confirm()
-        objects.put(f"{root}/{POINTER}", (json.dumps({"folder": now}) + "\n").encode())
-        _clear(objects, root, {now, before})
+        lock.publish(f"{root}/{POINTER}", (json.dumps({"folder": now}) + "\n").encode())
+        _clear(objects, root, {now, before}, lock)
     log(f"published at {url}: {len(files)} files, {sent:,} bytes sent")
     return f"{url}/{now}"
 
 
 @contextmanager
-def _alone(objects: Objects, root: str, url: str) -> Iterator[Callable[[], None]]:
+def _alone(objects: Objects, root: str, url: str) -> Iterator[ObjectLock]:
     lock = ObjectLock(objects, f"{root}/{_LOCK}", f"the release at {url}")
     name = f"{root}/{_LOCK}"
     acquire_lock(name, lock, f"the release at {url}", wait=True)
     try:
-        yield lock.confirm
+        yield lock
     finally:
         release_lock(name)
 
@@ -194,7 +193,7 @@ def _hashes(objects: Objects, folder: str) -> dict[str, str]:
     return {path: file.sha256 for path, file in listed.items() if there.get(path) == file.bytes}
 
 
-def _clear(objects: Objects, root: str, keep: set[str | None]) -> None:
+def _clear(objects: Objects, root: str, keep: set[str | None], lock: ObjectLock) -> None:
     """Remove the files of other releases, and the remains of killed uploads."""
     folders = tuple(f"{root}/{each}/" for each in keep if each)
     for_removal = []
@@ -203,4 +202,6 @@ def _clear(objects: Objects, root: str, keep: set[str | None]) -> None:
         rest = "" if file is None else path.removeprefix(f"{root}/")[file.end() :]
         if (rest in TEXTS or DATA_PATH.fullmatch(rest)) and not path.startswith(folders):
             for_removal.append(path)
+    # Another process that took the lock over meanwhile has other files here.
+    lock.confirm()
     objects.remove_all(for_removal)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kopub.errors import ConfigError, StoreError, visible
-from kopub.files import cannot_write, is_url
+from kopub.files import cannot_write, is_url, replace_bytes
 from kopub.pages.corpus import Corpus
 from kopub.release.base import ReleaseDescription
 from kopub.release.files import (
@@ -208,16 +208,21 @@ def _exchange(one: Path, other: Path) -> bool:
 _STAGING = ".staging"
 _BESIDE = (".new", ".old", _STAGING)
 """Ends of the names of folders beside the release, in which it is made."""
+_BEGUN = render_manifest(ReleaseManifest([], {})).encode()
+"""The manifest of a release that has only begun."""
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 """Names of files that `replace_file` has not finished."""
 
 
-def require_place(release: LocalRelease, corpus: Corpus, store: str) -> None:
+def require_place(release: LocalRelease, corpus: Corpus, store: str, writes: bool = True) -> None:
     """Raise `ConfigError` where making the release would overwrite or remove foreign files.
 
-    `store` is the folder or URL of the tables. Nothing is written, and a release at a URL takes one request or two.
+    `store` is the folder or URL of the tables. Nothing is written, and a release at a URL takes one request or two. A
+    caller that never `writes` a release does not mind what lies there.
     """
     require_apart(release, corpus.folder, store, _source(corpus))
+    if not writes:
+        return
     try:
         require_ours(release.root)
         if release.url is not None:
@@ -270,7 +275,7 @@ def begin(folder: Path) -> None:
     It gets a manifest at once, by which it is known as ours even if a kill leaves it unfinished.
     """
     folder.mkdir(parents=True)
-    (folder / MANIFEST).write_text(render_manifest(ReleaseManifest([], {})), "utf-8")
+    replace_bytes(folder / MANIFEST, _BEGUN)
 
 
 def is_temporary(name: str) -> bool:
@@ -281,9 +286,11 @@ def is_temporary(name: str) -> bool:
 def _is_begun(folder: Path) -> bool:
     """Return whether all files of a folder are named as those of a release.
 
-    Its manifest comes last.
+    Its manifest comes last. The first manifest may be cut, because earlier releases did not write it as a whole.
     """
     names = {path.relative_to(folder).as_posix() for path in _files(folder) if not is_temporary(path.name)}
+    if names == {MANIFEST}:
+        return _BEGUN.startswith((folder / MANIFEST).read_bytes())
     data = {name for name in names if DATA_PATH.fullmatch(name)}
     return bool(data or CHECKSUMS in names) and names <= data | set(TEXTS)
 

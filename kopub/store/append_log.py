@@ -21,16 +21,17 @@ _DIGITS = 20
 class AppendLog:
     """An append-only log: the Parquet files below one folder, by their relative names.
 
-    `put` writes a whole file. `lock` returns the lock that this process holds on the log's table, or None if none is
-    needed: a writer that lost its lock changes nothing and raises `LockLost`. A damaged file is set aside if the log
-    only `saves_work`; if it holds rows that nobody can make again, reading it raises `DamagedTable`.
+    `put` writes a whole file, or with `new` only one that is missing, and returns whether it did. `lock` returns the
+    lock that this process holds on the log's table, or None if none is needed: a writer that lost its lock changes
+    nothing and raises `LockLost`. A damaged file is set aside if the log only `saves_work`; if it holds rows that
+    nobody can make again, reading it raises `DamagedTable`.
     """
 
     def __init__(
         self,
         objects: Objects,
         folder: str,
-        put: Callable[[str, pa.Table], None],
+        put: Callable[[str, pa.Table, bool], bool],
         lock: Callable[[], Lock | None] = lambda: None,
         saves_work: bool = True,
     ) -> None:
@@ -53,12 +54,17 @@ class AppendLog:
         """Skip the listing before the first addition; any files that exist nevertheless stay."""
         self._listed = []
 
-    def add(self, name: str, table: pa.Table) -> None:
-        """Add a table under a name. Raises `StoreError` if it cannot be written."""
+    def add(self, name: str, table: pa.Table, new: bool = False) -> bool:
+        """Add a table under a name, and return whether it was added.
+
+        A `new` name that another process has taken on object storage is left alone. Raises `StoreError` if the table
+        cannot be written.
+        """
         lock, path = self._lock(), f"{self._folder}/{name}"
         if lock is not None:
             lock.check()
-        self._put(path, table)
+        if not self._put(path, table, new):
+            return False
         if lock is not None:
             try:
                 lock.check()
@@ -69,6 +75,7 @@ class AppendLog:
                 raise
         if self._listed is not None:
             self._listed.append(name)
+        return True
 
     def append(self, table: pa.Table, suffix: str = "") -> str:
         """Add a table after all others that this log has seen, and return its name.

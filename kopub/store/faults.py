@@ -20,7 +20,7 @@ _PASSING_NUMBERS = frozenset({errno.EBUSY, getattr(errno, "EREMOTEIO", errno.EIO
 _PASSING_NAMES = frozenset(
     {
         *("HTTPClientError", "EndpointConnectionError", "ResponseParserError", "IncompleteReadError"),
-        *("ClientConnectionError", "ClientPayloadError", "IncompleteRead"),
+        *("ClientConnectionError", "ClientPayloadError", "ConnectTimeoutError", "IncompleteRead"),
     }
 )
 """Class names from the clients' own libraries, which are imported only if they are used."""
@@ -54,11 +54,11 @@ def is_damage(error: Exception) -> bool:
 
 
 def is_taken(error: OSError) -> bool:
-    """Return whether storage refused to create a file because it exists already.
+    """Return whether storage refused a write because the file is not what the writer expected.
 
-    Ceph does not say which condition failed.
+    It exists, or was changed or removed. Ceph does not say which condition failed.
     """
-    return isinstance(error, FileExistsError) or error_code(error) in ("PreconditionFailed", "412")
+    return isinstance(error, FileExistsError) or error_code(error) in ("PreconditionFailed", "412", "NoSuchKey")
 
 
 def retry(call: Callable[[], T], patience: float | None = None) -> T:

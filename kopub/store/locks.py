@@ -7,7 +7,8 @@ over: it creates `after-<id of the holder>`, which only one waiter can do, and t
 node's clock is compared with another's; all clocks must only run equally fast.
 
 A holder that could not write its beat for most of that time has lost the lock, whether or not another process wanted
-it. This covers a process that was stopped and continued. A holder asks the storage once more before it publishes.
+it. This covers a process that was stopped and continued. A holder asks the storage once more before it publishes, and
+S3 itself refuses to replace a file that changed since.
 """
 
 import logging
@@ -145,8 +146,6 @@ _POLLS = 60
 _LONGEST_POLL = 2.0
 _BEAT_UNDER_WAY = 5.0
 """Seconds that a release waits for a beat being written, so that none is left behind."""
-_CONFIRMED = 1.0
-"""Seconds for which an answer from the storage stays valid."""
 _log = logging.getLogger(__name__)
 _tested: set[str] = set()
 """Roots of stores known to refuse a second create."""
@@ -174,7 +173,7 @@ class ObjectLock:
         self._objects, self._folder, self._what = objects, folder, what
         lives = LEASE_TTL_S if lives is None else lives
         self._self = _Holder(id=uuid.uuid4().hex, host=socket.gethostname(), pid=os.getpid(), lives=lives)
-        self._beaten = self._confirmed = 0.0
+        self._beaten = 0.0
         self._lost = self._took_over = self._beats = False
         self._released = threading.Event()
         self._heart = threading.Thread(target=self._beat, name=f"lock {what}", daemon=True)
@@ -185,7 +184,6 @@ class ObjectLock:
             if not wait:
                 raise BusyTable(f"{self._what} is being made by another run")
             self._wait()
-        self._confirmed = now()
         self._heart.start()
 
     def release(self) -> None:
@@ -209,12 +207,23 @@ class ObjectLock:
 
     def confirm(self) -> None:
         self.check()
-        asked = now()
-        if asked - self._confirmed > _CONFIRMED:
-            holder = self._read(self._holder_path)
-            self._lost = holder is None or holder.id != self._self.id
-            self._confirmed = asked
+        holder = self._read(self._holder_path)
+        self._lost = holder is None or holder.id != self._self.id
         self.check()
+
+    def publish(self, path: str, content: bytes) -> None:
+        """Write a file that the lock protects, unless another process wrote it meanwhile.
+
+        Raises `LockLost`, `StoreError`.
+        """
+        # Whoever takes the lock over after it was confirmed changes the mark before this process wakes up.
+        mark = self._objects.mark(path)
+        self.confirm()
+        if not self._objects.conditional:
+            self._objects.put(path, content)
+        elif not self._objects.replace(path, content, mark):
+            self._lost = True
+            self.check()
 
     @property
     def _holder_path(self) -> str:
@@ -229,12 +238,14 @@ class ObjectLock:
             return False
         store = self._folder.rpartition("/.locks/")[0]
         if store not in _tested:
-            other = self._self.model_copy(update={"id": uuid.uuid4().hex})
-            if self._objects.create(self._holder_path, other.content()):
+            other = self._self.model_copy(update={"id": uuid.uuid4().hex}).content()
+            if self._objects.create(self._holder_path, other) or (
+                self._objects.conditional and self._objects.replace(self._holder_path, other, "0" * 32)
+            ):
                 self._remove(self._holder_path)
                 raise StoreError(
-                    f"{store} writes over what it was asked to create only if it is new (If-None-Match), so two runs "
-                    "could make the same table: use a storage that refuses that"
+                    f"{store} writes over what it was asked to write only if it is new or unchanged (If-None-Match, "
+                    "If-Match), so two runs could make the same table: use a storage that refuses that"
                 )
             _tested.add(store)
         return True
@@ -300,7 +311,7 @@ class ObjectLock:
             if holder is None or holder.id != self._self.id:
                 self._lost = not self._released.is_set()
                 return
-            self._beaten = self._confirmed = begun
+            self._beaten = begun
 
     def _after(self, holder: _Holder) -> str:
         return f"{self._folder}/after-{holder.id}"

@@ -78,6 +78,8 @@ Calls are retried here: if the client retried them as well, half an hour would p
 and answers none is reported."""
 _SLOWEST = 128 * 1024
 """Bytes per second of the slowest connection over which a table is still written."""
+_LARGEST = 5 * 2**30
+"""Most bytes that S3 takes in one request, as conditional writes are: Ceph ignores conditions of uploads in parts."""
 
 _MOST_ENDS = 64
 """Most file ends kept at once: the tables of a few shards."""
@@ -131,6 +133,11 @@ class Objects:
     def local(self) -> bool:
         return isinstance(self.fs, LocalFileSystem)
 
+    @property
+    def conditional(self) -> bool:
+        """Return whether the storage can replace a file on a condition, as S3 can."""
+        return "s3" in self.fs.protocol
+
     def get(self, path: str) -> bytes:
         """Return the bytes of a file. Raises `FileNotFoundError`."""
         # Given a start, s3fs does not ask for the size first.
@@ -147,20 +154,20 @@ class Objects:
         the way, it shows who wrote the file.
         """
 
-        def attempt() -> bool:
-            try:
-                self._write(path, content, mode="create")
-            except OSError as error:
-                # The content shows who wrote the file, because the answer may have been lost on the way.
-                try:
-                    return self.fs.cat_file(path, start=0) == content
-                except FileNotFoundError:
-                    if is_taken(error):
-                        return False  # it was there a moment ago
-                    raise error from error.__cause__
-            return True
+        return self._write_if(path, content, mode="create")
 
-        return self._call(path, "written", attempt)
+    def replace(self, path: str, content: bytes, mark: str | None) -> bool:
+        """Write a file that must still have its `mark`.
+
+        It must be missing if that is None. Returns whether this call wrote it. The storage must be `conditional`.
+        """
+        (_fetched.get() or {}).pop(path, None)
+        # Older releases of Ceph compare the tag with the header as it is, with its quotation marks.
+        return self._write_if(path, content, **({"mode": "create"} if mark is None else {"IfMatch": mark.strip('"')}))
+
+    def mark(self, path: str) -> str | None:
+        """Return the storage's mark of a file's content, or None if the file is missing."""
+        return next((str(each.get("ETag", "")) for each in self._below(path, "") if each["name"] == path), None)
 
     def remove(self, path: str) -> None:
         """Remove a file. Raises `FileNotFoundError`, but only on a local disk."""
@@ -256,7 +263,7 @@ class Objects:
 
         return ObjectFile(end.size, fetch, end.content)
 
-    def _write(self, path: str, content: bytes, **how: str) -> None:
+    def _write(self, path: str, content: bytes, **how: Any) -> None:
         """Write a file; raise `TimeoutError` if the storage takes too long.
 
         aiohttp drops its read timeout after a "100 Continue", and then waits forever for storage, or a proxy in front
@@ -266,6 +273,28 @@ class Objects:
         seconds = waits["connect_timeout"] + waits["read_timeout"] + len(content) / _SLOWEST
         limit = {"timeout": seconds} if isinstance(self.fs, AsyncFileSystem) else {}
         self.fs.pipe_file(path, content, **how, **limit)
+
+    def _write_if(self, path: str, content: bytes, **condition: Any) -> bool:
+        """Write a file on a condition, and return whether it was met."""
+        if self.conditional:
+            if len(content) >= _LARGEST:
+                raise StoreError(f"{path} was not written, it is over 5 GiB: split its source into smaller files")
+            condition["chunksize"] = _LARGEST
+
+        def attempt() -> bool:
+            try:
+                self._write(path, content, **condition)
+            except OSError as error:
+                if not is_taken(error):
+                    raise
+                # The content shows who wrote the file, because the answer may have been lost on the way.
+                try:
+                    return self.fs.cat_file(path, start=0) == content
+                except FileNotFoundError:
+                    return False
+            return True
+
+        return self._call(path, "written", attempt)
 
     def _ends(self) -> dict[str, _End]:
         known = _fetched.get()

@@ -78,6 +78,8 @@ class FooterCache:
     def __init__(self, store: TableStore) -> None:
         self._store = store
         self._known: dict[str, dict[str, tuple[str, Entry]]] = {}
+        self.damaged: dict[tuple[str, str], DamagedTable] = {}
+        """The tables, by asset and shard, whose footers were found to be damaged."""
         self._can_write = True
 
     def tables(self, asset: str) -> dict[str, Entry]:
@@ -112,6 +114,7 @@ class FooterCache:
             rows, metadata = self._store.footer(asset, shard)
         except DamagedTable as error:
             _log.warning("%s", error)
+            self.damaged[asset, shard] = error
             return None
         # A table written by another program has no such metadata, and counts as stale.
         *known, regions = (metadata.get(name) for name in _COLUMNS)
@@ -163,20 +166,20 @@ class CorpusCheck:
 
     def __init__(self, store: TableStore, source: Source) -> None:
         self._source = source
-        self._footers = FooterCache(store)
+        self.footers = FooterCache(store)
 
     def look(self, known: Mapping[str, Mapping[str, Entry]] | None = None) -> IsOfCorpus:
         """Return the check for the present tables; a missing table fails it.
 
-        `known` are the footers of assets that the caller has just read. Calling the check raises `StoreError` if a
-        table is damaged, and `SourceError` for a shard that the corpus lacks.
+        `known` are the footers of assets that the caller has just read. Calling the check raises `SourceError` for a
+        shard that the corpus lacks.
         """
         tables: dict[str, dict[str, list[list[str]]]] = {}
 
         def is_of_corpus(asset: str, shard: str) -> bool:
             if asset not in tables:
                 entries = (known or {}).get(asset)
-                entries = self._footers.tables(asset) if entries is None else entries
+                entries = self.footers.tables(asset) if entries is None else entries
                 tables[asset] = {key: entry.sources for key, entry in entries.items()}
             found = tables[asset].get(shard)
             return found is not None and all(self._source(root, shard) == content for root, content in found)

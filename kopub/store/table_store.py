@@ -173,13 +173,15 @@ class TableStore:
         if replaces and self.keep_versions:
             with self._told(asset, shard, None):
                 replaces = versions.keep(path, recipe)
+        # After the publication, another process may hold the lock and have kept a version of this table.
+        outdated = versions.outdated(self.keep_versions, recipe) if replaces else []
         stamped = {_METADATA_PREFIX + key.encode(): value.encode() for key, value in metadata.items()}
         content = _parquet(table.replace_schema_metadata({**stamped, _SAID: _fingerprint_of(stamped)}))
-        if lock is not None:
-            lock.confirm()
-        self._put(path, content, replace_bytes)
-        if replaces:
-            versions.prune(self.keep_versions, recipe)
+        if isinstance(lock, ObjectLock):
+            lock.publish(path, content.to_pybytes())
+        else:
+            self._put(path, content, replace_bytes)
+        versions.remove(outdated)
 
     def update(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
         """Write the table, unless it already has these rows and metadata. Raises `StoreError`."""
@@ -231,13 +233,13 @@ class TableStore:
         def lock() -> Lock | None:
             return self._lock(*folder[1:]) if len(folder) == 3 else None
 
-        return AppendLog(
-            self._objects,
-            "/".join((self._root, *folder)),
-            lambda path, table: self._put(path, _parquet(table), write_new),
-            lock,
-            saves_work,
-        )
+        def put(path: str, table: pa.Table, new: bool) -> bool:
+            if new and not self.local:
+                return self._objects.create(path, _parquet(table).to_pybytes())
+            self._put(path, _parquet(table), write_new)
+            return True
+
+        return AppendLog(self._objects, "/".join((self._root, *folder)), put, lock, saves_work)
 
     @property
     def _objects(self) -> Objects:

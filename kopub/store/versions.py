@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -89,22 +90,28 @@ class Versions:
             self._objects.put(kept, content)
         return True
 
-    def prune(self, most: int, current: str) -> None:
-        """Remove all but the newest `most` versions, and any of the `current` recipe.
+    def outdated(self, most: int, current: str) -> list[str]:
+        """Return the paths of all but the newest `most` versions.
 
-        Raises `StoreError`.
+        Any of the `current` recipe are among them.
         """
-        entries = self._entries()
+        entries, paths = self._entries(), []
         wanted = list(dict.fromkeys(entry.recipe for entry in entries if entry.recipe != current))[:most]
         for entry in entries:
             if entry.recipe in wanted:
                 # Only the newest of a recipe is kept; after a kill there may be a second one.
                 wanted.remove(entry.recipe)
-                continue
+            else:
+                paths.append(entry.path)
+        return paths
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove these versions. Raises `StoreError`."""
+        for path in paths:
             try:
-                self._objects.remove(entry.path)
+                self._objects.remove(path)
             except OSError as error:
-                raise StoreError(f"{entry.path} cannot be removed ({error.strerror or error}): remove it") from error
+                raise StoreError(f"{path} cannot be removed ({error.strerror or error}): remove it") from error
 
     def _entries(self) -> list[_Version]:
         """Return the kept files, newest first; after a kill, a recipe may occur twice."""

@@ -85,12 +85,18 @@ class AssetPlan:
 
 
 def survey(
-    resources: Resources, footers: FooterCache, graph: Graph = GRAPH, unreadable: dict[str, str] | None = None
+    resources: Resources,
+    footers: FooterCache,
+    graph: Graph = GRAPH,
+    *,
+    unreadable: dict[str, str] | None = None,
+    damage: set[str] | None = None,
 ) -> "Survey":
     """Return the standing of all shards of the corpus.
 
     `resources` are keyed by the names that assets use. Raises `StoreError` for tables that cannot be read, unless
-    `unreadable` is given: it gets the reason by asset, whose tables then count as missing.
+    `unreadable` is given: it gets the reason by asset, whose tables then count as missing. Damaged corrections are
+    added to `damage`.
     """
     assets = graph.on(resources).declared(resources)
     tables: dict[str, dict[str, Entry]] = {}
@@ -102,7 +108,7 @@ def survey(
                 raise
             tables[name], unreadable[name] = {}, str(error)
     store: ShardStore = resources["store"]
-    standings = find_standings(assets, tables, resources["corpus"].manifest.keys, store.allow_downgrade)
+    standings = find_standings(assets, tables, resources["corpus"].manifest.keys, store.allow_downgrade, damage)
     return Survey(store, assets, tables, standings, graph.off(resources))
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from kopub.errors import KopubError, shortened
+from kopub.errors import DamagedTable, KopubError, shortened
 from kopub.fingerprints import CodeVersion
 from kopub.states import State
 from kopub.store.rows import is_setting
@@ -29,7 +29,7 @@ class Standing(StrEnum):
     """Something upstream is stale; the table is made again only if that turns out different."""
     MISSING = "missing"
     BLOCKED = "waiting"
-    """It has been made, but something upstream is missing."""
+    """It has been made, but something upstream is missing or damaged."""
     NEWER = "newer"
     """A newer release of KoPub made it, and this one leaves it as it is."""
 
@@ -46,11 +46,16 @@ Standings = dict[str, dict[str, Standing]]
 
 
 def find_standings(
-    assets: Mapping[str, ShardAsset], tables: Tables, shards: Sequence[str], allow_downgrade: bool
+    assets: Mapping[str, ShardAsset],
+    tables: Tables,
+    shards: Sequence[str],
+    allow_downgrade: bool,
+    damage: set[str] | None = None,
 ) -> Standings:
     """Return the standing of every table, by asset and shard.
 
     `assets` lists each one after its parents. With `allow_downgrade`, a table of newer code is stale like any other.
+    Damaged corrections are added to `damage`, and the tables that need them wait. Raises `DamagedTable` without it.
     """
     found: Standings = {}
     for name, asset in assets.items():
@@ -60,7 +65,13 @@ def find_standings(
             others = {found[parent.table.name][each] for parent in asset.reads for each in asset.other_shards(shard)}
             # A missing table of another shard does not prevent a table from being made.
             above |= others & {Standing.STALE, Standing.MAYBE_STALE}
-            standing = find_standing(asset, tables, shard, above)
+            try:
+                standing = find_standing(asset, tables, shard, above)
+            except DamagedTable as error:
+                if damage is None:
+                    raise
+                damage.add(str(error))
+                standing = Standing.BLOCKED
             if standing is Standing.STALE and not allow_downgrade:
                 newer = newer_code(tables[name][shard].made_with, asset.made_with)
                 standing = Standing.NEWER if newer else standing

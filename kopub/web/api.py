@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 import kopub
 from kopub.api.search import answer_of
-from kopub.errors import KopubError, counted, did_you_mean
+from kopub.errors import KopubError, counted, did_you_mean, quoted
 from kopub.search.answer import CannotSearch, NotInCorpus
 from kopub.search.options import MOST, Mode, Where
 from kopub.states import State
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.responses import Response
 
+_LONGEST_ID = 1024
 _MOST_PAGES = 100
 """Most pages in the markdown of one answer."""
 
@@ -46,7 +47,7 @@ def api_of(room: Room) -> "FastAPI":
         known = [each.alias for each in request.scope["route"].dependant.query_params]
         for name in request.query_params:
             if name not in known:
-                raise ApiProblem(400, f"there is no parameter {name!r}{did_you_mean(name, known)}")
+                raise ApiProblem(400, f"there is no parameter {quoted(name)}{did_you_mean(name[:_LONGEST_ID], known)}")
 
     app = FastAPI(
         title="KoPub",
@@ -274,7 +275,7 @@ class ApiScore(_Answer):
     samples: int
 
 
-Id = Annotated[str, Field(max_length=1024)]
+Id = Annotated[str, Field(max_length=_LONGEST_ID)]
 Cursor = Annotated[str, Field(max_length=2048, description="`next` of the previous part; empty for the first.")]
 Limit = Annotated[int, Field(ge=1, le=200)]
 Question = Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY)]

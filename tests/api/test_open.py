@@ -17,7 +17,9 @@ import pytest
 import kopub
 from benchmarks.finding import package
 from kopub.api.sources.source import ParquetRows
+from kopub.cli.options import require_indexed
 from kopub.documents.export import write_documents
+from kopub.errors import KopubError
 from kopub.layout.regions import Region
 from kopub.pages.page import Page
 from kopub.recognition.regions import PageReading
@@ -274,6 +276,20 @@ def test_a_page_is_read_from_its_row_group_alone(tmp_path: Path):
     assert groups == [[1], [0, 1]]
     assert rows.row(0, "page_id", "f", ["value"]) == {"page_id": "f", "value": 5}, "a table of another order"
     assert rows.row(9, "page_id", "x", ["value"]) is None
+
+
+def test_a_table_with_a_damaged_footer_is_no_page_without_text(made: Platform, tmp_path: Path):
+    home = shutil.copytree(made.home, tmp_path / "home")
+    table = home / "store" / "ocr_results" / "shard_00.parquet"
+    data = bytearray(table.read_bytes())
+    data[-20] ^= 0xFF
+    table.write_bytes(data)
+    with pytest.raises(kopub.KopubError, match=rf"{table} is damaged .*; materialize ocr_results to make it again"):
+        _ = [(page.state, page.markdown) for page in kopub.open(home).pages]
+    corpus = kopub.open(home)
+    assert not [note for note in corpus.notes if "another corpus" in note]
+    with pytest.raises(KopubError, match=rf"{table} is damaged"):
+        require_indexed(Platform(home).settings, ["ocr_results"])
 
 
 def test_a_damaged_table_is_one_line(made: Platform, tmp_path: Path):

@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
@@ -17,7 +18,10 @@ import pytest
 from typer.testing import CliRunner
 
 from kopub import open as open_corpus
+from kopub.cli.commands.plan import plan_values
+from kopub.cli.commands.status import status_values
 from kopub.cli.main import app
+from kopub.corrections import log
 from kopub.corrections.corrected import CorrectedTables, truth_of
 from kopub.corrections.gold import known_answers, write_checked_pages
 from kopub.corrections.log import Action, CorrectedMeanwhile, Correction, CorrectionLog
@@ -37,6 +41,7 @@ from kopub.store import ledger
 from kopub.store.table_store import TableStore
 from kopub.tables.staleness import Standing, find_standings
 from tests.doubles.engines import SlowReader
+from tests.doubles.s3 import S3Double
 from tests.support.harness import STANDARD, Platform, Prepared
 from tests.support.sources.corpora import pages, query
 
@@ -437,6 +442,62 @@ def test_what_a_kill_during_a_merge_left_in_two_files_counts_once(platform: Plat
         assert len(CorrectionLog(TableStore(str(fresh / "store"))).page("a_1").every) == 1
     finally:
         fresh.rename(platform.home)
+
+
+def test_a_damaged_correction_stops_what_depends_on_it_and_not_status(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+):
+    corrected(platform, "a_1", 0, "고친 글")
+    (part,) = (platform.home / "store" / ".corrections").iterdir()
+    part.write_bytes(part.read_bytes()[:-50])
+    monkeypatch.setattr(log, "_read", {})
+    shown = status_values(platform.settings)
+    assert [line for line in shown["damage"] if f"{part} is damaged" in line and "restore it from a backup" in line]
+    made = {each["asset"]: (each["made"], each["stale"]) for each in shown["assets"]}
+    assert made["ocr_results"] == (2, 0)
+    assert made["parsed_texts"] == (2, 2)
+    with pytest.raises(DamagedTable):
+        plan_values(platform.settings)
+
+
+def test_a_power_cut_takes_no_correction_that_was_acknowledged(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    synced: list[Path] = []
+    sync = os.fsync
+
+    def recorded(file: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{file}")))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    corrected(platform, "a_1", 0, "고친 글")
+    folder = platform.home / "store" / ".corrections"
+    # First the content under its temporary name, then the folder with the final name, then the folder of that folder.
+    at = [path.parent == folder and path.suffix == ".tmp" for path in synced].index(True)
+    assert synced[at + 1 :][:2] == [folder, folder.parent]
+
+
+def test_of_two_that_correct_a_page_after_the_same_look_one_is_saved_on_object_storage(
+    s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    mine, theirs = (TableStore(f"{s3_root}/{tmp_path.name}") for _ in range(2))
+    # The other process has taken the lock over, because this one was stopped before it wrote.
+    monkeypatch.setattr(theirs, "exclusive", lambda *_: nullcontext())
+    given = Correction("a_1", "shard_00", Action.TEXT, "Kim", (0, 0, 9, 9), (0, 0, 9, 9), after="one")
+
+    def take_over(method: str, path: str) -> None:
+        if method == "PUT" and "/.corrections/" in path:
+            s3.before = lambda method, path: None
+            CorrectionLog(theirs).add(replace(given, author="Lee", after="another"))
+
+    for _ in range(2):
+        s3.before = take_over
+        with pytest.raises(CorrectedMeanwhile, match="another process has corrected a_1 meanwhile"):
+            CorrectionLog(mine).add(given)
+    assert [each.author for each in CorrectionLog(mine).page("a_1").every] == ["Lee", "Lee"]
+    CorrectionLog(mine).add(given)
+    assert [each.author for each in CorrectionLog(mine).page("a_1").every] == ["Lee", "Lee", "Kim"]
 
 
 def _write(url: str, writer: int, told: str, count: int) -> None:

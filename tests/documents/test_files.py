@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from kopub.documents.export import write_documents
 from kopub.documents.markdown import MarkdownOptions
 from kopub.documents.stream import file_names
-from kopub.errors import StoreError
+from kopub.errors import StoreError, spelt
 from kopub.figures.figure import FigureNote
 from kopub.folders import SAMPLES
 from kopub.pages.documents.folder import EXPORTED_DOCUMENTS as MARKER
@@ -97,6 +97,16 @@ def test_an_export_that_stopped_is_repeated_and_other_files_are_never_touched(tm
     assert contents(tmp_path / "mine") == {"thesis.txt": b"years of work"}
 
 
+@pytest.mark.parametrize("left", [f".{MARKER}.0123abcd.tmp", ".kopub-documents.tmp"])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path, left: str, earlier: bool) -> None:
+    if earlier:
+        write(tmp_path, s=[page(1)])
+    (tmp_path / left).write_bytes(b"{")
+    write(tmp_path, s=[page(1)])
+    assert contents(tmp_path).keys() == {MARKER, "a.md"}
+
+
 def test_an_export_without_room_for_its_first_file_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +149,14 @@ def test_names_are_safe_and_never_the_same() -> None:
     assert not {"con", "nul"} & {name.casefold() for name in names}
     assert dict(zip(reversed(ids), file_names(ids[::-1]), strict=True)) == dict(zip(ids, names, strict=True))
     assert file_names(["보고서 2023.pdf", "b"]) == ["보고서_2023", "b"]
+
+
+def test_a_file_that_was_named_in_cp949_is_exported_by_its_korean_name() -> None:
+    name = os.fsdecode("가나다 똠방.pdf".encode("cp949"))
+    assert file_names([spelt(name), spelt("a\udcff\udcfe.pdf")]) == ["가나다_똠방", "a_udcff_udcfe"]
+    both = file_names([spelt(name), "가나다 똠방.pdf"])
+    assert len(set(both)) == 2
+    assert all(each.startswith("가나다_똠방-") for each in both)
 
 
 def test_hostile_documents_are_written_into_the_folder_alone(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 import kopub
-from kopub.errors import SourceError, StoreError
+from kopub.errors import LockLost, SourceError, StoreError
 from kopub.pages.indexing import index
 from kopub.release import versions
 from kopub.release.remote import PublishedRelease, publish_to
 from kopub.release.verify import verify
 from kopub.store import faults
 from kopub.store import locks as object_locks
+from kopub.store.objects import Objects
 from tests.doubles.s3 import S3Double
 from tests.support.processes.forked import CONTEXT
 from tests.support.processes.shared_nodes import MADE, Node
@@ -140,6 +141,28 @@ def test_a_publication_that_fails_leaves_the_release_before_and_the_next_one_goe
     assert len(sent) == (at == "data")
     old.download(tmp_path / "still")
     assert contents(tmp_path / "still") == contents(tmp_path / "old")
+
+
+def test_who_was_stopped_before_it_published_leaves_the_release_of_who_took_over(
+    s3_root: str, s3: S3Double, tmp_path: Path
+):
+    target = f"{s3_root}/{uuid.uuid4().hex[:8]}"
+    for name, count in (("old", 3), ("mine", 4), ("theirs", 5)):
+        release_of(tmp_path / name, page_tables(0, pages=count))
+    publish_to(f"{target}-other", tmp_path / "theirs", lambda line: None)
+    theirs = f"{PublishedRelease.at(f'{target}-other').folder.rpartition('/')[2]}"
+    publish_to(target, tmp_path / "old", lambda line: None)
+    objects, root = Objects.at(target)
+
+    def take_over(method: str, path: str) -> None:
+        if method == "PUT" and path.endswith("/release.json"):
+            s3.before = lambda method, path: None
+            objects.put(f"{root}/release.json", f'{{"folder": "versions/{theirs}"}}'.encode())
+
+    s3.before = take_over
+    with pytest.raises(LockLost, match=r"^the release at .* was not published: this run was stopped"):
+        publish_to(target, tmp_path / "mine", lambda line: None)
+    assert PublishedRelease.at(target).folder.endswith(theirs)
 
 
 def _publish(environment: dict[str, str], target: str, folder: str, lives: float = LIVES) -> None:

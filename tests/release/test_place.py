@@ -1,5 +1,6 @@
 """A release neither overwrites nor deletes a user's files; it refuses in one line."""
 
+import os
 from pathlib import Path
 
 import fsspec
@@ -11,7 +12,8 @@ from kopub.errors import ConfigError, StoreError
 from kopub.pages.corpus import Corpus
 from kopub.release.local import LocalRelease
 from kopub.release.remote import PublishedRelease, publish_to
-from kopub.release.versions import replace_release, require_place, shutil
+from kopub.release.versions import begin, replace_release, require_place, shutil
+from tests.doubles.full_disk import no_room
 from tests.support.processes import commands
 from tests.support.released import about, contents, page_tables, release_of
 
@@ -68,6 +70,45 @@ def test_folders_beside_it_that_have_the_names_of_its_own_are_refused(tmp_path: 
     with pytest.raises(StoreError, match=f"papers{end} holds "):
         replace_release(LocalRelease(folder=str(tmp_path / "papers")), about("shard_00"), {}, lambda folder: None)
     assert contents(beside) == MINE
+
+
+@pytest.mark.parametrize("bytes_written", [0, 7])
+def test_a_release_that_a_full_disk_cut_while_it_began_is_made_by_the_next_run(tmp_path: Path, bytes_written: int):
+    release = LocalRelease(folder=str(tmp_path / "r"))
+    begin(tmp_path / "r.new")
+    manifest = tmp_path / "r.new" / "manifest.json"
+    whole = manifest.read_bytes()
+    manifest.write_bytes(whole[:bytes_written])
+    placed(release.root, tmp_path)
+    replace(release, "shard_00")
+    assert not (tmp_path / "r.new").exists()
+    write(tmp_path / "r.new", {"manifest.json": b"my own"})
+    with pytest.raises(ConfigError, match=r"r\.new holds manifest\.json, which no release wrote"):
+        placed(release.root, tmp_path)
+
+
+def test_no_manifest_is_ever_half_written_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def half(path: Path, text: str, *_: str) -> None:
+        path.write_bytes(text[:7].encode())
+        no_room()
+
+    monkeypatch.setattr(Path, "write_text", half)
+    monkeypatch.setattr(os, "fsync", no_room)
+    with pytest.raises((OSError, StoreError)):
+        begin(tmp_path / "r.new")
+    assert contents(tmp_path / "r.new") == {}
+
+
+def test_a_plan_is_not_stopped_by_what_lies_where_a_release_would_be_written(tmp_path: Path):
+    home, release = tmp_path / "h", tmp_path / "papers"
+    write(release, MINE)
+    of = {"KOPUB_HOME": str(home), "KOPUB_RELEASE__FOLDER": str(release)}
+    assert commands.kopub(of, "index", "samples/corpus").returncode == 0
+    ended = {command: commands.kopub(of, command) for command in ("plan", "run")}
+    assert (ended["plan"].returncode, ended["plan"].stderr) == (0, "")
+    assert ended["run"].returncode == 1
+    assert "which no release wrote" in ended["run"].stderr
+    assert contents(release) == MINE
 
 
 def test_a_file_that_a_lock_would_empty_is_refused(tmp_path: Path):

@@ -70,6 +70,23 @@ def test_a_sound_release_has_no_problems(folder: Path):
     assert list(verify(folder)) == []
 
 
+@pytest.mark.parametrize("place", ["README.md", "data/pages/shard_01.parquet", "data/regions", "data"])
+def test_no_link_out_of_the_release_is_followed(folder: Path, tmp_path: Path, place: str):
+    (folder / place).rename(tmp_path / "outside")
+    (folder / place).symlink_to(tmp_path / "outside")
+    assert list(verify(folder)) == [f"{place} is a link that leads out of the release: put the file there"]
+
+
+def test_the_links_of_the_hub_s_cache_to_its_own_files_are_followed(folder: Path, tmp_path: Path):
+    snapshot, blobs = tmp_path / "datasets--a--b" / "snapshots" / ("0" * 40), tmp_path / "datasets--a--b" / "blobs"
+    snapshot.parent.mkdir(parents=True)
+    blobs.mkdir()
+    folder.rename(snapshot)
+    (snapshot / "README.md").rename(blobs / "1")
+    (snapshot / "README.md").symlink_to("../../blobs/1")
+    assert list(verify(snapshot, load=False)) == []
+
+
 def test_a_release_may_be_the_folder_one_is_in(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(folder)
     assert list(verify(Path("."), load=False)) == []

@@ -1,7 +1,10 @@
 """`kopub ui` serves its own page and rejects requests from pages of other sites."""
 
 import json
+import os
+import signal
 import socket
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -145,6 +148,21 @@ def test_a_run_is_launched_from_its_own_page(ui: Ui):
     with dg.DagsterInstance.from_config(str(ui.dagster)) as instance:
         ui.until(lambda: instance.get_runs()[0].is_finished)
         assert instance.get_runs()[0].is_success
+
+
+def test_the_daemon_ends_with_it(tmp_path: Path):
+    index(str(write_corpus(tmp_path / "source", [pages("a_1")])), tmp_path / "home")
+    with Ui(tmp_path, {"KOPUB_HOME": str(tmp_path / "home")}).started() as ui:
+
+        def daemons() -> list[str]:
+            """Return the commands of living processes of this UI's session that are daemons."""
+            of_session = ["ps", "--no-headers", "-o", "stat=,args=", "-s", str(ui.pid)]
+            lines = subprocess.run(of_session, capture_output=True, text=True, check=False).stdout.splitlines()
+            return [line for line in lines if "dagster._daemon" in line and not line.startswith("Z")]
+
+        assert daemons()
+        os.kill(ui.pid, signal.SIGTERM)
+        ui.until(lambda: not daemons(), 90)
 
 
 @pytest.mark.parametrize(

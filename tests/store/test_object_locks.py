@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,7 +28,6 @@ TABLE = pa.table({"page_id": ["a"]})
 def url(s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Yield a new store's URL, with leases and retries of about a second."""
     monkeypatch.setattr(object_locks, "LEASE_TTL_S", LIVES)
-    monkeypatch.setattr(object_locks, "_CONFIRMED", 0.0)
     monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 1.0)
     s3.asked.clear()
     yield f"{s3_root}/{tmp_path.name}"
@@ -211,6 +211,91 @@ def test_who_was_taken_over_from_unawares_finds_it_out_before_it_publishes(url: 
     other.release()
 
 
+THEIRS, MINE = pa.table({"page_id": ["theirs"]}), pa.table({"page_id": ["mine"]})
+
+
+def write_stopped(url: str, s3: S3Double, shard: str, step: int, monkeypatch: pytest.MonkeyPatch) -> tuple[bool, str]:
+    """Write `MINE` under a lock that another writer takes over at request `step`, and publishes `THEIRS`.
+
+    Returns whether the writing has so many requests, and what it said.
+    """
+    store, other, objects = TableStore(url), TableStore(url), Objects.at(url)[0]
+    monkeypatch.setattr(other, "_lock", lambda *_: None)
+    said = ""
+    with store.exclusive("ocr_results", shard):
+        held = store._lock("ocr_results", shard)
+        assert isinstance(held, ObjectLock)
+        silent(held, monkeypatch)
+        # Its clock stood still with it, as on a machine that was paused.
+        monkeypatch.setattr(held, "_is_late", lambda: False)
+        journal = store.journal("ocr_results", shard, MINE.schema)
+        journal.add({"page_id": "mine"})
+        begun, taken = len(s3.asked), lock(url)._self.content()
+
+        def take_over(method: str, path: str) -> None:
+            if len(s3.asked) == begun + step + 1:
+                s3.before = lambda method, path: None
+                objects.put(held._holder_path, taken)
+                other.write("ocr_results", shard, THEIRS, {"recipe": "theirs"})
+
+        s3.before = take_over
+        try:
+            store.write("ocr_results", shard, MINE, {"recipe": "mine"})
+        except LockLost as error:
+            said = str(error)
+        reached = len(s3.asked) > begun + step
+        s3.before = lambda method, path: None
+        assert journal.rows().equals(MINE)
+    return reached, said
+
+
+@pytest.mark.parametrize("old", [None, TABLE], ids=["first", "next"])
+def test_a_writer_that_is_stopped_at_any_request_replaces_no_table_of_who_took_over(
+    old: pa.Table | None, url: str, s3: S3Double, monkeypatch: pytest.MonkeyPatch
+):
+    store, lost = TableStore(url), 0
+    for step in range(100):
+        shard = f"shard_{step}"
+        if old is not None:
+            store.write("ocr_results", shard, old, {"recipe": "before"})
+        reached, said = write_stopped(url, s3, shard, step, monkeypatch)
+        if not reached:
+            break
+        assert store.read("ocr_results", shard).equals(THEIRS), f"at request {step}, the other's table was replaced"
+        if said:
+            assert said.startswith(f"ocr_results of {shard} was not published: this run was stopped")
+            lost += 1
+        else:
+            # It had published before it was stopped, so the other one replaced its table.
+            assert "mine" in {version.recipe for version in store.versions("ocr_results", shard)}
+    assert lost >= 3
+
+
+def test_a_table_too_large_for_one_part_is_replaced_on_the_same_condition(url: str, s3: S3Double):
+    objects, root = Objects.at(url)
+    path, large = f"{root}/ocr_results/shard_00.parquet", bytes(101 * 2**20)
+    objects.put(path, b"old")
+    mark = objects.mark(path)
+    objects.put(path, b"another's")
+    s3.asked.clear()
+    assert not objects.replace(path, large, mark)
+    assert not objects.replace(path, large, None)
+    assert objects.get(path) == b"another's"
+    assert objects.replace(path, large, objects.mark(path))
+    assert not [path for _, path in s3.asked if "upload" in path], "Ceph forgets the condition of an upload in parts"
+
+
+def test_a_replacement_whose_answer_was_lost_on_the_way_is_no_lost_lock(url: str, s3: S3Double):
+    store = TableStore(url)
+    store.write("ocr_results", "shard_00", pa.table({"page_id": ["b"]}), {"recipe": "before"})
+    with store.exclusive("ocr_results", "shard_00"):
+        once = iter([CUT])
+        s3.after = lambda method, path: next(once, None) if method == "PUT" and "ocr_results/" in path else None
+        store.write("ocr_results", "shard_00", TABLE, {"recipe": "now"})
+    assert next(once, None) is None
+    assert store.read("ocr_results", "shard_00").equals(TABLE)
+
+
 def test_a_lock_whose_answer_was_lost_on_the_way_is_had(url: str, s3: S3Double):
     once = iter([CUT])
     s3.after = lambda method, path: next(once, None) if method == "PUT" else None
@@ -221,10 +306,16 @@ def test_a_lock_whose_answer_was_lost_on_the_way_is_had(url: str, s3: S3Double):
     held.release()
 
 
-def test_a_storage_that_writes_over_what_is_there_is_refused(url: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("forgets", ["mode", "IfMatch"])
+def test_a_storage_that_writes_over_what_is_there_is_refused(url: str, monkeypatch: pytest.MonkeyPatch, forgets: str):
     objects = Objects.at(url)[0]
     write = objects.fs.pipe_file
-    monkeypatch.setattr(objects.fs, "pipe_file", lambda path, content, **_: write(path, content))
+
+    def forgetful(path: str, content: bytes, **how: Any) -> None:
+        how.pop(forgets, None)
+        write(path, content, **how)
+
+    monkeypatch.setattr(objects.fs, "pipe_file", forgetful)
     monkeypatch.setattr(object_locks, "_tested", set())
     with pytest.raises(StoreError, match=r"two runs could make the same table: use a storage that refuses that$"):
         lock(url).acquire(wait=True)

@@ -68,6 +68,32 @@ def test_two_runs_of_a_shard_read_its_pages_once_in_every_round(url: str, server
         assert objects.below(f"{root}/.locks") == []
 
 
+@pytest.mark.parametrize("step", ["mark", "_read", "replace"])
+def test_a_writer_that_is_stopped_while_it_publishes_leaves_the_table_of_who_took_over(
+    url: str, server: dict[str, str], tmp_path: Path, step: str
+):
+    home = Platform.of(tmp_path / "home", [pages(*IDS)]).home
+    stopped, other = (
+        CONTEXT.Process(target=two_writers.make, args=(server, str(home), url, 0.0, stop)) for stop in (step, "")
+    )
+    stopped.start()
+    assert stopped.pid is not None
+    until(lambda: Path(f"/proc/{stopped.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", SOON)
+    try:
+        other.start()
+        other.join(SOON)
+        store = two_writers.OnObjects(home, url=url).store
+        made = store.published("ocr_results")
+        assert made.keys() == {"shard_00"}
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+    stopped.join(SOON)
+    said = Path(f"{home}.{stopped.pid}").read_text()
+    assert "ocr_results of shard_00 was not published: this run was stopped" in said
+    assert store.published("ocr_results") == made
+    assert not Path(f"{home}.{other.pid}").exists()
+
+
 def test_a_holder_that_is_stopped_for_too_long_and_goes_on_publishes_nothing(
     url: str, server: dict[str, str], tmp_path: Path
 ):

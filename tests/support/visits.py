@@ -21,8 +21,8 @@ KOREAN, ENGLISH = "ko-KR", "en-GB"
 
 
 @contextmanager
-def chromium() -> Iterator["Browser"]:
-    """Yield the system's Chromium, or skip the test where there is none."""
+def chromium(*options: str) -> Iterator["Browser"]:
+    """Yield the system's Chromium, started with `options`, or skip the test where there is none."""
     sync = imported("playwright.sync_api")
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
@@ -30,7 +30,7 @@ def chromium() -> Iterator["Browser"]:
     with sync.sync_playwright() as playwright:
         # Chromium refuses to sandbox itself for root, as in a container.
         sandbox = [] if os.getuid() else ["--no-sandbox"]
-        browser = playwright.chromium.launch(executable_path=program, args=sandbox)
+        browser = playwright.chromium.launch(executable_path=program, args=[*sandbox, *options])
         yield browser
         browser.close()
 

@@ -100,7 +100,7 @@ def test_the_newest_stay_in_their_order_after_others_were_removed(store: ShardSt
 
 def test_a_version_that_a_kill_doubled_goes_with_the_next_table(store: ShardStore, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as killed:
-        killed.setattr(Versions, "prune", lambda *_: None)
+        killed.setattr(Versions, "remove", lambda *_: None)
         write(store, "a", "b", "a", "b")
     files = store.parts(".versions", *TABLE)
     assert [name.partition("-")[2] for name in files.names()] == ["a.parquet", "b.parquet", "a.parquet"]

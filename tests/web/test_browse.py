@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -71,21 +70,26 @@ def test_the_command_serves_on_this_machine_alone(platform: Platform, tmp_path: 
 
 @pytest.mark.parametrize("host", ["::1", "localhost", "0.0.0.0"])
 def test_the_address_that_it_says_is_answered(platform: Platform, host: str):
-    """A loopback room checks the Host header, which prevents DNS rebinding by other sites."""
+    """A room checks the Host header, which prevents DNS rebinding by other sites."""
     environment = {"PATH": "/usr/bin:/bin", "KOPUB_HOME": str(platform.home), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-c", "from kopub.cli.main import main; main()", "browse", "--port", "0", "--host", host]
+    is_open = host == "0.0.0.0"
+    command += ["--allow-host", "Papers.example"] if is_open else []
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
         try:
             url, _ = server.stdout.readline().split()[0], server.stdout.readline()
             own = urlopen(url, timeout=SOON).status
-            with pytest.raises(HTTPError, match="400") if host != "0.0.0.0" else nullcontext() as refused:
-                urlopen(Request(url, headers={"Host": "evil.example"}), timeout=SOON)
+            for path, refused in (("/", "400"), ("/api/v1/corpus", "421")):
+                with pytest.raises(HTTPError, match=refused):
+                    urlopen(Request(f"{url}{path}", headers={"Host": "evil.example"}), timeout=SOON)
+            if is_open:
+                assert urlopen(Request(url, headers={"Host": "papers.example"}), timeout=SOON).status == 200
         finally:
             server.terminate()
         said = server.stdout.read()
     assert own == 200
-    assert ("asks for the token" in said) is (refused is None)
+    assert ("asks for the token" in said) is is_open
 
 
 @pytest.mark.parametrize("options", [[], ["--no-open"]])

@@ -12,7 +12,7 @@ from kopub.api.rows import Facts, Picture, Region, Step, TableName
 from kopub.api.sources import source
 from kopub.api.sources.source import OpenFiles, ParquetRows, Place
 from kopub.corrections.corrected import CorrectedPage, CorrectedTables, correct_page
-from kopub.errors import SourceError, StoreError
+from kopub.errors import DamagedTable, SourceError, StoreError
 from kopub.fingerprints import fingerprint
 from kopub.pages.manifest import Manifest, shard_source
 from kopub.pages.page_reader import Origin, PageReader, open_shard, origins
@@ -45,6 +45,7 @@ class HomeSource:
         self.corpus: CorpusPlace = place_of(where)
         self.store: TableStore = store
         self._manifest = Manifest.load(self.corpus)
+        self._damaged: dict[tuple[str, str], DamagedTable] = {}
         self._stamps, self._other = self._look()
         # Changes that are newer than the marks are noticed by the next look, older ones never.
         self._changes = CorrectedTables(store).changes()
@@ -193,12 +194,24 @@ class HomeSource:
             }
             indexed = [shard for shard in self._manifest.keys if shard in published]
             stamps[asset] = {shard: published[shard] for shard in indexed if shard in of_corpus}
-            other[asset] = [shard for shard in indexed if shard not in of_corpus]
+            other[asset] = [
+                shard for shard in indexed if shard not in of_corpus and (asset, shard) not in footers.damaged
+            ]
+        self._damaged = footers.damaged
         return stamps, other
 
     def _made(self, shard: str) -> list[str]:
-        """Return the tables that a shard has, in the order in which they are made."""
+        """Return the tables that a shard has, in the order in which they are made.
+
+        Raises `DamagedTable`: without a damaged one, its pages would seem to be complete.
+        """
+        for asset in _PAGE_TABLES:
+            self._require_sound(asset, shard)
         return [asset for asset in _PAGE_TABLES if shard in self._stamps[asset]]
+
+    def _require_sound(self, asset: str, shard: str) -> None:
+        if error := self._damaged.get((asset, shard)):
+            raise error
 
     def _catalogue(self, shard: str, made: Sequence[str]) -> pa.Table:
         pages = self._rows(TABLES.pages.name, shard).read(["page_id", "doc_id", "page_no", "state"])
@@ -256,6 +269,7 @@ class HomeSource:
 
     def _find(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any] | None:
         """Return a page's row of a table; None where there is none."""
+        self._require_sound(table.name, place.shard)
         if place.shard not in self._stamps[table.name]:
             return None
         is_corrected = table in (TABLES.regions, TABLES.readings) and place.page_id in self._changes

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from kopub.web.room import Room
 
 HERE = "127.0.0.1"
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(help="Host name by which it is reached, besides localhost; may be repeated."),
+]
 _ANYWHERE = {"0.0.0.0": HERE, "::": "::1"}
 """A local address for each wildcard address, which stands for all addresses of the machine."""
 
@@ -36,6 +40,7 @@ def browse(
         str,
         typer.Option(help="Address to listen on; 0.0.0.0, as in a container, shows every page to whoever reaches it."),
     ] = HERE,
+    allow_host: AllowHost = None,
     edit: Annotated[bool, typer.Option("--edit", help="Let people correct pages; see docs/corrections.md.")] = False,
     author: Annotated[
         str, typer.Option(help="Author that the forms of --edit suggest; by default your user name.")
@@ -65,6 +70,7 @@ def browse(
     from kopub.web.own_pages import LOOPBACK, Editor
     from kopub.web.room import Room
 
+    hosts = host_names(host, allow_host)
     settings = open_settings()
     port = settings.reading_room.port if port is None else port
     is_here = host in LOOPBACK
@@ -75,8 +81,7 @@ def browse(
     api_token = token_for(host, api_token)
     # If other machines can reach the room, sending files takes --edit and its token.
     reader = FileReader(editor or Editor(author, token)) if edit or is_here else None
-    # Other machines may reach it by names that are unknown here.
-    app = reading_room(room, LOOPBACK if is_here else ["*"], api_token, reader)
+    app = reading_room(room, hosts, api_token, reader)
     with listening_at(host, port) as listening:
         # The socket is listening already, so a browser that comes now is answered, if a moment later.
         url = url_of(host, listening)
@@ -87,6 +92,21 @@ def browse(
             webbrowser.open(url)
         serve_until_stopped(app, listening)
     room.words.end()
+
+
+def host_names(host: str, named: list[str] | None) -> list[str]:
+    """Return the host names to which a server listening at `host` answers.
+
+    Any other name may be that of a site that made it lead here, to read the pages in its visitor's browser. Raises
+    `ConfigError` for an address that other machines reach, without a name.
+    """
+    from kopub.web.own_pages import LOOPBACK
+
+    if host not in LOOPBACK and not named:
+        raise ConfigError(
+            f"--host {host}: name the hosts by which browsers reach it, such as --allow-host {socket.gethostname()}"
+        )
+    return [*LOOPBACK, *(name.lower().strip("[]") for name in named or ())]
 
 
 def token_for(host: str, given: str) -> str:

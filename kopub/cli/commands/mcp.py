@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from kopub.cli.commands.browse import HERE, listening_at, serve_until_stopped, token_for, url_of
+from kopub.cli.commands.browse import (
+    HERE,
+    AllowHost,
+    host_names,
+    listening_at,
+    serve_until_stopped,
+    token_for,
+    url_of,
+)
 from kopub.cli.commands.search import searcher_of
 from kopub.cli.console import say, table_console
 from kopub.cli.options import corpus_check, open_settings
@@ -22,6 +30,7 @@ def mcp(
         typer.Option(min=0, max=65_535, help=f"Port for --http, 0 for any free one; by default {_PORT}."),
     ] = None,
     host: Annotated[str | None, typer.Option(help=f"Address that --http listens on; by default {HERE}.")] = None,
+    allow_host: AllowHost = None,
     api_token: Annotated[
         str,
         typer.Option(
@@ -30,14 +39,13 @@ def mcp(
     ] = "",
 ) -> None:
     """Serve the corpus to agents as tools, over the Model Context Protocol on stdin and stdout."""
-    for option, given in (("--port", port), ("--host", host)):
+    for option, given in (("--port", port), ("--host", host), ("--allow-host", allow_host)):
         if given is not None and not http:
             raise ConfigError(f"{option} needs --http: add it")
     if find_spec("mcp") is None:
         raise ConfigError("kopub mcp needs the extra mcp: pip install -c requirements.lock -e '.[mcp]'")
 
     from kopub.web.mcp import PATH, http_app, server_of
-    from kopub.web.own_pages import LOOPBACK
     from kopub.web.room import Room
 
     settings = open_settings()
@@ -48,8 +56,9 @@ def mcp(
         return
 
     host, port = HERE if host is None else host, _PORT if port is None else port
+    hosts = host_names(host, allow_host)
     api_token = token_for(host, api_token)
-    app = http_app(server, LOOPBACK if host in LOOPBACK else ["*"], api_token)
+    app = http_app(server, hosts, api_token)
     with listening_at(host, port) as listening:
         out = table_console()
         say(out, f"{url_of(host, listening)}{PATH}  (Ctrl-C ends it)")

@@ -46,7 +46,7 @@ def plan(
 
     settings = what_if(dict(_assignment(change) for change in changes or ()))
     require_reachable(settings.store.url)
-    require_place(settings.release, settings.corpus, settings.store.url)
+    require_place(settings.release, settings.corpus, settings.store.url, writes=False)
     shown = plan_values(settings)
     if as_json:
         print_json(shown)

@@ -61,6 +61,7 @@ def status_values(settings: "Settings") -> dict[str, Any]:
         "release": str(settings.release.folder),
         "release_differs": found.release_differs,
         "files_differ": found.files_differ,
+        "damage": found.damage,
         "shards": len(settings.corpus.manifest.keys),
         "assets": [each.values(found.last) for each in found.assets],
         "lost": _pages_in(store, found.assets, LOST),
@@ -92,6 +93,8 @@ class _StatusValues:
     """The differences between the files of the corpus and the indexed ones."""
     unreadable: Mapping[str, str]
     """The reasons why the tables of assets cannot be read; they count as missing."""
+    damage: Sequence[str]
+    """The damaged files of corrections, for which everything that depends on corrections waits."""
 
     @classmethod
     def of(cls, settings: "Settings") -> "_StatusValues":
@@ -101,7 +104,8 @@ class _StatusValues:
         from kopub.tables.plan import survey
 
         unreadable: dict[str, str] = {}
-        scan = survey(settings.resources, FooterCache(settings.store), unreadable=unreadable)
+        damage: set[str] = set()
+        scan = survey(settings.resources, FooterCache(settings.store), unreadable=unreadable, damage=damage)
         is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
         assets = [_AssetStatus.of(settings, scan, asset, is_of_corpus) for asset in scan.standings]
         unfinished = list(_unfinished(settings, scan, is_of_corpus))
@@ -110,7 +114,7 @@ class _StatusValues:
             worked_on[each.asset].add(each.shard)
         last, differs = ledger.last_run(settings.store, worked_on), list(_release_differs(settings, assets))
         files_differ = list(changed_files(settings.corpus.manifest))
-        return cls(assets, unfinished, last, is_of_corpus, differs, files_differ, unreadable)
+        return cls(assets, unfinished, last, is_of_corpus, differs, files_differ, unreadable, sorted(damage))
 
 
 def show_status(settings: "Settings", out: Console) -> None:
@@ -120,6 +124,8 @@ def show_status(settings: "Settings", out: Console) -> None:
     found = _StatusValues.of(settings)
     store, assets, last = settings.store, found.assets, found.last
     _show_table(settings, assets, out)
+    for line in found.damage:
+        say(out, line, "red")
     for line in (
         *first_look_lines(settings.corpus.manifest),
         *found.files_differ,

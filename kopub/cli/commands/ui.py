@@ -1,6 +1,7 @@
 """`kopub ui`: Dagster's UI with its daemon and code server, by default only on this machine."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kopub.cli.commands.browse import HERE, AllowHost, host_names, listening_at, url_of
 from kopub.errors import ConfigError, KopubError
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
     from kopub.web.own_pages import OwnPagesOnly
 
-_HERE = "127.0.0.1"
 _QUIET = "ignore:Function"
 """The filter for warnings of Dagster about its own deprecated functions, in each of its processes."""
 _END_SECONDS = 60
@@ -31,11 +32,8 @@ _END_SECONDS = 60
 
 def ui(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port, 0 for any free one.")] = 3000,
-    host: Annotated[str, typer.Option(help="Address to listen on; Dagster has no password protection.")] = _HERE,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Host name by which browsers reach it, besides localhost; may be repeated."),
-    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; Dagster has no password protection.")] = HERE,
+    allow_host: AllowHost = None,
     workspace: Annotated[
         Path | None,
         typer.Option(help="Start only the web server, for the code server that this workspace.yaml names."),
@@ -45,16 +43,13 @@ def ui(
 
     Requests by pages of other web sites that are open in the browser are refused.
     """
-    from kopub.cli.commands.browse import listening_at, url_of
     from kopub.cli.dagster_home import instance_at, make_databases
     from kopub.config.settings import load_settings
-    from kopub.web.own_pages import LOOPBACK, OwnPagesOnly
+    from kopub.web.own_pages import OwnPagesOnly
 
-    names = allow_host or []
-    if host not in LOOPBACK and not names:
-        raise ConfigError(
-            f"--host {host}: name the hosts by which browsers reach it, such as --allow-host {socket.gethostname()}"
-        )
+    names = host_names(host, allow_host)
+    # Otherwise `kill` would end this process at once, and the daemon would go on beside the next one.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if workspace is not None and not workspace.is_file():
         raise ConfigError(f"--workspace {workspace}: there is no such file")
     home = load_settings().home

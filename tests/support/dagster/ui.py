@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ class Ui:
         self.dagster = make_dagster_home(folder / "dagster")
         self.log = folder / "ui.log"
         self.environment = {**os.environ, **environment, "DAGSTER_HOME": str(self.dagster), "PYTHONUNBUFFERED": "1"}
-        self.url = ""
+        self.url, self.pid = "", 0
 
     @contextmanager
     def started(self, *options: str) -> Iterator["Ui"]:
@@ -38,11 +38,13 @@ class Ui:
             server = subprocess.Popen(
                 command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True
             )
+        self.pid = server.pid
         try:
             self.until(self._is_open)
             yield self
         finally:
-            os.killpg(server.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
             server.wait()
 
     def ask(self, text: str, **variables: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Processes that make the same shards in one store on object storage."""
 
 import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 from kopub.errors import KopubError
 from kopub.store import locks as object_locks
+from kopub.store.locks import ObjectLock
+from kopub.store.objects import Objects
 from kopub.store.table_store import ShardStore
 from tests.doubles.engines import SlowReader
 from tests.support.harness import Platform
@@ -35,9 +38,14 @@ def platform(home: str, url: str, seconds: float) -> OnObjects:
     return made
 
 
-def make(environment: Mapping[str, str], home: str, url: str, seconds: float) -> None:
-    """Make the tables; an error's message goes to a file beside the home."""
+def make(environment: Mapping[str, str], home: str, url: str, seconds: float, stop: str = "") -> None:
+    """Make the tables; an error's message goes to a file beside the home.
+
+    The process stops itself before the step `stop` of the publication of the readings.
+    """
     _begin(environment)
+    if stop:
+        _stop_before(stop)
     try:
         platform(home, url, seconds).make(*ASSETS)
     except KopubError as error:
@@ -50,6 +58,27 @@ def make_rounds(environment: Mapping[str, str], home: str, url: str, rounds: int
     for number in range(rounds):
         together.wait(60)
         platform(home, f"{url}/{number}", 0.01).make(*ASSETS)
+
+
+def _stop_before(step: str) -> None:
+    """Let this process stop itself when it publishes the readings.
+
+    A step is a method of the lock or of the storage.
+    """
+    owner = ObjectLock if hasattr(ObjectLock, step) else Objects
+    call, publish = getattr(owner, step), ObjectLock.publish
+
+    def stopped(*given: Any, **named: Any) -> Any:
+        setattr(owner, step, call)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return call(*given, **named)
+
+    def armed(lock: ObjectLock, path: str, content: bytes) -> None:
+        if "/ocr_results/" in path:
+            setattr(owner, step, stopped)
+        publish(lock, path, content)
+
+    ObjectLock.publish = armed
 
 
 def _begin(environment: Mapping[str, str]) -> None:
