@@ -142,7 +142,7 @@ def _stamp_scores(home: Path, url: str) -> None:
     measured = HISTORY.measured(store)
     measured = {key: measured.get(key, measured[LIKE]) for key in keys}
     kinds = settings.embedding.queries_match - {"figure"}
-    searched = SearchedCorpus(store, keys, kinds, settings.embedding.dim, measured=measured)
+    searched = SearchedCorpus(store, keys, kinds, settings.embedding, measured=measured)
     HISTORY.write_scores(store, store.read(SCORES, ALL), inputs_of(searched), "not compared", searched.contents)
 
 

@@ -88,7 +88,7 @@ def measured(rows: int, dim: int, queries: int) -> dict[str, float]:
 
     timed("scores: BM25, words added", added)
     by_words = timed("scores: BM25", lambda: bm25.rank([list(words[50 + q : 56 + q]) for q in range(queries)]))
-    fused = timed("scores: fusion", lambda: fuse([by_vectors, by_words]))
+    fused = timed("scores: fusion", lambda: fuse([by_vectors, by_words], {}))
     timed("scores: metrics", lambda: score(fused, [[q] for q in range(queries)]))
     took["peak MiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return took

@@ -30,7 +30,7 @@ from kopub.search.metrics import headline as retrieval_headline
 from kopub.search.metrics import significant_drops as retrieval_drops
 from kopub.search.reranking import reranking_of
 from kopub.search.scores import ALL
-from kopub.store.corpus_tables import BENCHMARKS, FIGURE_VECTORS, OCR_SCORES, SCORES, TABLES, Table
+from kopub.store.corpus_tables import BENCHMARKS, FIGURE_VECTORS, OCR_SCORES, PASSAGE_VECTORS, SCORES, TABLES, Table
 from kopub.store.table_source import CorpusCheck, Source
 from kopub.store.table_store import ShardStore
 from kopub.tables.asset import Metadata
@@ -48,6 +48,7 @@ def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
         SCORES,
         (
             *(TABLES.texts, TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors),
+            *((PASSAGE_VECTORS,) if "meaning" in settings.embedding.queries_match else ()),
             *((FIGURE_VECTORS,) if settings.figures.vectors else ()),
         ),
         str(RETRIEVAL_VERSION.number),
@@ -88,8 +89,9 @@ def _measure_retrieval(
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """Measure recall, nDCG and MRR of each search method over all shards.
 
-    The methods are image vectors, text vectors, BM25 and their fusion, and vectors of figures if the profile sets them;
-    a page is as near as the nearest of its figures. With a reranker, the fusion is also measured with it.
+    The methods are image vectors, text vectors, BM25 and their fusion, and vectors of passages and figures if the
+    profile has them made; a page is as near as the nearest of these. With a reranker, the fusion is also measured with
+    it.
 
     The scores are compared, query by query, with the last run of other vectors or texts. A release is pushed after this
     asset, but not if the scores dropped, unless `gates.override` gives the reason: then later runs are compared with
@@ -100,7 +102,7 @@ def _measure_retrieval(
         with canceled_when_stopped(context), store.exclusive(SCORES.name, ALL), store.fetched_once():
             check = CorpusCheck(store, sources)
             known = RETRIEVAL_HISTORY.measured(store)
-            searched = SearchedCorpus(store, corpus.manifest.keys, kinds, embedding.dim, check, known)
+            searched = SearchedCorpus(store, corpus.manifest.keys, kinds, embedding, check, known)
             reranking = reranking_of(reranker, store, corpus)
             measured = measure_retrieval(store, searched, bool(gates.override), context.log.info, reranking)
     except ConfigError as error:

@@ -11,6 +11,10 @@ class HashedEmbeddingResource(ProfileResource):
     threads: int
 
 
+class SentenceEmbeddingResource(HashedEmbeddingResource):
+    """Vectors of meaning for passages, beside those of hashed words, without a GPU."""
+
+
 class Qwen3VLEmbeddingResource(ServedResource):
     """Vectors of page images and texts by Qwen3-VL-Embedding."""
 

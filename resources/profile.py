@@ -24,6 +24,7 @@ OWN: Mapping[str, type[ProfileResource]] = {
     "kopub.recognition.vlm.deepseek_ocr:DeepSeekOcrRecognizer": recognition.DeepSeekOcrResource,
     "kopub.recognition.vlm.paddleocr_vl:PaddleOcrVlRecognizer": recognition.PaddleOcrVlResource,
     "kopub.embedding.hashed:HashedEmbedder": embedding.HashedEmbeddingResource,
+    "kopub.embedding.sentence:SentenceEmbedder": embedding.SentenceEmbeddingResource,
     "kopub.embedding.qwen3_vl:Qwen3VLEmbedder": embedding.Qwen3VLEmbeddingResource,
     "kopub.reranking.base:NoReranking": embedding.NoRerankingResource,
     "kopub.reranking.qwen3_vl:Qwen3VLReranker": embedding.Qwen3VLRerankingResource,

@@ -21,7 +21,7 @@ from kopub.files import is_url
 from kopub.folders import placed, store_url
 from kopub.pages.manifest import Manifest
 from kopub.pages.places import CACHE_GB, CorpusPlace
-from kopub.recognition.step_times import FILE as STEP_TIMES
+from kopub.recognition.base import STEP_TIMES
 from kopub.vllm.plugin import GLM_OCR, PADDLEOCR_VL
 
 if TYPE_CHECKING:

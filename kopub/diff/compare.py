@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
 from kopub.recognition.regions import RegionRecord, join_regions
-from kopub.store.corpus_tables import FIGURE_VECTORS, TABLES, VECTOR_TABLES
+from kopub.store.corpus_tables import FIGURE_VECTORS, PASSAGE_VECTORS, TABLES, VECTOR_TABLES
 from kopub.store.rows import region_ids, vector_matrix, with_vector
 
 SAME = 0.5
@@ -137,6 +137,7 @@ _LAYOUTS, _READINGS = TABLES.regions.name, TABLES.readings.name
 VECTORS = {
     **{table.name: table.key for table in (VECTOR_TABLES["text"], VECTOR_TABLES["image"], TABLES.query_vectors)},
     FIGURE_VECTORS.name: "region_id",
+    PASSAGE_VECTORS.name: "passage_id",
 }
 """The tables of vectors, each with the column that identifies a row; in the last, a row is a figure."""
 _LOWEST = 50
@@ -302,7 +303,16 @@ def _changes(old: PageSide, new: PageSide) -> Iterator[RegionChange]:
 def _vector_change(asset: str, old: pa.Table, new: pa.Table) -> CosineChange:
     if asset == FIGURE_VECTORS.name:
         old, new = _figures(old), _figures(new)
+    elif asset == PASSAGE_VECTORS.name:
+        old, new = _passages(old), _passages(new)
     return cosine_change(old, new, VECTORS[asset], _LOWEST)
+
+
+def _passages(table: pa.Table) -> pa.Table:
+    """Return the passages, each by its page and where it begins."""
+    found = with_vector(table)
+    starts = zip(found["page_id"].to_pylist(), found["start"].to_pylist(), strict=True)
+    return found.append_column("passage_id", pa.array([f"{page_id}@{start}" for page_id, start in starts], pa.string()))
 
 
 def _figures(table: pa.Table) -> pa.Table:

@@ -11,6 +11,9 @@ from kopub.pages.page import Page
 from kopub.recognition.content import KOREAN
 from kopub.recognition.regions import PageReading
 
+STEP_TIMES = "KOPUB_STEP_TIMES"
+"""The environment variable that names the file to which readers add the times of their steps."""
+
 
 class Recognizer(Engine):
     """Reads the regions of pages."""

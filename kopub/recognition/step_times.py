@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-FILE = "KOPUB_STEP_TIMES"
-"""The environment variable that names the file."""
+from kopub.recognition.base import STEP_TIMES
+
 STEPS = ("decode", "crop", "encode", "request", "answer", "read")
 """The steps in order: `read` is Tesseract's, and the three before it are a model server's."""
 
-_kept = os.open(os.environ[FILE], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if os.environ.get(FILE) else None
+_file = os.environ.get(STEP_TIMES)
+_kept = os.open(_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if _file else None
 
 
 @contextmanager

@@ -9,7 +9,14 @@ import pyarrow as pa
 
 from kopub.release.gates import Gates
 from kopub.states import LOST
-from kopub.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_TABLES, RELEASED_FILES, TABLES, VECTOR_TABLES
+from kopub.store.corpus_tables import (
+    DOCUMENT_CHUNKS,
+    FIGURE_TABLES,
+    PASSAGE_VECTORS,
+    RELEASED_FILES,
+    TABLES,
+    VECTOR_TABLES,
+)
 
 if TYPE_CHECKING:
     from kopub.pages.corpus import Corpus
@@ -97,7 +104,7 @@ class ReleaseInput:
 
 PAGE_ASSETS = tuple(table.name for table in TABLES.of_pages)
 ASSETS = tuple(table.name for table in TABLES)
-OPTIONAL_ASSETS = (DOCUMENT_CHUNKS.name, *(table.name for table in FIGURE_TABLES))
+OPTIONAL_ASSETS = (DOCUMENT_CHUNKS.name, *(table.name for table in (*FIGURE_TABLES, PASSAGE_VECTORS)))
 """The assets that a release has only if the profile sets them."""
 
 RELEASE = RELEASED_FILES.name

@@ -21,6 +21,7 @@ from kopub.release.files import (
     CHUNKS,
     CORRECTIONS,
     INCOMPLETE,
+    PASSAGES,
     Inventory,
     config_digest,
     documents,
@@ -51,6 +52,7 @@ _SAYS = {
     CHUNKS: "A piece of a document, by its structure: its text, the titles above it, its pages and boxes.",
     "figure_embeddings": "The vector of an image or chart of a page, from its picture and caption: float16, L2 norm 1.",
     "figure_notes": "What a model made up about an image or chart, under `lineage` which; none of it is printed there.",
+    PASSAGES: "The vector of meaning of a passage of a page, from character `start` to `end` of its text.",
     CORRECTIONS: "A person's correction of a region, or mark of a right page, whose `after` is JSON of the page.",
     "lineage": "A page or query at one step: the engine, model, revision, recipe and run that made it.",
 }

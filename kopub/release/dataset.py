@@ -21,10 +21,10 @@ from kopub.layout.regions import Task
 from kopub.recognition.regions import TextOrigin, crop_index, join_regions
 from kopub.release import features
 from kopub.release.base import PAGE_ASSETS, PageImages, ReleaseInput
-from kopub.release.files import CHUNKS, CORRECTIONS, SUMMARY
+from kopub.release.files import CHUNKS, CORRECTIONS, PASSAGES, SUMMARY
 from kopub.states import LOST, State, count_states, decisive
-from kopub.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_NOTES, FIGURE_VECTORS, TABLES
-from kopub.store.rows import lineage_rows, one_row_a_figure, region_ids, vector_width
+from kopub.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_NOTES, FIGURE_VECTORS, PASSAGE_VECTORS, TABLES
+from kopub.store.rows import lineage_rows, one_row_a_part, region_ids, vector_width, with_vector
 from kopub.texts.markup import defuse
 from kopub.texts.text_quality import doubtful
 
@@ -86,7 +86,7 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: 
         "qrels": _table(_qrels(queries, tables.unknown_pages), features.qrel_features()),
         "lineage": _lineage(shard, tables),
         **({} if tables.chunks is None else {CHUNKS: _table(_chunks(tables.chunks), features.chunk_features())}),
-        **_figures(tables),
+        **_parts(tables),
         **({} if tables.corrections is None else {CORRECTIONS: _corrections(tables.corrections, authors)}),
     }
     for config, columns in _SAID.items():
@@ -225,10 +225,10 @@ def _vectors(table: pa.Table, published: "Features") -> pa.Table:
     return _public_columns(_with_vector(table), published)
 
 
-def _figures(tables: ReleaseInput) -> dict[str, pa.Table]:
-    """Return the configs of figures, with a row for each figure.
+def _parts(tables: ReleaseInput) -> dict[str, pa.Table]:
+    """Return the configs of figures and passages, with a row for each.
 
-    One has the figures with a vector, the other all figures that should have a note.
+    Those of vectors have the parts with a vector, that of notes all figures that should have a note.
     """
     built = {}
     if (vectors := tables.figures.get(FIGURE_VECTORS.name)) is not None:
@@ -236,6 +236,9 @@ def _figures(tables: ReleaseInput) -> dict[str, pa.Table]:
         built["figure_embeddings"] = _public_columns(_with_vector(_identify_figures(vectors, "figures")), published)
     if (notes := tables.figures.get(FIGURE_NOTES.name)) is not None:
         built["figure_notes"] = _public_columns(_identify_figures(notes, "notes"), features.figure_note_features())
+    if (passages := tables.figures.get(PASSAGE_VECTORS.name)) is not None:
+        published = features.passage_features(vector_width(passages.schema))
+        built[PASSAGES] = _public_columns(with_vector(passages), published)
     return built
 
 
@@ -259,7 +262,7 @@ def _corrections(corrections: pa.Table, authors: bool) -> pa.Table:
 
 def _identify_figures(table: pa.Table, column: str) -> pa.Table:
     """Return a row for each figure, with the id of its region in `regions`."""
-    figures = one_row_a_figure(table, column)
+    figures = one_row_a_part(table, column)
     return figures.append_column("region_id", pa.array(region_ids(figures), pa.string()))
 
 

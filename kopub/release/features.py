@@ -126,6 +126,14 @@ def figure_vector_features(dim: int) -> "Features":
 
 
 @cache
+def passage_features(dim: int) -> "Features":
+    from datasets import Features, List, Value
+
+    place = {"page_id": Value("string"), "start": Value("int32"), "end": Value("int32")}
+    return Features({**place, "vector": List(Value("float16"), length=dim)})
+
+
+@cache
 def figure_note_features() -> "Features":
     from datasets import Features, List, Value
 

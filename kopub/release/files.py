@@ -21,9 +21,11 @@ FIGURE_CONFIGS = ("figure_embeddings", "figure_notes")
 """The configs that a release has only if the profile sets them."""
 CHUNKS = "chunks"
 """The config of the chunks of documents, which a release has only if `documents.chunks` is set."""
+PASSAGES = "passage_embeddings"
+"""The config of the passages of pages, which a release has only if the engine of vectors makes them."""
 CORRECTIONS = "corrections"
 """The config of people's corrections, which a release has only if `release.corrections` says so."""
-ALL_CONFIGS = (*CONFIGS, CHUNKS, *FIGURE_CONFIGS, CORRECTIONS)
+ALL_CONFIGS = (*CONFIGS, CHUNKS, *FIGURE_CONFIGS, PASSAGES, CORRECTIONS)
 SUMMARY = b"kopub.summary"
 """Footer key of a file's facts about its shard, as JSON: all that a card and the gates need to know."""
 

@@ -26,6 +26,7 @@ from kopub.release.files import (
     DATA_PATH,
     FIGURE_CONFIGS,
     MANIFEST,
+    PASSAGES,
     Inventory,
     ReleaseManifest,
     list_parts,
@@ -326,6 +327,7 @@ def joins(folder: Path, inventory: Inventory, shards: Sequence[str], complete: b
         yield from of_shard.vectors()
         yield from of_shard.regions()
         yield from of_shard.figures()
+        yield from of_shard.passages()
         yield from of_shard.chunks(pages.keys() if complete else None)
         yield from of_shard.corrections()
         yield from of_shard.lineage()
@@ -372,6 +374,12 @@ class _ShardJoins:
             known = set(self._read("regions", ["region_id"])["region_id"].to_pylist())
             yield from self._problem(f"{config} has figures that are no regions", found.keys() - known)
             yield from self._problem(f"{config} has figures twice", _twice(found))
+
+    def passages(self) -> Iterator[str]:
+        """Check that each passage is of a known page."""
+        if (self._folder / part_path(PASSAGES, self._shard)).is_file():
+            of_pages = set(self._read(PASSAGES, ["page_id"])["page_id"].to_pylist())
+            yield from self._problem(f"{PASSAGES} has pages that are not there", of_pages - set(self._page_ids))
 
     def chunks(self, pages: Collection[str] | None) -> Iterator[str]:
         """Check that chunks occur once, and that their places are regions.

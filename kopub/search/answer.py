@@ -43,7 +43,8 @@ class Hit:
 
     `score` depends on the mode: for BM25 it is the sum over the question's words, for vectors their dot product, for a
     fusion the sum of reciprocal ranks. Scores of different modes cannot be compared. `also` are the pages with the same
-    picture, byte for byte, that were found after it. `figure` is the figure that was found on the page, if any; it is
+    picture, byte for byte, that were found after it. `by` are the ways of searching that put the page of a fusion among
+    their first ten, such as `bm25` and `meaning`. `figure` is the figure that was found on the page, if any; it is
     also among the regions of `match`.
     """
 
@@ -53,6 +54,7 @@ class Hit:
     match: "Match"
     also: tuple[PageView, ...] = ()
     figure: RegionView | None = None
+    by: tuple[str, ...] = ()
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
@@ -81,6 +83,7 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
         "marks": [list(mark) for mark in passage.marks],
         "passage_region": of_passage,
         "regions": [_region_json(region) for region in matching],
+        "by": list(hit.by),
         "figure": hit.figure and _region_json(hit.figure),
     }
 
@@ -115,12 +118,13 @@ class Match:
     """The best passage of a page, and the regions with words of the query.
 
     Regions are given by their position in the list. `best` is the region of the passage, or None if no region has a
-    word.
+    word. `share` is how much of the query's words the region has, from 0 to 1.
     """
 
     passage: Passage
     regions: tuple[int, ...]
     best: int | None = None
+    share: float = 0.0
 
 
 _WORD = re.compile(r"[^\W_]+")
@@ -186,7 +190,25 @@ def best_passage(words: QueryWords, texts: Sequence[str]) -> Match:
         return Match(Passage(shortened(" ".join(" ".join(texts).split()))), ())
     place = weights.index(best)
     matching = tuple(at for at, weight in enumerate(weights) if weight >= _MATCHING * best)
-    return Match(_window(texts[place], marks[place]), matching, place)
+    asked = sum(map(len, set(words.stems.values())))
+    return Match(_window(texts[place], marks[place]), matching, place, best / asked)
+
+
+def passage_at(words: QueryWords, texts: Sequence[str], start: int, end: int) -> Match | None:
+    """Return the passage from `start` to `end` of a page whose regions have these texts.
+
+    A page's text is those of its regions, a blank line apart. None if the passage is in no region.
+    """
+    begin = 0
+    for place, text in enumerate(texts):
+        if not text:
+            continue
+        if start < begin + len(text):
+            passage = shortened(" ".join(text[max(0, start - begin) : end - begin].split()))
+            marks = tuple((mark_start, mark_end) for mark_start, mark_end, _ in words.marks(passage))
+            return Match(Passage(passage, marks), (place,), place) if passage else None
+        begin += len(text) + len("\n\n")
+    return None
 
 
 def shortened(text: str) -> str:

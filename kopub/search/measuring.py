@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kopub.embedding.base import Embedder
 from kopub.engine import releases
 from kopub.fingerprints import CodeVersion, fingerprint
 from kopub.search import metrics, words
 from kopub.search.metrics import CONVENTIONS, HISTORY, RUN, SCORES
-from kopub.search.ranking import NO_PAGE, BestPages, Bm25, fuse
+from kopub.search.ranking import NO_PAGE, BestPages, Bm25, Ranking, fuse
 from kopub.search.reranking import RankedQuestion, Reranking, kept_scores, order
 from kopub.search.scores import ALL, Contents, ScoredRun
 from kopub.search.words import TOKENS, made_from, tokenise
@@ -83,9 +84,10 @@ def measure(
 def inputs_of(corpus: "SearchedCorpus", reranking: Reranking | None = None) -> str:
     """Return the fingerprint of everything that determines the scores of a corpus."""
     reranker = [reranking.recipe, reranking.engine.depth] if reranking else []
-    return fingerprint(
-        [corpus.inputs, corpus.kinds, VERSION.number, words.tokenizer(), releases(*_LIBRARIES), *reranker]
-    )
+    # Named only where scores are added up, so that scores from before this was possible stay valid.
+    fusion = [dict(corpus.embedding.fusion)] if corpus.embedding.fusion else []
+    made_by = [corpus.inputs, corpus.kinds, VERSION.number, words.tokenizer(), releases(*_LIBRARIES)]
+    return fingerprint([*made_by, *fusion, *reranker])
 
 
 _Rerank = Callable[[np.ndarray], np.ndarray]
@@ -146,28 +148,30 @@ def _rankings(
     """
     if not corpus.questions:
         return
-    found = []
-    queries = np.stack([question.vector for question in corpus.questions])
+    found: list[Ranking] = []
+    texts = [question.text for question in corpus.questions]
+    lexical = np.stack([question.vector for question in corpus.questions])
     for kind in corpus.kinds:
         started = time.monotonic()
+        queries = corpus.embedding.embed_questions(texts).astype(np.float64) if kind == "meaning" else lexical
         best = BestPages(len(queries))
         for pages, vectors in corpus.vectors(kind):
             best.add_vectors(pages, vectors, queries)
-        found.append((kind, best.ranking()))
-        log(f"{kind}: {len(queries)} queries over {len(corpus.page_ids)} pages in {time.monotonic() - started:.1f} s")
+        found.append(Ranking(kind, best.ranking(), best.scores()))
+        log(f"{kind}: {len(texts)} queries over {len(corpus.page_ids)} pages in {time.monotonic() - started:.1f} s")
     started = time.monotonic()
     bm25 = Bm25()
     for page, tokens in corpus.tokens():
         bm25.add(page, tokens)
-    found.append(("bm25", bm25.rank(list(words.query_tokens(question.text for question in corpus.questions)))))
+    found.append(bm25.rank(list(words.query_tokens(texts))))
     log(f"bm25: tokenised, indexed and searched in {time.monotonic() - started:.1f} s")
-    yield from found
-    fused = fuse([ranking for _, ranking in found])
+    yield from ((ranking.retriever, ranking.pages) for ranking in found)
+    fused = fuse(found, corpus.embedding.fusion)
     yield "fusion", fused
     if rerank is not None:
         started = time.monotonic()
         yield "reranked", rerank(fused)
-        log(f"reranked: the first pages of {len(queries)} queries in {time.monotonic() - started:.1f} s")
+        log(f"reranked: the first pages of {len(texts)} queries in {time.monotonic() - started:.1f} s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +190,16 @@ class JudgedQuestion:
     """Whether the first of `pages` is the source's first ground-truth page."""
 
 
-IMAGES, TEXTS, FIGURES = (VECTOR_TABLES[kind].name for kind in ("image", "text", "figure"))
+KINDS: tuple[str, ...] = ("image", "text", "meaning", "figure")
+"""The kinds of vectors in the order of the scores; a page has several of its passages and figures."""
+IMAGES, TEXTS, PASSAGES, FIGURES = (VECTOR_TABLES[kind].name for kind in KINDS)
 QUERIES, PARSED = TABLES.query_vectors.name, TABLES.texts.name
-VECTORS = {"image": IMAGES, "text": TEXTS, "figure": FIGURES}
-"""The asset of each kind of vector, in the order of the scores; a page has a "figure" vector for each figure."""
+VECTORS: dict[str, str] = dict(zip(KINDS, (IMAGES, TEXTS, PASSAGES, FIGURES), strict=True))
+"""The asset of each kind of vector."""
 _READ = {
     IMAGES: ("page_id", "vector", "state"),
     TEXTS: ("page_id", "vector", "state"),
+    PASSAGES: ("page_id", "passages", "state"),
     FIGURES: ("page_id", "figures", "state"),
     PARSED: ("page_id", "text", "state"),
     QUERIES: ("query_id", "query", "type", "ground_truth", "vector", "state"),
@@ -204,7 +211,7 @@ _NOTHING: Contents = {}
 class SearchedCorpus:
     """The tables that are searched: shards `keys`, with vectors of some `kinds`.
 
-    The vectors have width `dim`; the tables are read one shard at a time. `measured` are the contents behind the stored
+    `embedding` made the vectors; the tables are read one shard at a time. `measured` are the contents behind the stored
     scores: those tables are known to be consistent, and are not opened again to check. `left_out` maps unused shards to
     the reason, for instance that `corpus_check` finds tables of another corpus; without it, all tables are used.
     """
@@ -214,13 +221,13 @@ class SearchedCorpus:
         store: TableStore,
         keys: Iterable[str],
         kinds: Collection[str],
-        dim: int,
+        embedding: Embedder,
         corpus_check: CorpusCheck | None = None,
         measured: Contents = _NOTHING,
     ) -> None:
         self.kinds = tuple(kind for kind in VECTORS if kind in kinds)
         self._store = store
-        self._dim = dim
+        self.embedding = embedding
         self._assets = (PARSED, QUERIES, *(VECTORS[kind] for kind in self.kinds))
         footers = FooterCache(store)
         self._tables = {asset: footers.tables(asset) for asset in self._assets}
@@ -280,7 +287,7 @@ class SearchedCorpus:
         """
         for shard in self.shards:
             table = self._made(VECTORS[kind], shard)
-            if VECTORS[kind] == FIGURES:
+            if VECTORS[kind] in (FIGURES, PASSAGES):
                 table = with_vector(table)
             yield self._pages(table), vector_matrix(table["vector"])
 
@@ -323,8 +330,9 @@ class SearchedCorpus:
         is_measured = self._contents(shard) == self._measured.get(shard)
         for asset in assets[1:]:
             width = self._width(asset, shard, is_measured)
-            if width != self._dim:
-                return f"{asset} has vectors of {width} dimensions, the engine makes {self._dim}"
+            dim = self.embedding.passage_dim if asset == PASSAGES else self.embedding.dim
+            if width != dim:
+                return f"{asset} has vectors of {width} dimensions, the engine makes {dim}"
         if is_measured:
             return None
         pages = self._ids(PARSED, shard)

@@ -12,8 +12,8 @@ class Mode(StrEnum):
     """A way of ranking pages.
 
     `retrieval_scores` measures all except the first under these names. `vectors` means all kinds of vectors that a
-    query can be compared with, of pages and of their figures; `fusion` is BM25 and all of these, and `reranked` a
-    fusion whose first pages a reranker has reordered.
+    query can be compared with, of pages, their passages and their figures; `fusion` is BM25 and all of these, and
+    `reranked` a fusion whose first pages a reranker has reordered.
     """
 
     AUTO = "auto"
@@ -21,6 +21,7 @@ class Mode(StrEnum):
     RERANKED = "reranked"
     BM25 = "bm25"
     VECTORS = "vectors"
+    MEANING = "meaning"
     TEXT = "text"
     IMAGE = "image"
     FIGURE = "figure"

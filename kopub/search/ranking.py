@@ -5,7 +5,7 @@ depth): pages best first, and `NO_PAGE` if fewer were found.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -66,6 +66,13 @@ class BestPages:
         keys = np.sort(self._keys, axis=1)[:, ::-1]
         return np.where(keys == 0, NO_PAGE, (keys & np.uint64(0xFFFFFFFF)).astype(np.int64))
 
+    def scores(self) -> np.ndarray:
+        """Return the scores of `ranking` as float32 of the same shape, 0 for `NO_PAGE`."""
+        keys = np.sort(self._keys, axis=1)[:, ::-1]
+        ordered = (keys >> _PAGE_BITS).astype(np.uint32)
+        bits = np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered)
+        return np.where(keys == 0, np.float32(0), bits.astype(np.uint32).view(np.float32))
+
 
 def _keys(pages: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Return uint64 keys that sort by score, then by page; never 0."""
@@ -91,16 +98,49 @@ def reciprocal_ranks(rankings: Sequence[np.ndarray]) -> tuple[np.ndarray, np.nda
     return unique, np.bincount(position, weights[kept], len(unique))
 
 
-def fuse(rankings: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the reciprocal rank fusion of rankings (queries, pages).
+def weighted_scores(
+    rankings: Sequence[np.ndarray], scores: Sequence[np.ndarray], weights: Sequence[float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pages of one query's rankings, with the weighted sums of their scores.
 
-    See Cormack, Clarke and Büttcher, SIGIR 2009. It needs no scores, so it can fuse rankings whose scores cannot be
-    compared.
+    Pages are in ascending order. A ranking is int64 (pages,), its scores float32 of the same shape; a page that is in
+    no ranking, or below zero in it, gets nothing from it.
     """
-    width = max(ranking.shape[1] for ranking in rankings)
-    fused = np.full((len(rankings[0]), DEPTH), NO_PAGE)
-    for query, found in enumerate(zip(*rankings, strict=True)):
-        pages, scores = reciprocal_ranks(found)
+    pages = np.concatenate(rankings)
+    parts = [weight * np.maximum(of, 0).astype(np.float64) for of, weight in zip(scores, weights, strict=True)]
+    kept = pages != NO_PAGE
+    unique, position = np.unique(pages[kept], return_inverse=True)
+    return unique, np.bincount(position, np.concatenate(parts)[kept], len(unique))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The ranked pages of every query by one retriever, and their scores.
+
+    `pages` is int64 of shape (queries, at most depth), `scores` float32 of the same shape: dot products of unit
+    vectors, or shares of the highest BM25 score that a page could have.
+    """
+
+    retriever: str
+    pages: np.ndarray
+    scores: np.ndarray
+
+
+def fuse(rankings: Sequence[Ranking], weights: Mapping[str, float]) -> np.ndarray:
+    """Return the fusion of rankings, int64 (queries, pages).
+
+    With `weights` by retriever, scores are added up. Without, the ranks are fused (Cormack, Clarke and Büttcher, SIGIR
+    2009), which needs no scores that can be compared.
+    """
+    width = max(ranking.pages.shape[1] for ranking in rankings)
+    fused = np.full((len(rankings[0].pages), DEPTH), NO_PAGE)
+    for query in range(len(fused)):
+        found = [ranking.pages[query] for ranking in rankings]
+        if weights:
+            of_query = [ranking.scores[query] for ranking in rankings]
+            pages, scores = weighted_scores(found, of_query, [weights.get(each.retriever, 0) for each in rankings])
+        else:
+            pages, scores = reciprocal_ranks(found)
         best = BestPages(1)
         best.add(pages, scores[None])
         row = best.ranking()[0]
@@ -161,22 +201,23 @@ class Bm25:
         columns = [pa.array([row[field.name]], field.type) for field in _INDEX]
         return Bm25Index(pa.Table.from_arrays(columns, schema=_INDEX))
 
-    def rank(self, queries: Sequence[Sequence[str]]) -> np.ndarray:
+    def rank(self, queries: Sequence[Sequence[str]]) -> Ranking:
         """Return the ranking of all pages for each query.
 
-        A page without a word of the query is not found.
+        A page without a word of the query is not found. Its score is a share of the highest that a page could have.
         """
-        nothing = BestPages(len(queries)).ranking()
-        if not self._vocabulary:
-            return nothing
+        if not self._vocabulary or not queries:
+            nothing = BestPages(len(queries))
+            return Ranking("bm25", nothing.ranking(), nothing.scores())
         index, pages = self.index(), np.array(self._pages)
-        rankings = []
+        found, scores = [], []
         for query in queries:
-            scores = index.scores(query)
+            summed = index.scores(query)
             one = BestPages(1)
-            one.add(pages, np.where(scores > 0, scores, -np.inf)[None])
-            rankings.append(one.ranking())
-        return np.concatenate(rankings) if rankings else nothing
+            one.add(pages, np.where(summed > 0, summed, -np.inf)[None])
+            found.append(one.ranking())
+            scores.append(one.scores() / max(index.most(query), 1e-9))
+        return Ranking("bm25", np.concatenate(found), np.concatenate(scores))
 
 
 @dataclass(frozen=True)

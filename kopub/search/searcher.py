@@ -1,7 +1,7 @@
 """The search for a question's answer: pages ranked by words, by vectors or by both."""
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from kopub.embedding.base import Embedder
 from kopub.errors import KopubError, did_you_mean, first_line
-from kopub.search.answer import Answer, CannotSearch, Hit, NotInCorpus, QueryWords, best_passage
+from kopub.search.answer import Answer, CannotSearch, Hit, NotInCorpus, QueryWords, best_passage, passage_at
 from kopub.search.options import FLOOR, NOTHING, Mode, Scores, Where, best_mode
 from kopub.search.pages import ArrowCache, PageLookup, PageView, PageViews, SearchedTables
-from kopub.search.ranking import DEPTH, reciprocal_ranks
+from kopub.search.ranking import DEPTH, reciprocal_ranks, weighted_scores
 from kopub.search.reranking import Reranking
 from kopub.search.vectors import VECTORS, KnownQuestions, Neighbour, PageFilter, VectorLookup, Vectors, left_out
 from kopub.search.words import TEXTS, WordLookup, Words, query_tokens
@@ -30,7 +30,7 @@ class _Found:
     The verdict is None if a ranking cannot tell whether a page matches well.
     """
 
-    rankings: list[list[Neighbour]] = field(default_factory=list)
+    rankings: dict[Mode, list[Neighbour]] = field(default_factory=dict)
     verdicts: list[bool | None] = field(default_factory=list)
     pages: int = 0
 
@@ -100,26 +100,36 @@ class Searcher:
             pages = self._searched_pages(where, views)
         notes = [note for _, of_kind in searched.values() for note in of_kind]
         if used in (*_FUSED, Mode.VECTORS):
-            notes += [
-                f"there are no {kind} vectors yet" for kind in VECTORS if kind in self.choices and kind not in kinds
-            ]
+            # What was made before passages were embedded is searched as it was, and `kopub plan` names what lacks.
+            lacking = {*self.choices} - {*kinds, Mode.MEANING}
+            notes += [f"there are no {kind} vectors yet" for kind in VECTORS if kind in lacking]
         if used is Mode.RERANKED and self._reranking:
             self._reranking.engine.boot()
         found = _Found()
+        fusion = self._embedding.fusion if self._embedding and used in _FUSED else {}
+        # A home from before passages were embedded is searched as it was.
+        weights = fusion if set(fusion) <= {Mode.BM25, *kinds} else {}
         if kinds:
             # This is done without the lock, because a model server may have to start, and page views must not wait.
-            vector = self._embed(query)
+            vector = self._embed(query) if kinds != [Mode.MEANING] else None
             for kind, (vectors, _) in searched.items():
-                self._compare(found, kind, vectors, vector, pages, is_of_corpus)
+                self._compare(found, kind, vectors, query, vector, pages, is_of_corpus)
         if used in _WITH_WORDS:
             with self._words_lock:
                 words, of_words = self._words_now(is_of_corpus)
             ranking, match = words.best(next(query_tokens([query])), DEPTH, pages)
-            found.rankings.append(ranking)
+            if ranking and weights:
+                # A share of the highest score that a page could have can be added to dot products of unit vectors.
+                share = match / ranking[0].score
+                ranking = [replace(near, score=near.score * share) for near in ranking]
+            found.rankings[Mode.BM25] = ranking
             found.verdicts.append(match >= self._floor)
             found.pages = max(found.pages, words.count(pages))
             notes += of_words
-        ranked = _fuse(found.rankings) if len(found.rankings) > 1 else found.rankings[0]
+        ranked = _fuse(found.rankings, weights) if len(found.rankings) > 1 else next(iter(found.rankings.values()))
+        if weights and self._embedding:
+            # What words and meaning say together is surer than what either says alone.
+            found.verdicts = [bool(ranked) and ranked[0].score >= self._embedding.fusion_floor]
         if used is Mode.RERANKED:
             ranked, problem = self._rerank(query, ranked)
             if problem:
@@ -248,13 +258,20 @@ class Searcher:
         found: _Found,
         kind: Mode,
         vectors: Vectors,
-        query: np.ndarray,
+        query: str,
+        vector: np.ndarray | None,
         pages: PageFilter | None,
         is_of_corpus: IsOfCorpus,
     ) -> None:
-        ranking = vectors.nearest(query, DEPTH, pages)
-        found.rankings.append(ranking)
+        assert self._embedding is not None
+        if kind is Mode.MEANING:
+            vector = self._embedding.embed_questions([query])[0]
+        assert vector is not None
+        ranking = found.rankings[kind] = vectors.nearest(vector, DEPTH, pages)
         found.pages = max(found.pages, vectors.count(pages))
+        if kind is Mode.MEANING:
+            found.verdicts.append(bool(ranking) and ranking[0].score >= self._embedding.passage_floor)
+            return
         if kind is Mode.FIGURE:
             # Figures have no known floor, because most questions are answered by text.
             return
@@ -262,7 +279,7 @@ class Searcher:
             floor = self._known.floor(kind, self._shards, vectors, self._lookup.is_of_engine, is_of_corpus)
         if floor is not None:
             found.verdicts.append(bool(ranking) and ranking[0].score >= floor)
-        elif not (self._embedding and self._embedding.is_lexical):
+        elif not self._embedding.is_lexical:
             found.verdicts.append(None)
 
     def _words_now(self, is_of_corpus: IsOfCorpus) -> tuple[Words, list[str]]:
@@ -328,6 +345,10 @@ class Searcher:
         raise CannotSearch("the engine gave no answer; this is a bug in it")
 
 
+_FIRST = 10
+"""A way of searching found a page of a fusion if the page is among its first ten."""
+_MOST_WORDS = 0.5
+"""From this share of the query's words, a region shows better why its page was found than the nearest passage does."""
 _FUSED = (Mode.FUSION, Mode.RERANKED)
 _WITH_WORDS = frozenset({Mode.BM25, *_FUSED})
 
@@ -336,20 +357,39 @@ def _values(views: PageViews, shards: Sequence[str], column: str) -> list[str]:
     return list(dict.fromkeys(value for shard in shards for value in views.values(shard, column)))
 
 
-def _fuse(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
-    """Return the pages of all rankings, sorted by their reciprocal rank sums.
+def _fuse(rankings: Mapping[Mode, Sequence[Neighbour]], weights: Mapping[str, float]) -> list[Neighbour]:
+    """Return the pages of all rankings, best first, by the weighted sums of their scores.
 
-    Equal pages keep the order in which the rankings name them.
+    Without weights, ranks are fused. Equal pages keep the order in which the rankings name them.
     """
-    pages = list(dict.fromkeys((near.shard, near.page_id) for ranking in rankings for near in ranking))
+    every = [near for ranking in rankings.values() for near in ranking]
+    pages = list(dict.fromkeys((near.shard, near.page_id) for near in every))
     numbers = {page: number for number, page in enumerate(pages)}
-    numbered = [np.array([numbers[near.shard, near.page_id] for near in ranking], np.int64) for ranking in rankings]
-    _, scores = reciprocal_ranks(numbered)
-    figures = {
-        (near.shard, near.page_id): near.figure for ranking in rankings for near in ranking if near.figure is not None
-    }
+    numbered = [
+        np.array([numbers[near.shard, near.page_id] for near in ranking], np.int64) for ranking in rankings.values()
+    ]
+    if weights:
+        parts = [np.array([near.score for near in ranking], np.float32) for ranking in rankings.values()]
+        _, scores = weighted_scores(numbered, parts, [weights.get(mode, 0.0) for mode in rankings])
+    else:
+        _, scores = reciprocal_ranks(numbered)
+    figures = {(near.shard, near.page_id): near.figure for near in every if near.figure is not None}
+    passages = {(near.shard, near.page_id): near.passage for near in every if near.passage is not None}
+    by = dict[tuple[str, str], list[str]]()
+    for mode, ranking in rankings.items():
+        for near in ranking[:_FIRST]:
+            by.setdefault((near.shard, near.page_id), []).append(mode)
     best_first = np.argsort(-scores, kind="stable").tolist()
-    return [Neighbour(*pages[at], score=float(scores[at]), figure=figures.get(pages[at])) for at in best_first]
+    return [
+        Neighbour(
+            *pages[at],
+            score=float(scores[at]),
+            figure=figures.get(pages[at]),
+            passage=passages.get(pages[at]),
+            by=tuple(by.get(pages[at], ())),
+        )
+        for at in best_first
+    ]
 
 
 def _by_picture(ranked: Sequence[Neighbour], views: PageViews) -> list[list[Neighbour]]:
@@ -364,9 +404,12 @@ def _by_picture(ranked: Sequence[Neighbour], views: PageViews) -> list[list[Neig
 def _hit(rank: int, near: Neighbour, pages: Sequence[PageView], asked: QueryWords) -> Hit:
     """Return the hit of the first of `pages`; the others have the same picture."""
     page, *also = pages
-    match = best_passage(asked, [region.text for region in page.regions])
+    texts = [region.text for region in page.regions]
+    match = best_passage(asked, texts)
+    if near.passage is not None and match.share < _MOST_WORDS:
+        match = passage_at(asked, texts, *near.passage) or match
     at = next((at for at, region in enumerate(page.regions) if region.index == near.figure), None)
     if at is None:
-        return Hit(rank, near.score, page, match, tuple(also))
+        return Hit(rank, near.score, page, match, tuple(also), by=near.by)
     regions = tuple(sorted({*match.regions, at}))
-    return Hit(rank, near.score, page, replace(match, regions=regions), tuple(also), page.regions[at])
+    return Hit(rank, near.score, page, replace(match, regions=regions), tuple(also), page.regions[at], near.by)

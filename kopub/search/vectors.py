@@ -14,12 +14,14 @@ from kopub.search.answer import CannotSearch
 from kopub.search.options import Mode
 from kopub.search.pages import ArrowCache, SearchedTables
 from kopub.states import MADE
-from kopub.store.corpus_tables import FIGURE_VECTORS, TABLES, VECTOR_TABLES
+from kopub.store.corpus_tables import FIGURE_VECTORS, PASSAGE_VECTORS, TABLES, VECTOR_TABLES
 from kopub.store.rows import MADE_WITH, with_vector
 from kopub.store.table_source import IsOfCorpus
 
 VECTORS = {Mode(kind): table.name for kind, table in VECTOR_TABLES.items()}
 """The table name of each kind of vector."""
+_PARTS = {FIGURE_VECTORS.name: "figures", PASSAGE_VECTORS.name: "passages"}
+"""The column of each table of vectors that lists parts of a page."""
 _ENGINES = b"engines"
 
 
@@ -31,13 +33,13 @@ class VectorLookup:
     ) -> None:
         self._store, self._shards, self._embedding, self._profile = store, shards, embedding, profile
         self._cache = cache
-        self._engine = json.loads(json.dumps([embedding.recipe()]))
+        self._recipe = json.loads(json.dumps([embedding.recipe()]))
         self._loaded: dict[tuple[Mode, str], ShardVectors] = {}
         self._open: dict[Mode, tuple[dict[str, str], Vectors]] = {}
 
     def is_of_engine(self, asset: str, shard: str) -> bool:
         """Return whether a table was made with the present engine."""
-        return json.loads(self._store.metadata(asset, shard)[MADE_WITH])["engines"] == self._engine
+        return json.loads(self._store.metadata(asset, shard)[MADE_WITH])["engines"] == self._recipe
 
     def refreshed(self, kind: Mode, is_of_corpus: IsOfCorpus) -> "tuple[Vectors, list[str]]":
         """Return the current vectors, and notes on what is left out.
@@ -56,7 +58,7 @@ class VectorLookup:
         unfit: dict[str, str] = {}
         for shard in of_corpus:
             vectors = self._shard_vectors(kind, shard, published[shard])
-            problem = self._problem(vectors)
+            problem = self._problem(kind, vectors)
             if problem:
                 unfit[shard] = problem
             else:
@@ -83,20 +85,23 @@ class VectorLookup:
 
     def _with_vector(self, asset: str, shard: str) -> pa.Table:
         """Return a table's rows with a vector; its metadata names the engines that made it."""
-        columns = ["page_id", "figures" if asset == FIGURE_VECTORS.name else "vector", "state"]
+        columns = ["page_id", _PARTS.get(asset, "vector"), "state"]
         table = self._store.read(asset, shard, columns)
         made_with = json.loads(self._store.metadata(asset, shard)[MADE_WITH])
         made = table.filter(pc.field("state").isin(MADE)).drop_columns("state")
-        if asset == FIGURE_VECTORS.name:
+        if asset in _PARTS:
             made = with_vector(made)
         return made.replace_schema_metadata({_ENGINES: json.dumps(made_with["engines"])})
 
-    def _problem(self, vectors: "ShardVectors") -> str | None:
+    def _problem(self, kind: Mode, vectors: "ShardVectors") -> str | None:
         """Return why the vectors do not suit this engine's queries, or None if they do."""
+        of_passages = kind is Mode.MEANING
         width = vectors.table.schema.field("vector").type.list_size
-        if width != self._embedding.dim:
-            return f"have {width} dimensions, those of profile {self._profile} {self._embedding.dim}"
-        if json.loads((vectors.table.schema.metadata or {})[_ENGINES]) != self._engine:
+        wanted = self._embedding.passage_dim if of_passages else self._embedding.dim
+        if width != wanted:
+            return f"have {width} dimensions, those of profile {self._profile} {wanted}"
+        recipe = json.loads(json.dumps([self._embedding.passage_recipe()])) if of_passages else self._recipe
+        if json.loads((vectors.table.schema.metadata or {})[_ENGINES]) != recipe:
             return f"were made with another engine, or another version of it, than that of profile {self._profile}"
         return None
 
@@ -150,7 +155,7 @@ class Vectors:
         # usearch returns equal vectors in arbitrary order.
         best = np.lexsort((rows, shards, -scores))[:count]
         return [
-            Neighbour(part.shard, part.table["page_id"][row].as_py(), score, _figure(part.table, row))
+            Neighbour(part.shard, part.table["page_id"][row].as_py(), score, *_place(part.table, row))
             for part, row, score in zip(
                 (self.shards[at] for at in shards[best]), rows[best].tolist(), scores[best].tolist(), strict=True
             )
@@ -161,8 +166,8 @@ class Vectors:
 class ShardVectors:
     """The vectors of one shard: a table of `page_id` and `vector`.
 
-    `version` identifies the table from which it was made. A table of figure vectors also has the column `index`, and
-    may have several rows per page.
+    `version` identifies the table from which it was made. A table of figures also has the column `index`, one of
+    passages `start` and `end`; both may have several rows per page.
     """
 
     shard: str
@@ -199,13 +204,16 @@ class ShardVectors:
 class Neighbour:
     """A page by shard and id, and its dot product with the query's vector.
 
-    `figure` is the index of the region to which the vector belongs, if it is not the whole page's.
+    `figure` is the index of the region to which the vector belongs, `passage` the (start, end) of the piece of the
+    page's text; both are None for a vector of the whole page. `by` names the ways of searching that found the page.
     """
 
     shard: str
     page_id: str
     score: float
     figure: int | None = None
+    passage: tuple[int, int] | None = None
+    by: tuple[str, ...] = ()
 
 
 def rows_of(table: pa.Table, shard: str, pages: PageFilter | None) -> np.ndarray | None:
@@ -228,8 +236,13 @@ def _once(ranked: Iterable[Neighbour]) -> list[Neighbour]:
     return list(first.values())
 
 
-def _figure(table: pa.Table, row: int) -> int | None:
-    return table["index"][row].as_py() if "index" in table.column_names else None
+def _place(table: pa.Table, row: int) -> tuple[int | None, tuple[int, int] | None]:
+    """Return the figure or the passage to which a row belongs."""
+    if "index" in table.column_names:
+        return table["index"][row].as_py(), None
+    if "start" in table.column_names:
+        return None, (table["start"][row].as_py(), table["end"][row].as_py())
+    return None, None
 
 
 _FEWEST = 20

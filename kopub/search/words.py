@@ -7,7 +7,7 @@ import ctypes
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import metadata
@@ -215,21 +215,25 @@ def _tokenizer() -> list[object]:
     return [VERSION.number, tokenizer()]
 
 
-VERSION = CodeVersion("retrieval.morphemes", {1: "the first release"})
+VERSION = CodeVersion(
+    "retrieval.morphemes",
+    {1: "the first release", 2: "compounds count whole and in their parts, numbers without separators"},
+)
 _CONTENT = re.compile(r"N[NR]|V[VA]|XR|MM|MAG|S[LHN]|W_")
 """Tags of nouns, numerals, verbs, adjectives, roots, modifiers, Latin, hanja, numbers and addresses, without particles
 and endings."""
 _VERB = re.compile(r"V[VA]")
+_NOUN = re.compile(r"NN[GP]|XSN|XPN|SL")
+_SEPARATOR = re.compile(r"(?<=\d),(?=\d)")
 
 
 def tokens(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the content morphemes of each text, in order, case-folded."""
-    for morphemes in _analyse(texts):
-        yield [token.form.casefold() for token in morphemes if _CONTENT.match(token.tag)]
+    """Yield the content words of each text, in order, case-folded."""
+    return map(_content_words, _analyse(texts))
 
 
 def query_tokens(queries: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the content morphemes of each query.
+    """Yield the content words of each query.
 
     For a verb turned into a noun (`밝` + `기`), the noun is included too: in a sentence it is one morpheme, but alone,
     as people type it, it is analysed as two.
@@ -240,7 +244,28 @@ def query_tokens(queries: Iterable[str]) -> Iterator[list[str]]:
             for stem, ending in pairwise(morphemes)
             if ending.tag == "ETN" and _VERB.match(stem.tag) and stem.end == ending.start
         ]
-        yield [*(token.form.casefold() for token in morphemes if _CONTENT.match(token.tag)), *nouns]
+        yield [*_content_words(morphemes), *nouns]
+
+
+def _content_words(morphemes: "Sequence[Token]") -> list[str]:
+    """Return the content morphemes, with the compounds that they form.
+
+    Nouns without a blank between them count together too (`회의` + `록`), because the analyser parts a compound in one
+    sentence and not in another. A number counts without the separators of its thousands.
+    """
+    words: list[str] = []
+    compound: list[Token] = []
+    for token in [*morphemes, None]:
+        is_noun = token is not None and bool(_NOUN.match(token.tag))
+        if compound and not (token and is_noun and compound[-1].end == token.start):
+            if len(compound) > 1:
+                words.append("".join(part.form for part in compound).casefold())
+            compound = []
+        if token and is_noun:
+            compound.append(token)
+        if token and _CONTENT.match(token.tag):
+            words.append(_SEPARATOR.sub("", token.form).casefold())
+    return words
 
 
 def _analyse(texts: Iterable[str]) -> "Iterator[list[Token]]":

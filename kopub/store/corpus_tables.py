@@ -61,9 +61,16 @@ FIGURE_NOTES = Table("figure_notes", schemas.FIGURE_NOTES)
 FIGURE_VECTORS = Table("figure_embeddings", schemas.figure_embeddings)
 FIGURE_TABLES = (FIGURE_NOTES, FIGURE_VECTORS)
 """The tables of figures, made only if a profile asks for them."""
+PASSAGE_VECTORS = Table("passage_embeddings", schemas.passage_embeddings)
+"""The table of passages, made only if the engine of vectors makes them."""
 DOCUMENT_CHUNKS = Table("document_chunks", schemas.DOCUMENT_CHUNKS)
 """The chunks of the documents that begin in a shard, made only if a profile asks for them."""
-VECTOR_TABLES = {"text": TABLES.text_vectors, "image": TABLES.image_vectors, "figure": FIGURE_VECTORS}
+VECTOR_TABLES = {
+    "text": TABLES.text_vectors,
+    "meaning": PASSAGE_VECTORS,
+    "image": TABLES.image_vectors,
+    "figure": FIGURE_VECTORS,
+}
 """The table of each kind of vector that a query is compared with."""
 RELEASED_FILES = Table("hf_release", schemas.HF_RELEASE, key="path")
 SCORES = Table("retrieval_scores", schemas.RETRIEVAL_SCORES, key="retriever")

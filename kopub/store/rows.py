@@ -163,7 +163,7 @@ def _json(value: Mapping[str, Any]) -> str | None:
     return json.dumps(value, sort_keys=True, ensure_ascii=False) if value else None
 
 
-def one_row_a_figure(table: pa.Table, column: str) -> pa.Table:
+def one_row_a_part(table: pa.Table, column: str) -> pa.Table:
     """Return `page_id` and the struct fields of each list item in `column`, in order."""
     lists = table[column].combine_chunks()
     parents = pc.call_function("list_parent_indices", [lists])
@@ -177,12 +177,14 @@ def one_row_a_figure(table: pa.Table, column: str) -> pa.Table:
 
 
 def with_vector(table: pa.Table) -> pa.Table:
-    """Return `page_id`, `index` and `vector` of the figures that have a vector.
+    """Return `page_id`, place and `vector` of each figure or passage that has a vector.
 
-    `table` has the schema of figure embeddings.
+    `table` has the column `figures` or `passages`. The place of a figure is its `index`, that of a passage its `start`
+    and `end`.
     """
-    found = one_row_a_figure(table, "figures").select(["page_id", "index", "vector"])
-    return found.filter(found["vector"].is_valid())
+    column, place = ("figures", ["index"]) if "figures" in table.column_names else ("passages", ["start", "end"])
+    parts = one_row_a_part(table, column).select(["page_id", *place, "vector"])
+    return parts.filter(parts["vector"].is_valid())
 
 
 def region_ids(figures: pa.Table) -> list[str]:
@@ -197,10 +199,11 @@ def vector_matrix(vectors: pa.ChunkedArray) -> np.ndarray:
 
 
 def vector_width(schema: pa.Schema) -> int:
-    """Return the length of the vectors in a table, of pages or of their figures."""
+    """Return the length of the vectors of pages, figures or passages."""
     if "vector" in schema.names:
         return schema.field("vector").type.list_size
-    return schema.field("figures").type.value_type.field("vector").type.list_size
+    parts = schema.field("figures" if "figures" in schema.names else "passages")
+    return parts.type.value_type.field("vector").type.list_size
 
 
 _log = logging.getLogger(__name__)

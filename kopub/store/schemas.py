@@ -201,7 +201,10 @@ HF_RELEASE = pa.schema(
 RETRIEVAL_SCORES = pa.schema(
     [
         _column(
-            "retriever", pa.string(), "image, text, figure, bm25, or fusion: all of them together.", nullable=False
+            "retriever",
+            pa.string(),
+            "image, text, meaning, figure, bm25, or fusion: all of them together.",
+            nullable=False,
         ),
         _column("convention", pa.string(), "first: one page answers; any: each of its pages.", nullable=False),
         _column("query_type", pa.string(), "all, or a type of the corpus.", nullable=False),
@@ -289,6 +292,13 @@ def figure_embeddings(dim: int) -> pa.Schema:
     )
     says = "Images and charts that are large enough, each with a vector as of pages; none unless its state is ok."
     return pa.schema([PAGE_ID, _column("figures", pa.list_(figure), says), *STATE])
+
+
+def passage_embeddings(dim: int) -> pa.Schema:
+    """Return the schema of the vectors of the passages of pages."""
+    passage = pa.struct([("start", pa.int32()), ("end", pa.int32()), ("vector", pa.list_(pa.float16(), dim))])
+    says = "Passages of the page's text, from character `start` to `end`, each with a vector of norm 1."
+    return pa.schema([PAGE_ID, _column("passages", pa.list_(passage), says), *STATE])
 
 
 def query_embeddings(dim: int) -> pa.Schema:

@@ -148,10 +148,15 @@ class ShardAsset(ABC):
         """Number of GPUs held while a shard is made."""
         return sum(engine.gpus for engine in self.engines)
 
+    @property
+    def engine_recipes(self) -> list[dict[str, Any]]:
+        """What the engines say determines a row."""
+        return [engine.recipe() for engine in self.engines]
+
     @cached_property
     def made_with(self) -> str:
         """The code version, engine recipes and settings that determine a row, as JSON."""
-        engines = [engine.recipe() for engine in self.engines]
+        engines = self.engine_recipes
         settings = {"settings": dict(self.settings)} if self.settings else {}
         return canonical_json({"version": self.code_version.number, "engines": engines, **settings})
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kopub.errors import ClosedGate
 from kopub.release.gates import Gates
 from kopub.states import LOST, MADE, State
-from kopub.store.rows import one_row_a_figure, vector_width
+from kopub.store.rows import one_row_a_part, vector_width
 from kopub.store.table_source import FooterCache
 from kopub.store.table_store import ShardStore
 from kopub.tables.rows import ShardResult
@@ -207,7 +207,18 @@ def unsound_vectors(table: pa.Table, dim: int) -> str | None:
 
 def unsound_figure_vectors(table: pa.Table, dim: int) -> str | None:
     """Return what is wrong with the vectors of the figures of pages."""
-    return _unsound(one_row_a_figure(table, "figures"), dim, (State.OK,), "figures")
+    return _unsound(one_row_a_part(table, "figures"), dim, (State.OK,), "figures")
+
+
+def unsound_passage_vectors(table: pa.Table, dim: int) -> str | None:
+    """Return what is wrong with the vectors of the passages of pages."""
+    passages = one_row_a_part(table, "passages")
+    ok = pa.array([State.OK.value] * passages.num_rows, pa.string())
+    if problem := _unsound(passages.append_column("state", ok), dim, (State.OK,), "passages"):
+        return problem
+    lengths = table.filter(pc.field("state").isin(list(MADE)))["passages"].combine_chunks().value_lengths()
+    bare = sum(not length for length in lengths.to_pylist())
+    return f"{bare} rows are ok without a passage" if bare else None
 
 
 def _unsound(rows: pa.Table, dim: int, with_vector: Sequence[State], named: str) -> str | None:

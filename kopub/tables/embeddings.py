@@ -3,20 +3,21 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from kopub.embedding.base import Embedder, Embedding
+from kopub.config.settings import Resources
+from kopub.embedding.base import Embedder, Embedding, PassageEmbedding
 from kopub.figures.figure import notes_text
 from kopub.fingerprints import CodeVersion
 from kopub.pages.corpus import queries_source
 from kopub.pages.page import Page
 from kopub.states import State
-from kopub.store.corpus_tables import TABLES, Table
+from kopub.store.corpus_tables import PASSAGE_VECTORS, TABLES, Table
 from kopub.tables.asset import EngineTable, Metadata, ShardAsset
-from kopub.tables.checks import Check, unsound_vectors
+from kopub.tables.checks import Check, unsound_passage_vectors, unsound_vectors
 from kopub.tables.figures import FigureNotes
 from kopub.tables.ocr_and_texts import ParsedTexts
 from kopub.tables.pages_and_layout import RawPages
@@ -87,16 +88,15 @@ class CorpusImageEmbeddings(VectorTable):
         return self.engine.embed_images(inputs)
 
 
-class CorpusTextEmbeddings(VectorTable):
-    """The vector of every page's text: float16 of L2 norm 1.
+class TextTable(EngineTable):
+    """An `EngineTable` of the texts of pages.
 
-    It is compared with query vectors by dot product. The text is what is printed, followed, if `figures.embed_notes`
-    is set, by a model's notes on the figures.
+    A text is what is printed, followed, if `figures.embed_notes` is set, by a model's notes on the figures.
     """
 
-    table: ClassVar[Table] = TABLES.text_vectors
+    engine_section: ClassVar[str | None] = "embedding"
+    engine: Embedder
     kinds: ClassVar[frozenset[str]] = frozenset({"text"})
-    code_version: ClassVar[CodeVersion] = CodeVersion("corpus_text_embeddings", {1: "the first release"})
     parents = (ParsedTexts, FigureNotes)
     needs: ClassVar[tuple[str, ...]] = ("figures", "notes")
 
@@ -129,8 +129,72 @@ class CorpusTextEmbeddings(VectorTable):
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, str]]:
         return ((row.id, row.given) for row in todo)
 
+
+class CorpusTextEmbeddings(TextTable, VectorTable):
+    """The vector of every page's text: float16 of L2 norm 1.
+
+    It is compared with query vectors by dot product.
+    """
+
+    table: ClassVar[Table] = TABLES.text_vectors
+    code_version: ClassVar[CodeVersion] = CodeVersion("corpus_text_embeddings", {1: "the first release"})
+
     def results(self, inputs: Iterator[tuple[str, str]]) -> Iterator[Embedding]:
         return self.engine.embed_texts(inputs)
+
+
+PASSAGES_ARE_SOUND = Check(
+    "passages_are_sound", "Every text that is ok has passages with vectors of the right width and norm 1, without NaN."
+)
+
+
+class PassageEmbeddings(TextTable):
+    """The vectors of the passages of every page's text: float16 of L2 norm 1.
+
+    They are compared with questions by meaning, and a page is as near as its nearest passage. They are made if the
+    engine of vectors makes them, as `sentence` does.
+    """
+
+    table: ClassVar[Table] = PASSAGE_VECTORS
+    code_version: ClassVar[CodeVersion] = CodeVersion("passage_embeddings", {1: "the first release"})
+    checks: ClassVar[tuple[Check, ...]] = (*EngineTable.checks, PASSAGES_ARE_SOUND)
+
+    @classmethod
+    def off(cls, resources: Resources) -> str | None:
+        makes_them = "meaning" in resources["embedding"].queries_match
+        return None if makes_them else "embedding.engine makes no vectors of passages"
+
+    @property
+    def schema(self) -> pa.Schema:
+        assert callable(self.table.schema)
+        return self.table.schema(self.engine.passage_dim)
+
+    @property
+    def engine_recipes(self) -> list[dict[str, Any]]:
+        return [self.engine.passage_recipe()]
+
+    def typical_seconds(self, megabytes: float) -> float:
+        return self.engine.typical_passages_seconds
+
+    def results(self, inputs: Iterator[tuple[str, str]]) -> Iterator[PassageEmbedding]:
+        return self.engine.embed_passages(inputs)
+
+    def row_id(self, result: PassageEmbedding) -> str:
+        return result.id
+
+    def row(self, spec: RowSpec, result: PassageEmbedding) -> RowResult:
+        passages = [
+            {"start": passage.start, "end": passage.end, "vector": passage.vector.astype(np.float16)}
+            for passage in result.passages
+        ]
+        return RowResult(spec.id, {"passages": passages, "state": result.state, "reason": result.reason})
+
+    def problems(self, made: ShardResult) -> Mapping[str, str | None]:
+        return {PASSAGES_ARE_SOUND.name: unsound_passage_vectors(made.table, self.engine.passage_dim)}
+
+    def describe(self, shard: str, table: pa.Table) -> Metadata:
+        lengths = table["passages"].combine_chunks().value_lengths()
+        return {"dimensions": self.engine.passage_dim, "vectors": sum(filter(None, lengths.to_pylist()))}
 
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from functools import cached_property
 from kopub.config.settings import Resources
 from kopub.tables.asset import ShardAsset
 from kopub.tables.document_chunks import DocumentChunks
-from kopub.tables.embeddings import CorpusImageEmbeddings, CorpusTextEmbeddings, QueryEmbeddings
+from kopub.tables.embeddings import CorpusImageEmbeddings, CorpusTextEmbeddings, PassageEmbeddings, QueryEmbeddings
 from kopub.tables.figures import FigureEmbeddings, FigureNotes
 from kopub.tables.hf_release import HfRelease
 from kopub.tables.ocr_and_texts import OcrResults, ParsedTexts
@@ -55,6 +55,7 @@ GRAPH = Graph(
         FigureEmbeddings,
         CorpusImageEmbeddings,
         CorpusTextEmbeddings,
+        PassageEmbeddings,
         QueryEmbeddings,
         HfRelease,
     )

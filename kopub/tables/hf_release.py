@@ -38,7 +38,7 @@ from kopub.store.table_source import SOURCE, FooterCache
 from kopub.tables.asset import Metadata, PublishedShard, RunContext, ShardAsset
 from kopub.tables.checks import Check
 from kopub.tables.document_chunks import DocumentChunks
-from kopub.tables.embeddings import CorpusImageEmbeddings, CorpusTextEmbeddings, QueryEmbeddings
+from kopub.tables.embeddings import CorpusImageEmbeddings, CorpusTextEmbeddings, PassageEmbeddings, QueryEmbeddings
 from kopub.tables.figures import FigureEmbeddings, FigureNotes
 from kopub.tables.metadata import Account, Link
 from kopub.tables.ocr_and_texts import OcrResults, ParsedTexts
@@ -94,6 +94,7 @@ class HfRelease(ShardAsset):
         DocumentChunks,
         FigureNotes,
         FigureEmbeddings,
+        PassageEmbeddings,
     )
     after: ClassVar[tuple[str, ...]] = (SCORES.name, OCR_SCORES.name, BENCHMARKS)
     engine_section: ClassVar[str | None] = "release"
@@ -112,7 +113,8 @@ class HfRelease(ShardAsset):
         self._is_placed = False
 
     def expected_rows(self, shard: str, made: int | None) -> int:
-        optional = sum(parent in (DocumentChunks, FigureNotes, FigureEmbeddings) for parent in self.reads)
+        may_lack = {DocumentChunks, FigureNotes, FigureEmbeddings, PassageEmbeddings}
+        optional = len(may_lack & {*self.reads})
         of_people = self.engine.corrections != "none"
         return len(CONFIGS) + optional + of_people if made is None else made
 

@@ -19,7 +19,7 @@ from kopub.pages.page_reader import origins
 from kopub.parallel import bounded_map
 from kopub.recognition.regions import join_regions
 from kopub.store import ledger, run_records
-from kopub.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_TABLES, FIGURE_VECTORS, TABLES
+from kopub.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_TABLES, FIGURE_VECTORS, PASSAGE_VECTORS, TABLES
 from kopub.store.rows import MADE_FROM, MADE_WITH, lineage_rows
 from kopub.store.schemas import OCR_RESULTS
 from kopub.store.table_store import ShardStore
@@ -38,7 +38,7 @@ IDS = {kind: (table.name, table.key) for kind, table in ((PAGE, TABLES.pages), (
 
 _COLUMNS = {TABLES.readings.name: [name for name in OCR_RESULTS.names if name != "crop_images"]}
 """The columns shown of tables that hold more than a person would read."""
-_OPTIONAL = {table.name for table in (*FIGURE_TABLES, DOCUMENT_CHUNKS)}
+_OPTIONAL = {table.name for table in (*FIGURE_TABLES, PASSAGE_VECTORS, DOCUMENT_CHUNKS)}
 _READERS = 8
 """Tables read at once: on a disk one would do, but object storage takes 50 ms to answer each."""
 
@@ -322,6 +322,7 @@ _COMPARED_COLUMNS: dict[str, Sequence[str]] = {
     TABLES.readings.name: ["page_id", "regions", "state"],
     TABLES.texts.name: ["page_id", "text", "state"],
     FIGURE_VECTORS.name: ["page_id", "figures", "state"],
+    PASSAGE_VECTORS.name: ["page_id", "passages", "state"],
     **{
         vectors.name: [vectors.key, "vector", "state"]
         for vectors in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors)

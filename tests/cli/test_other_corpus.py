@@ -103,7 +103,7 @@ def test_status_tells_old_tables_from_made_ones(platform: Platform, monkeypatch:
     assert row(lines, "corpus_text_embeddings")[1] == "0/2"
     text = "\n".join(lines)
     assert "10 tables in the store are of another corpus than" in text
-    assert f"next     {COMMAND}  (16 tables are missing)" in text
+    assert f"next     {COMMAND}  (18 tables are missing)" in text
     assert "last run" not in text
     assert "current" not in text
     assert lines[-1] == "UI       kopub ui"  # it says where, which may be another port

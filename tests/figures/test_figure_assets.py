@@ -436,6 +436,7 @@ def test_who_does_not_want_them_has_no_step_no_table_and_no_server(platform: Pla
         "document_chunks": "Off: documents.chunks is false.",
         "figure_notes": "Off: notes.engine is none.",
         "figure_embeddings": "Off: figures.vectors is false.",
+        "passage_embeddings": "Off: embedding.engine makes no vectors of passages.",
     }
     done = platform.diary("notes").pages
     result = platform.run(last="shard_01")
@@ -447,6 +448,7 @@ def test_who_does_not_want_them_has_no_step_no_table_and_no_server(platform: Pla
         "document_chunks": "documents.chunks is false",
         "figure_notes": "notes.engine is none",
         "figure_embeddings": "figures.vectors is false",
+        "passage_embeddings": "embedding.engine makes no vectors of passages",
     }
     assert not {asset["asset"] for asset in shown["assets"]} & shown["off"].keys()
     assert "notes" not in platform.settings.engines

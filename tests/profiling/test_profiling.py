@@ -39,7 +39,8 @@ from kopub.profiling.timeline import (
     split,
     steady_rate,
 )
-from kopub.recognition.step_times import FILE, step_times
+from kopub.recognition.base import STEP_TIMES
+from kopub.recognition.step_times import step_times
 
 STEP = 0.1
 
@@ -279,7 +280,9 @@ def test_the_cards_have_mean_median_and_most_of_each_figure():
 def test_each_call_of_a_step_is_kept_while_somebody_watches_and_not_otherwise(tmp_path: Path):
     program = "from kopub.recognition.step_times import keep; [keep('request', n / 100) for n in range(1, 101)]"
     for file in ("", str(tmp_path / "steps")):
-        subprocess.run([sys.executable, "-c", program], env={FILE: file}, cwd=Path(__file__).parents[2], check=True)
+        subprocess.run(
+            [sys.executable, "-c", program], env={STEP_TIMES: file}, cwd=Path(__file__).parents[2], check=True
+        )
         assert [path.name for path in tmp_path.iterdir()] == ([Path(file).name] if file else [])
     (step,) = step_times(tmp_path / "steps")
     assert (step.step, step.calls, step.share) == ("request", 100, 1.0)

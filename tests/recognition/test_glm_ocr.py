@@ -20,8 +20,9 @@ from pydantic import ValidationError
 from kopub.errors import EngineError
 from kopub.layout.regions import Region, Task
 from kopub.pages.page import Page
+from kopub.recognition.base import STEP_TIMES
 from kopub.recognition.regions import PageReading, RegionText, region_pixels
-from kopub.recognition.step_times import FILE, step_times
+from kopub.recognition.step_times import step_times
 from kopub.recognition.vlm.client.answers import Problem, find_defect, loop_start, tidy
 from kopub.recognition.vlm.client.chat_requests import answer_room, request_body
 from kopub.recognition.vlm.client.region_images import (
@@ -812,7 +813,7 @@ def test_formulas_lose_their_delimiters() -> None:
 
 def test_what_each_step_takes_is_kept_where_somebody_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The client processes record it, as they do in a run under `kopub profile`."""
-    monkeypatch.setenv(FILE, str(tmp_path / "steps"))
+    monkeypatch.setenv(STEP_TIMES, str(tmp_path / "steps"))
     tasks = [Task.TEXT, Task.SKIP, Task.TABLE]
     reading, _ = read(always("<table><tr><td>하나</td></tr></table>"), tasks, processes=2)
     assert reading.state is State.OK

@@ -104,7 +104,7 @@ def test_what_was_measured_on_other_rows_decides_nothing(tmp_path: Path):
     check = CorpusCheck(store, lambda asset, shard: dict(_sources(platform))[asset, shard])
     scores = MeasuredScores(store, keys, check)
     assert scores() == NOTHING
-    measure(store, SearchedCorpus(store, keys, ["text"], 2048))
+    measure(store, SearchedCorpus(store, keys, ["text"], HashedEmbedder()))
     assert (dict(scores().ndcg), scores().questions) == ({"text": 1.0, "bm25": 1.0, "fusion": 1.0}, 1)
     by_itself = Searcher(store, keys, HashedEmbedder(), "cpu", tmp_path / "search", scores=scores)
     assert by_itself.search("밝기").chosen == "best of 1 questions, nDCG@10 1.000"

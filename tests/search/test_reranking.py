@@ -188,8 +188,7 @@ def test_a_search_takes_it_where_it_measured_better(platform: Platform):
 
 def test_it_is_measured_with_and_without_and_never_twice(platform: Platform):
     keys = ["shard_00", "shard_01"]
-    dim = platform.resources()["embedding"].dim
-    corpus = SearchedCorpus(platform.store, keys, ["text"], dim)
+    corpus = SearchedCorpus(platform.store, keys, ["text"], platform.resources()["embedding"])
     engine = Favourite(sees="text")
     measured = measure(platform.store, corpus, reranking=reranking(platform, engine))
     found = headline(measured.scores)

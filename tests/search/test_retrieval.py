@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kopub.config.settings import ROOT
 from kopub.search import metrics, words
 from kopub.search.metrics import METRICS, RUN, compare, headline, headline_changes, score, significant_drops
-from kopub.search.ranking import NO_PAGE, BestPages, Bm25, fuse
+from kopub.search.ranking import NO_PAGE, BestPages, Bm25, Ranking, fuse
 from kopub.search.scores import ALL, ScoredRun, interval
 from kopub.store.table_store import ShardStore
 
@@ -116,7 +116,7 @@ def test_bm25_finds_pages_with_the_rarer_word_first_and_no_page_without_a_word()
     bm25 = Bm25()
     for page, text in enumerate(["예산 예산 정부", "예산 연구", "", "연구 정부 정책 통계"]):
         bm25.add(page, text.split())
-    found = bm25.rank([["통계", "예산"], ["없음"], []])
+    found = bm25.rank([["통계", "예산"], ["없음"], []]).pages
     assert found[0].tolist() == [3, 0, 1, NO_PAGE]
     assert found[1:].tolist() == [[NO_PAGE] * 4] * 2
 
@@ -128,7 +128,7 @@ def test_bm25_is_the_formula_of_lucene():
         bm25.add(page, terms)
     average, idf = 7 / 3, np.log(1 + (3 - 2 + 0.5) / (2 + 0.5))
     expected = [idf * n / (n + 1.2 * (1 - 0.75 + 0.75 * size / average)) for n, size in ((1, 2), (2, 4))]
-    assert bm25.rank([["a"]])[0].tolist() == [*np.argsort(expected)[::-1], NO_PAGE]
+    assert bm25.rank([["a"]]).pages[0].tolist() == [*np.argsort(expected)[::-1], NO_PAGE]
 
 
 @pytest.mark.parametrize("words", [[], [[], []]])
@@ -136,15 +136,31 @@ def test_bm25_of_pages_without_words_finds_nothing(words: list[list[str]]):
     bm25 = Bm25()
     for page, tokens in enumerate(words):
         bm25.add(page, tokens)
-    assert not np.any(bm25.rank([["a"]]) != NO_PAGE)
+    assert not np.any(bm25.rank([["a"]]).pages != NO_PAGE)
 
 
 def test_fusion_is_the_sum_of_reciprocal_ranks():
     first = np.array([[0, 1, 2, NO_PAGE]])
     second = np.array([[2, 3, 0, NO_PAGE]])
     # 0: 1/61 + 1/63, 2: 1/63 + 1/61, which tie; 1: 1/62 and 3: 1/62, which tie too.
-    assert fuse([first, second])[0].tolist()[:4] == [2, 0, 3, 1]
-    assert not np.any(fuse([first, second])[0][4:] != NO_PAGE)
+    rankings = [
+        Ranking(name, pages, np.zeros(pages.shape, np.float32)) for name, pages in (("a", first), ("b", second))
+    ]
+    assert fuse(rankings, {})[0].tolist()[:4] == [2, 0, 3, 1]
+    assert not np.any(fuse(rankings, {})[0][4:] != NO_PAGE)
+
+
+def test_fusion_with_weights_is_the_sum_of_scores():
+    first = Ranking("text", np.array([[0, 1, NO_PAGE]]), np.array([[0.5, 0.4, 0]], np.float32))
+    second = Ranking("meaning", np.array([[2, 0, 1]]), np.array([[0.6, 0.1, -0.9]], np.float32))
+    # 0: 0.25 + 0.1, 1: 0.2, and nothing from below zero, 2: 0.6.
+    assert fuse([first, second], {"text": 0.5, "meaning": 1.0})[0].tolist()[:3] == [2, 0, 1]
+
+
+def test_scores_of_a_ranking_are_those_that_were_added():
+    best = BestPages(1)
+    best.add(np.array([4, 7, 9]), np.array([[-0.25, 0.5, -np.inf]]))
+    assert (best.ranking().tolist(), best.scores().tolist()) == ([[7, 4, NO_PAGE]], [[0.5, -0.25, 0.0]])
 
 
 def test_metrics_by_hand():

@@ -341,7 +341,10 @@ def test_the_command_line(platform: Platform):
 def test_the_command_line_says_what_is_wrong_in_one_line(platform: Platform):
     for arguments, line in (
         (["?"], "Error: the query has no vector: the text has no letters or digits to compare"),
-        (["화면", "--mode", "image"], "Error: profile cpu cannot search by image; choose fusion or bm25 or text"),
+        (
+            ["화면", "--mode", "image"],
+            "Error: profile cpu cannot search by image; choose fusion or bm25 or vectors or text or meaning",
+        ),
         (["화면", "--document", "aa"], "Error: there is no document 'aa'"),
         (["\udcb8\udce9"], "Error: the query is not valid Unicode: type it in a terminal with a UTF-8 locale"),
         (["화면", "--shard", "shard_0"], "Error: there is no shard shard_0; did you mean shard_00 or shard_01?"),

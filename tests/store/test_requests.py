@@ -148,8 +148,8 @@ def test_a_run_with_nothing_changed_asks_less_than_fifteen_times_a_shard(
 
 def scored(home: Path, store: TableStore) -> Measurement:
     settings = Platform(home).settings
-    keys, dim = settings.corpus.manifest.keys, settings.embedding.dim
-    corpus = SearchedCorpus(store, keys, {"image", "text"}, dim, measured=HISTORY.measured(store))
+    keys, measured = settings.corpus.manifest.keys, HISTORY.measured(store)
+    corpus = SearchedCorpus(store, keys, {"image", "text"}, settings.embedding, measured=measured)
     return measure(store, corpus)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import dagster as dg
@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from kopub.config.choices import Documents, Figures, Pdf
 from kopub.config.environment import Location
-from kopub.config.settings import Resources, Settings
+from kopub.config.settings import Settings
+from kopub.embedding.hashed import HashedEmbedder
 from kopub.figures.figure import NoNotes
 from kopub.pages.corpus import Corpus
 from kopub.pages.indexing import index
@@ -33,7 +34,8 @@ from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedd
 from tests.support.cpu_engines import CPU
 from tests.support.sources.corpora import Page, write_corpus
 
-STANDARD = GRAPH.on(cast("Resources", {"figures": Figures(), "documents": Documents(), "notes": NoNotes()})).names
+_OPTIONS: Any = {"figures": Figures(), "documents": Documents(), "notes": NoNotes(), "embedding": HashedEmbedder()}
+STANDARD = GRAPH.on(_OPTIONS).names
 """The assets that every platform makes, in graph order."""
 QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
 """Run configuration that keeps Dagster from formatting log lines that nobody reads."""

@@ -1,10 +1,11 @@
 """A release folder, read page by page."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
@@ -26,6 +27,7 @@ from kopub.release.files import (
     CONFIGS,
     DATA_PATH,
     MANIFEST,
+    PASSAGES,
     ReleaseManifest,
     config_files,
     parse_manifest,
@@ -34,7 +36,7 @@ from kopub.release.files import (
 from kopub.release.hub_calls import explain_hub_error
 from kopub.release.remote import PublishedRelease
 from kopub.states import State
-from kopub.store.corpus_tables import TABLES
+from kopub.store.corpus_tables import PASSAGE_VECTORS, TABLES
 from kopub.store.rows import MADE_WITH
 from kopub.store.schemas import OCR_RESULTS, STATE
 
@@ -57,6 +59,8 @@ _REGION = (
 )
 _VECTORS = {kind: f"{kind}_embeddings" for kind in VECTORS}
 """The config of each kind of vector."""
+_OPENED = (*CONFIGS, PASSAGES)
+"""The configs that are opened, as far as a release has them."""
 _CONFIGS = {VECTORS[kind]: config for kind, config in _VECTORS.items()}
 _IMAGE = "image"
 
@@ -72,7 +76,7 @@ class ReleaseSource:
         self._folder = folder
         self._files = OpenFiles()
         self._parts = parts or {
-            config: {path.stem: _stamp(path) for path in config_files(folder, config)} for config in CONFIGS
+            config: {path.stem: _stamp(path) for path in config_files(folder, config)} for config in _OPENED
         }
         self._ends: dict[str, np.ndarray] = {}
         self._lock = Lock()
@@ -241,11 +245,13 @@ _CONFIG_OF_ASSET = {
     TABLES.texts.name: PAGES,
     **{asset: config for config, asset in RELEASED_VECTORS.items()},
     TABLES.query_vectors.name: "queries",
+    PASSAGE_VECTORS.name: PASSAGES,
 }
 """The config with the data that a search reads of each table."""
 _RECIPE = frozenset({"engine", "version", "parameters", "weights"})
 _UNSAID = {"finish_reason": "stop", "attempts": 1, "seconds": 0.0}
 """Values of a reading that a release does not have."""
+_PASSAGE = ("start", "end", "vector")
 _STATE = next(field for field in STATE if field.name == "state")
 _READINGS = pa.schema([OCR_RESULTS.field("page_id"), OCR_RESULTS.field("regions")])
 
@@ -276,6 +282,8 @@ class ReleaseTables:
             raise StoreError(f"a release does not hold all of {asset}")
         if asset == TABLES.readings.name:
             return self._readings(shard).select(list(columns))
+        if asset == PASSAGE_VECTORS.name:
+            return self._passages(shard).select(list(columns))
         rows = self._release.rows(_CONFIG_OF_ASSET[asset], shard)
         table = rows.read([name for name in rows.columns if name in columns and name != _STATE.name])
         if "page_idx" in columns:
@@ -301,6 +309,19 @@ class ReleaseTables:
         version = json.loads(row["code_version"] or "{}").get("engine")
         own = {"engine": row["engine"], "version": version, "parameters": parameters}
         return {**own, "weights": json.loads(row["versions"] or "{}"), **beside}
+
+    def _passages(self, shard: str) -> pa.Table:
+        """Return a row for each page, with its passages, as the store has them."""
+        rows = self._release.rows(PASSAGES, shard).read(["page_id", "start", "end", "vector"]).combine_chunks()
+        parts = pa.StructArray.from_arrays(
+            [rows[name].chunk(0) if rows.num_rows else pa.array([], rows.schema.field(name).type) for name in _PASSAGE],
+            fields=[rows.schema.field(name) for name in _PASSAGE],
+        )
+        counts = Counter(rows["page_id"].to_pylist())
+        ends = [0, *accumulate(counts.values())]
+        lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), parts)
+        states = pa.array([State.OK.value] * len(counts), pa.string())
+        return pa.table({"page_id": pa.array(list(counts), pa.string()), "passages": lists, "state": states})
 
     def _states(self, asset: str, shard: str, count: int) -> list[str]:
         if _CONFIG_OF_ASSET[asset] != PAGES:
@@ -398,7 +419,7 @@ class ObjectReleaseSource(ReleaseSource):
     def __init__(self, url: str, fetched: FetchedFiles) -> None:
         self._published, self._fetched = PublishedRelease.at(url), fetched
         self._listed = self._published.manifest()
-        parts: dict[str, dict[str, str]] = {config: {} for config in CONFIGS}
+        parts: dict[str, dict[str, str]] = {config: {} for config in _OPENED}
         for path, file in self._listed.files.items():
             if (of := DATA_PATH.fullmatch(path)) and of["config"] in parts:
                 parts[of["config"]][of["shard"]] = file.sha256[:_DIGITS]

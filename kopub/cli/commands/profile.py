@@ -79,7 +79,7 @@ def _run(settings: "Settings", home: "SampleHome", steps: Path):
     """
     from kopub.cli.profile_display import stages_to_run
     from kopub.profiling.observer import Observer, cards_of
-    from kopub.recognition.step_times import FILE
+    from kopub.recognition.base import STEP_TIMES
 
     words = [sys.executable, "-m", "dagster", "asset", "materialize", "--select", ",".join(stages_to_run(settings))]
     keys = f"{home.shards[0]}...{home.shards[-1]}"
@@ -88,7 +88,7 @@ def _run(settings: "Settings", home: "SampleHome", steps: Path):
         began = time.time()
         status = subprocess.run(
             [*words, "--partition-range", keys, "-m", "definitions"],
-            env={**home.environment, FILE: str(steps)},
+            env={**home.environment, STEP_TIMES: str(steps)},
             cwd=home.folder,
             stdin=subprocess.DEVNULL,
             stdout=output,

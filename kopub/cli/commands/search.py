@@ -107,7 +107,8 @@ def _headline(hit: "Hit", sources: Mapping[str, str]) -> Text:
     where = _where(page, sources)
     matching = [page.regions[at] for at in hit.match.regions]
     named = ", ".join(str(each.index) if each.label == "text" else f"{each.index} ({each.label})" for each in matching)
-    words_in = f"  words in region{'s' if matching[1:] else ''} {named}" if matching else ""
+    by = "words" if hit.match.passage.marks else "meaning"
+    words_in = f"  {by} in region{'s' if matching[1:] else ''} {named}" if matching else ""
     return Text.assemble(
         (f"{hit.rank:>2}. ", "bold"),
         (blanked(page.page_id), "bold"),
