@@ -198,8 +198,8 @@ def _with_one_vertical(regions: Sequence[Region], layer: TextLayer) -> list[Regi
     ]
     if not columns:
         return list(regions)
-    box = _around([region.bbox for region in columns])
-    whole = replace(columns[0], label="text", bbox=box, polygon=None)
+    x1, y1, x2, y2 = zip(*(region.bbox for region in columns), strict=True)
+    whole = replace(columns[0], label="text", bbox=(min(x1), min(y1), max(x2), max(y2)), polygon=None)
     return [whole if region is columns[0] else region for region in regions if region not in columns[1:]]
 
 

@@ -80,8 +80,9 @@ def prefer_korean_fonts() -> None:
     class KoreanFonts(PdfSysfontBase):
         """The choice of fonts as before, except for Hangul without a glyph."""
 
-        def MapFont(self, _: Any, weight: int, italic: int, charset: int, pitch: int, face: Any, exact: Any) -> Any:
-            chosen = self.default.MapFont(self.default, weight, italic, charset, pitch, face, exact)
+        def MapFont(self, _: Any, *asked: Any) -> Any:
+            _weight, _italic, charset, *_others = asked
+            chosen = self.default.MapFont(self.default, *asked)
             name = self._name(chosen) if chosen and charset == _HANGUL else ""
             if charset != _HANGUL or (name and any(known.startswith(name) for known in faces)):
                 return chosen
