@@ -136,8 +136,11 @@ def unfinished(
 
 
 def tried_again(table: pa.Table, id_column: str, parts: str) -> set[Key]:
-    """Return the `partial` rows that lost any of their `parts` to a limit of time."""
-    if not parts:
+    """Return the `partial` rows that lost any of their `parts` to a limit of time.
+
+    A table read without that column, as for a plan, tells of none.
+    """
+    if parts not in table.column_names:
         return set()
     partial = table.filter(pc.field("state") == State.PARTIAL)
     losses = ([part["reason"] or "" for part in row] for row in partial[parts].to_pylist())
