@@ -37,7 +37,10 @@ _MOSTLY, _LONG = 0.7, 20
 
 @dataclass(frozen=True, slots=True)
 class LayerTable:
-    """The cells of a table, row by row, with the words of each, and those of the text below it."""
+    """The cells of a table, row by row, and the words of each.
+
+    `below` are the words of the text below it.
+    """
 
     cells: Sequence[RuledCell]
     words: Sequence[Sequence[Word]]
