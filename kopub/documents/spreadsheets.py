@@ -1,7 +1,6 @@
 """Tables of documents as CSV and XLSX, in which no text is a formula."""
 
 import codecs
-import csv
 import io
 import re
 import zipfile
@@ -10,15 +9,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from kopub.documents.joins import columns
-from kopub.documents.tables import DocumentTable
+from kopub.documents.tables import NUMBER, DocumentTable
 
 CSV_START = codecs.BOM_UTF8
 """The beginning of a CSV file that spreadsheets read as UTF-8."""
-_FORMULA = re.compile(r"[=+\-@＝＋－＠\t\r](?![=+\-@]*$)")
-"""The beginning of what a spreadsheet computes; signs alone are text to it."""
-_NUMBER = re.compile(
-    r"(?P<sign>[-+−△]?)(?P<whole>[0-9]{1,3}(?:,[0-9]{3})+|0|[1-9][0-9]*)(?:\.(?P<part>[0-9]+))?(?P<percent>\s?%)?"
-)
 _MOST_DIGITS = 15
 """Digits of a number that a spreadsheet keeps."""
 _LONGEST_CELL, _LONGEST_NAME, _WIDEST = 32_767, 31, 60
@@ -34,28 +28,12 @@ class SheetNumber:
     number_format: str
 
 
-def table_csv(table: DocumentTable) -> str:
-    """Return the names of the columns, if there are any, and the rows.
-
-    It is RFC 4180 CSV, but with line feeds. A text that a spreadsheet would compute gets an apostrophe before it;
-    numbers stay as they are.
-    """
-    lines = io.StringIO()
-    head = [table.columns] if table.heading_rows else []
-    csv.writer(lines, lineterminator="\n").writerows([_inert(text) for text in row] for row in [*head, *table.rows])
-    return lines.getvalue()
-
-
-def _inert(text: str) -> str:
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
-
-
 def number_of(text: str) -> SheetNumber | None:
     """Return the number that a cell's text is beyond doubt, or None.
 
     Numbers in brackets, with `▲`, with leading zeros or too many digits are texts.
     """
-    found = _NUMBER.fullmatch(text)
+    found = NUMBER.fullmatch(text)
     if found is None:
         return None
     whole, part = found["whole"].replace(",", ""), found["part"] or ""

@@ -1,5 +1,6 @@
 """Tables of documents: HTML as cells with spans, and as data."""
 
+import csv
 import io
 import re
 from collections import Counter
@@ -138,6 +139,17 @@ def _span(cell: "Tag", name: str) -> int:
     return min(int(str(cell.get(name) or 1)), _MOST_SPANNED)
 
 
+_FORMULA = re.compile(r"[=+\-@＝＋－＠\t\r](?![=+\-@]*$)")
+"""The beginning of what a spreadsheet computes; signs alone are text to it."""
+NUMBER = re.compile(
+    r"(?P<sign>[-+−△]?)(?P<whole>[0-9]{1,3}(?:,[0-9]{3})+|0|[1-9][0-9]*)(?:\.(?P<part>[0-9]+))?(?P<percent>\s?%)?"
+)
+
+
+def _inert(text: str) -> str:
+    return f"'{text}" if _FORMULA.match(text) and not NUMBER.fullmatch(text) else text
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentTable:
     """A table of a document as data, whole where it spans pages.
@@ -163,10 +175,15 @@ class DocumentTable:
         return self.grid.heading_rows
 
     def to_csv(self) -> str:
-        """Return the column names, if there are any, and the rows as CSV."""
-        from kopub.documents.spreadsheets import table_csv
+        """Return the column names, if there are any, and the rows as CSV.
 
-        return table_csv(self)
+        It is that of RFC 4180, but with line feeds. A text that a spreadsheet would compute gets an apostrophe before
+        it; numbers stay as they are.
+        """
+        lines = io.StringIO()
+        head = [self.columns] if self.heading_rows else []
+        csv.writer(lines, lineterminator="\n").writerows([_inert(text) for text in row] for row in [*head, *self.rows])
+        return lines.getvalue()
 
     def to_parquet(self) -> bytes:
         """Return a Parquet file in which all values are texts."""

@@ -153,7 +153,8 @@ CODE = CodeVersion(
         1: "the first release",
         2: "a layer is taken only where a reading of some lines agrees; one that cannot be read costs its page alone",
         3: "the cells of tables are taken from the layer, and every table and number is compared with it",
-        4: "a layer is judged region by region, completes what is read, and is kept in scripts that no reader knows",
+        4: "a layer is judged region by region, completes what is read, and speaks for scripts without a reader; the "
+        "text below the rules of a table is no row of it",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""

@@ -4,7 +4,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from itertools import pairwise
+from math import inf
 from statistics import median
 
 import numpy as np
@@ -35,10 +37,14 @@ _MOSTLY, _LONG = 0.7, 20
 
 @dataclass(frozen=True, slots=True)
 class LayerTable:
-    """The cells of a table, row by row, with the words of each."""
+    """The cells of a table, row by row, and the words of each.
+
+    `below` are the words of the text below it.
+    """
 
     cells: Sequence[RuledCell]
     words: Sequence[Sequence[Word]]
+    below: Sequence[Word] = ()
 
     @property
     def columns(self) -> int:
@@ -51,13 +57,15 @@ class LayerTable:
         return max(cell.row + cell.row_span for cell in self.cells)
 
     def lines(self) -> Iterator[Line]:
-        """Yield the printed lines of all cells."""
-        for words in self.words:
+        """Yield the printed lines of all cells, and of the text below."""
+        for words in (*self.words, self.below):
             yield from lines_of(words)
 
     def html(self) -> str:
         """Return the table as its region's content."""
-        return table_html(self.cells, [" ".join(text_of(lines_of(words)).split()) for words in self.words])
+        table = table_html(self.cells, [" ".join(text_of(lines_of(words)).split()) for words in self.words])
+        below = escape(text_of(lines_of(self.below)), quote=False) if self.below else ""
+        return f"{table}\n\n{below}" if below else table
 
 
 def table_of(layer: TextLayer, words: Sequence[Word], box: Sequence[float]) -> LayerTable | None:
@@ -72,9 +80,13 @@ def table_of(layer: TextLayer, words: Sequence[Word], box: Sequence[float]) -> L
     rules = [rule for rule in layer.rules if _is_inside(rule, around)]
     sides = [side for fill in layer.fills for side in _sides(fill) if _is_inside(side, around)]
     for lines in filter(None, (rules, [*rules, *sides] if sides else [])):
-        table = _ruled(lines, words, em)
+        # A table ends where its upright rules meet a level one: what stands below is a paragraph.
+        foot = max((y2 for x1, y1, x2, y2 in rules if y2 - y1 > max(em / 2, x2 - x1)), default=inf)
+        closed = any(abs(y2 - foot) <= em / 2 and x2 - x1 > em for x1, _, x2, y2 in rules)
+        below = [word for word in words if closed and word.box[1] + word.box[3] > 2 * foot]
+        table = _ruled(lines, [word for word in words if word not in below], em) if len(below) < len(words) else None
         if table is not None and len(table.cells) > 1:
-            return _with_columns(table) if table.columns == 1 else _with_rows(table)
+            return replace(_with_columns(table) if table.columns == 1 else _with_rows(table), below=below)
     return aligned(words)
 
 

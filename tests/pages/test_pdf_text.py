@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from kopub.pages.documents import pdf as pdf_pages
-from kopub.pages.documents.drawn_objects import begins_line
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.pictures import Pictures
 from kopub.pages.documents.text_layer import Mark, TextLayer
@@ -241,9 +240,3 @@ def test_fields_of_a_form_are_words_and_ticked_boxes_are_told_from_others(read):
     held = {word.text: word.box for word in layer.words}
     assert {*held} == {"I", "agree", "refuse", "Hong Gildong", "☑", "☐"}
     assert abs(held["☑"][1] - held["agree"][1]) < 30 < abs(held["☐"][1] - held["agree"][1])
-
-
-def test_a_word_ends_with_its_line_where_pdfium_joins_lines():
-    assert begins_line([(0, 0, 10, 10), (10, 0, 20, 10)], (0, 40, 10, 50))
-    assert not begins_line([(0, 0, 10, 10), (10, 0, 20, 10)], (20, 6, 22, 10))
-    assert not begins_line([(0, 0, 10, 10)], (0, 12, 10, 22)), "vertical writing"

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kopub.layout.regions import Region, Task
 from kopub.pages.documents.pdf import Pdfs
-from kopub.pages.documents.text_layer import TextLayer
+from kopub.pages.documents.text_layer import TextLayer, Word
 from kopub.texts.extracted_text import extract_texts
+from kopub.texts.layer_tables import table_of
 from tests.support.sources.pdf_files import mapped_pdf, sheet, written
 
 WIDE, HIGH, LEFT, TOP = 90, 20, 40, 540
@@ -118,3 +120,14 @@ def test_a_picture_of_a_table_below_some_words_is_not_taken(table):
         b"%d 500 m %d 400 300 300 %d 200 c S\n" % (150 + at, 160 + at, 140 + at) for at in range(0, 200, 9)
     )
     assert table(curves + typeset([("^", ""), ("_", "")])) == ""
+
+
+def test_the_text_below_the_rules_of_a_table_is_no_row_of_it():
+    rules = [(0, y, 200, y + 1) for y in (0, 20, 40)] + [(x, 0, x + 1, 40) for x in (0, 100, 200)]
+    words = [Word(text, (x, y, x + 20, y + 10)) for text, x, y in (("가", 10, 5), ("나", 110, 5), ("다", 10, 25))]
+    words += [Word("1,234", (110, 25, 140, 35)), Word("주:", (10, 46, 30, 56)), Word("<잠정>", (35, 46, 60, 56))]
+    layer = TextLayer(300, 300, tuple(words), 0, 2, np.zeros((150, 150), bool), rules=tuple(rules))
+    table = table_of(layer, words, (0, 0, 200, 60))
+    assert table is not None
+    cells = "<tr><td>가</td><td>나</td></tr><tr><td>다</td><td>1,234</td></tr>"
+    assert table.html() == f"<table>{cells}</table>\n\n주: &lt;잠정&gt;"

@@ -4,7 +4,7 @@ The module does not load a PDF library by itself.
 """
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
@@ -132,17 +132,6 @@ def _clear_share(picture: "PdfObject") -> float:
     except PdfiumError:
         return 1.0  # a picture that cannot be decoded is not drawn
     return 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else float((pixels[..., 3] < _OPAQUE).mean())
-
-
-def begins_line(word: Sequence[Sequence[float]], box: Sequence[float]) -> bool:
-    """Return whether a letter stands on another line than a word, and aside.
-
-    PDFium joins lines on a page that it takes for vertical writing.
-    """
-    last = word[-1]
-    size = max(y2 - y1 for _, y1, _, y2 in (*word, box))
-    aside = abs(box[0] + box[2] - last[0] - last[2]) / 2
-    return max(box[1] - last[3], last[1] - box[3]) > size / 2 and aside > size / 2
 
 
 def is_within(box: Box, whole: tuple[float, float, float, float]) -> bool:

@@ -20,15 +20,7 @@ import numpy as np
 
 from kopub.errors import SourceError, counted, first_line, quoted
 from kopub.fingerprints import CodeVersion, fingerprint
-from kopub.pages.documents.drawn_objects import (
-    Box,
-    Coverings,
-    Placement,
-    begins_line,
-    is_clear,
-    is_within,
-    shapes_of,
-)
+from kopub.pages.documents.drawn_objects import Box, Coverings, Placement, is_clear, is_within, shapes_of
 from kopub.pages.documents.fonts import lacks_font
 from kopub.pages.documents.form_fields import field_texts
 from kopub.pages.nameless import nameless
@@ -388,7 +380,8 @@ def _words(
             if 0 <= top.value - bottom.value < _FLAT:  # a letter that is not drawn has no height
                 top.value += _CAPITAL * raw.FPDFText_GetFontSize(page, index)
             box = placement.box(left.value, bottom.value, right.value, top.value)
-            is_new_line = bool(pending.boxes) and begins_line(pending.boxes, box)
+            apart = pending.boxes and max(box[1] - pending.boxes[-1][3], pending.boxes[-1][1] - box[3]) > 0
+            is_new_line = bool(apart) and _begins_line(page, index)
             if pending.boxes and (is_new_line or fences.part(pending.boxes[-1], box)):
                 yield from _finish(page, pending, pictures)
                 pending = _OpenWord(Mark.LINE if is_new_line else NO_MARK)
@@ -407,6 +400,21 @@ def _words(
             pending.marks |= Mark.LINE
     if pending.letters:
         yield from _finish(page, pending, pictures)
+
+
+def _begins_line(page: ctypes.c_void_p, index: int) -> bool:
+    """Return whether a letter stands on another line than the one before, and aside.
+
+    PDFium joins lines on a page that it takes for vertical writing.
+    """
+    from pypdfium2 import raw
+
+    a, b = raw.FS_RECTF(), raw.FS_RECTF()
+    if not (raw.FPDFText_GetLooseCharBox(page, index - 1, a) and raw.FPDFText_GetLooseCharBox(page, index, b)):
+        return False
+    size = max(abs(a.top - a.bottom), abs(b.top - b.bottom))
+    aside = abs(b.left + b.right - a.left - a.right) / 2
+    return max(b.bottom - a.top, a.bottom - b.top) > size / 2 and aside > size / 2
 
 
 def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:
