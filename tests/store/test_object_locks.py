@@ -118,6 +118,29 @@ def test_of_waiters_one_takes_over_from_a_silent_holder_who_has_lost_it(url: str
     assert names(url) == []
 
 
+def test_a_waiter_that_was_late_takes_over_from_nobody(url: str, monkeypatch: pytest.MonkeyPatch):
+    gone, new, late = lock(url, LONG), lock(url, LONG), lock(url, LONG)
+    gone.acquire(wait=True)
+    holder = gone._read(gone._holder_path)
+    assert holder is not None
+    with monkeypatch.context() as first:
+        first.setattr(Objects, "create", lambda *_: False)
+        assert not late._take_over(holder), "another waiter was first"
+    gone.confirm()
+    gone.release()
+    new.acquire(wait=True)
+    assert not late._take_over(holder), "the holder is another one by now"
+    new.confirm()
+    new.release()
+
+
+def test_a_thread_is_refused_what_another_of_its_process_makes(tmp_path: Path):
+    store = TableStore(str(tmp_path))
+    made = "ocr_results", "shard_00"
+    with store.exclusive(*made), pytest.raises(BusyTable), store.exclusive(*made, wait=False):
+        pass
+
+
 def test_who_died_while_it_took_over_is_taken_over_from(url: str, monkeypatch: pytest.MonkeyPatch):
     gone, dying, last = lock(url), lock(url), lock(url)
     gone.acquire(wait=True)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kopub.errors import SourceError
 from kopub.layout.regions import Region, Task
-from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
+from kopub.pages.documents.text_layer import NO_MARK, Mark, StoredLayers, TextLayer, Word, layer_id
 from kopub.pages.nameless import nameless
 from kopub.recognition.regions import RegionText, skipped
 from kopub.states import State
@@ -308,3 +309,15 @@ def test_numbers_that_differ_are_named():
         "numbers of the text layer of its PDF did not come out: △48,163, 70,777",
         "numbers came out that the text layer of its PDF does not have: 48,163, 10,777",
     ]
+
+
+def test_the_layer_of_another_page_than_was_drawn_is_refused():
+    drawn, other = (layer(line(text)).to_json() for text in ("drawn", "other"))
+    layers = StoredLayers("a.arrow", "shard_00", [drawn])
+    found = layers.layer("a_1", 0, layer_id(drawn))
+    assert found is not None
+    assert read(found.words) == "drawn"
+    with pytest.raises(
+        SourceError, match=r"^a.arrow: row 0 does not hold the text layer that raw_pages saw of 'a_1': "
+    ):
+        layers.layer("a_1", 0, layer_id(other))
