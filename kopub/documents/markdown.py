@@ -10,7 +10,7 @@ from kopub.errors import visible
 from kopub.figures.figure import FigureNote
 from kopub.recognition.content import fence_code
 from kopub.states import LOST, State
-from kopub.texts.markdown import defuse, formula_markdown, inline_markdown, line_markdown, link_target
+from kopub.texts.markdown import NOT_PRINTED, defuse, formula_markdown, inline_markdown, line_markdown, link_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ def document_markdown(
     `<!-- page 3 -->` stands before the beginning of page 3, even in the middle of a paragraph or table that continues
     there. A page or region that could not be read is a quotation that says so. Footnotes are `[^1]`, or `[^3-1]` if the
     document has several of that number; tables are HTML with one row per line; pictures are links, or words if they
-    have no path. A link leads to the web, or it is text. `blocks` are those of the document, in its order.
+    have no path. What is not printed is marked so. A link leads to the web, or it is text. `blocks` are those of the
+    document, in its order.
     """
     options = options or MarkdownOptions()
     pages = len(document.pages)
@@ -44,7 +45,8 @@ def document_markdown(
         marked = marks.before(block.page)
         in_list = before is block.kind is BlockKind.ITEM and not marked
         said = [_noted(part.note) for part in block.parts if part.note is not None] if options.notes else ()
-        done.append(("\n" if in_list else "\n\n") + "\n\n".join([*marked, _markdown(block, marks), *said]))
+        unprinted = [] if block.is_printed else [NOT_PRINTED]
+        done.append(("\n" if in_list else "\n\n") + "\n\n".join([*marked, *unprinted, _markdown(block, marks), *said]))
         before = block.kind
     rest = marks.before(None)
     return defuse("".join(done) + "".join(f"\n\n{mark}" for mark in rest) + "\n")

@@ -14,6 +14,7 @@ from kopub.states import State
 from kopub.texts.extracted_text import unsound
 from kopub.texts.layer_lines import Line, words_of_regions
 from kopub.texts.layer_tables import aligned, chunks_of, is_plain_table, printed_rows, table_of, without_rules
+from kopub.texts.piece_regions import regions_of_pieces
 
 CODE = CodeVersion("texts.layer_regions", {1: "regions of pages with a text layer are corrected by it"})
 """With a new version, pages with a text layer are laid out again."""
@@ -38,8 +39,15 @@ def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
     """Return the layout of a page with what its text layer knows better.
 
     Connected rules or filled boxes around words are a table, and so are aligned words without rules. Words in pictures
-    and in no region get regions of their own. An unsound layer changes nothing.
+    and in no region get regions of their own. An unsound layer changes nothing. Where a document's own structure is
+    known, its pieces are the regions.
     """
+    if layer.pieces and layout.state in (State.OK, State.PARTIAL, State.BLANK):
+        own, beside, rest = regions_of_pieces(layout, layer)
+        for region in _with_homeless(beside, rest):
+            own.insert(_place(own, region.bbox), region)
+        regions = tuple(replace(region, index=at) for at, region in enumerate(own))
+        return replace(layout, state=State.OK, reason=None, regions=regions)
     if layout.state not in (State.OK, State.PARTIAL) or unsound(layer) is not None:
         return layout
     printed = tuple(word for word in layer.words if not word.marks & _NOT_PRINT)

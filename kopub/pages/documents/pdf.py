@@ -6,6 +6,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from kopub.errors import UndecodableImage, first_line, is_of_machine
 from kopub.fingerprints import CodeVersion
 from kopub.pages.damage import fax_as_tiff, fax_damage, jbig2_damage, jpeg_damage
+from kopub.pages.documents.pieces import Piece
 from kopub.pages.documents.text_layer import MadePage, PageCount
 from kopub.pages.page import MAX_PIXELS
 
@@ -116,11 +118,14 @@ class Pdfs:
         """
         return self._made(path, page, dpi, with_text=False).data
 
-    def make(self, path: Path, page: int, dpi: int) -> MadePage:
-        """Return the page as `render` draws it, with its text layer. Raises `UndecodableImage`."""
-        return self._made(path, page, dpi, with_text=True)
+    def make(self, path: Path, page: int, dpi: int, pieces: Sequence[Piece] = ()) -> MadePage:
+        """Return the page as `render` draws it, with its text layer. Raises `UndecodableImage`.
 
-    def _made(self, path: Path, page: int, dpi: int, with_text: bool) -> MadePage:
+        `pieces` are those of the document of which the PDF was made.
+        """
+        return self._made(path, page, dpi, with_text=True, pieces=pieces)
+
+    def _made(self, path: Path, page: int, dpi: int, with_text: bool, pieces: Sequence[Piece] = ()) -> MadePage:
         import cv2
         from pypdfium2 import PdfiumError
 
@@ -128,7 +133,7 @@ class Pdfs:
             opened = _page_of(self._opened(path), page)
             scale = _scale(*opened.get_size(), dpi)
             pixels = opened.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
-            layer = _stored_layer(opened, pixels) if with_text else None
+            layer = _stored_layer(opened, pixels, pieces) if with_text else None
             damage = self._damage(path, page, opened, pixels) if with_text else None
             opened.close()
             return MadePage(_png(pixels), layer, damage)
@@ -343,7 +348,7 @@ def _is_empty(pixels: "np.ndarray") -> bool:
     return not pixels.size or all(bool((some == pixels[0, 0]).all()) for some in (pixels[::_APART, ::_APART], pixels))
 
 
-def _stored_layer(page: "PdfPage", pixels: "np.ndarray") -> str | None:
+def _stored_layer(page: "PdfPage", pixels: "np.ndarray", pieces: Sequence[Piece]) -> str | None:
     from kopub.pages.documents.text_layer import TextLayer, read_layer
 
     try:
@@ -351,6 +356,9 @@ def _stored_layer(page: "PdfPage", pixels: "np.ndarray") -> str | None:
     # Hostile text may raise anything; the page is drawn anyway, and its layer states the failure.
     except Exception as error:
         layer = TextLayer.failed(first_line(error))
+    if pieces and (layer is None or not layer.failure):
+        height, width = pixels.shape[:2]
+        layer = replace(layer or TextLayer.empty(width, height), pieces=tuple(pieces))
     return None if layer is None else layer.to_json()
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from kopub.errors import SourceError, counted, first_line, quoted
 from kopub.fingerprints import CodeVersion, fingerprint
 from kopub.pages.documents.drawn_objects import Box, Coverings, Placement, is_clear, is_within, shapes_of
+from kopub.pages.documents.pieces import Piece
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +66,8 @@ class TextLayer:
     The page has `width` by `height` pixels. `words` leaves out what the page's crop box cuts off; `outside` counts the
     characters beyond the whole sheet. `bare` marks ink that no word covers: it is true for each square of `cell` pixels
     with such ink. `rules` are the straight lines that the PDF draws, and `fills` the boxes that it fills. `failure`
-    says why an existing layer could not be read; it then has no words.
+    says why an existing layer could not be read; it then has no words. `pieces` are the parts of the document on this
+    page, if the PDF was made of one that has a structure.
     """
 
     width: int
@@ -77,6 +79,12 @@ class TextLayer:
     failure: str = ""
     rules: tuple[Box, ...] = ()
     fills: tuple[Box, ...] = ()
+    pieces: tuple[Piece, ...] = ()
+
+    @classmethod
+    def empty(cls, width: int, height: int) -> Self:
+        """Return the layer of a page without a word."""
+        return cls(width, height, (), 0, max(width, height), np.zeros((1, 1), bool))
 
     @classmethod
     def failed(cls, why: str) -> Self:
@@ -114,6 +122,7 @@ class TextLayer:
                 "bare": base64.b64encode(packed).decode(),
                 **({"rules": _edges(self.rules)} if self.rules else {}),
                 **({"fills": _edges(self.fills)} if self.fills else {}),
+                **({"pieces": [piece.to_json() for piece in self.pieces]} if self.pieces else {}),
             },
             ensure_ascii=False,
             separators=(",", ":"),
@@ -143,6 +152,7 @@ class TextLayer:
                 np.unpackbits(bits, count=rows * columns).astype(bool).reshape(rows, columns),
                 rules=tuple(_boxes(held.get("rules", ()))),
                 fills=tuple(_boxes(held.get("fills", ()))),
+                pieces=tuple(map(Piece.from_json, held.get("pieces", ()))),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError, zlib.error) as error:
             return cls.failed(f"it is damaged: {first_line(error)}")
