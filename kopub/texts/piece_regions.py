@@ -56,7 +56,9 @@ def regions_of_pieces(layout: PageLayout, layer: TextLayer) -> tuple[list[Region
         else:
             marks = [] if piece.is_table else _marks(layer.words, min(words), rest)
             rest.difference_update(marks)
-            content = " ".join([*(clean(layer.words[at].text) for at in marks), content])
+            mark = " ".join(clean(layer.words[at].text) for at in marks)
+            # The file may have the number in another form.
+            content = content if not mark or content.startswith(mark.rstrip(".)")) else f"{mark} {content}"
             box = _around([layer.words[at] for at in (*marks, *words)])
         regions.append(
             Region(

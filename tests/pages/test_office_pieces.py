@@ -201,6 +201,7 @@ def test_a_text_and_a_table_over_two_pages_are_divided_as_they_are_printed() -> 
     pieces = [
         Piece.of("text", "25,000원을 냅니다. 그리고 다음 쪽으로 갑니다."),
         Piece("table", tuple(cells)),
+        Piece.of("text", "그리고 다음 쪽으로 갑니다."),
         Piece.of("text", "이것은 어디에도 찍히지 않았습니다"),
     ]
     placed = place_pieces(
@@ -216,3 +217,11 @@ def test_a_text_and_a_table_over_two_pages_are_divided_as_they_are_printed() -> 
     assert grid(placed.pages[1][1]) == [["과제", "담당"], ["제1과제", "김"]]
     assert grid(placed.pages[2][0]) == [["과제", "담당"], ["제2과제", "홍"], ["제3과제", "박"]]
     assert (placed.pages[2][1].printed, placed.unprinted) == (False, {2: ("이것은 어디에도 찍히지 않았습니다",)})
+
+
+def test_a_title_whose_number_is_printed_in_another_form_has_its_place() -> None:
+    placed = place_pieces(
+        [Piece.of("paragraph_title", "1.1 Section 1.1"), Piece.of("text", "Bar")], [["1.1.", "Section", "1.1", "•Bar"]]
+    )
+    assert placed.unprinted == {}
+    assert texts(list(placed.pages[0])) == [("paragraph_title", "1.1 Section 1.1"), ("text", "Bar")]

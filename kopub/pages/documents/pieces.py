@@ -77,8 +77,8 @@ _SHORT = 4
 """Letters below which a whole text must be a word of the print, and a last part must follow the others."""
 _FAR = 4000
 """Most letters of the print between two parts of one text: those of a foot, a head and other cells."""
-_PLACED = 0.8
-"""Share of its letters that a text must have in print."""
+_PLACED = 0.7
+"""Share of its letters that a text must have in print; its number may be printed in another form."""
 
 
 def letters_of(text: str) -> str:
@@ -181,4 +181,8 @@ class PrintedWords:
     def _is_free(self, place: int, size: int, must_be_word: bool) -> bool:
         if any(self._taken[place : place + size]):
             return False
-        return not must_be_word or {place, place + size} <= self._edges
+        return not must_be_word or all(map(self._is_edge, (place, place + size)))
+
+    def _is_edge(self, place: int) -> bool:
+        """Return whether no word goes on across a place, apart from its signs."""
+        return place in self._edges or not all(map(str.isalnum, self._letters[place - 1 : place + 1]))

@@ -11,6 +11,8 @@ _TABLE_PLACED = 0.5
 """Share of a table's letters that must be in print; some of its cells may be cut off."""
 _MOST_HEADINGS = 3
 """Most rows that may be printed again at the head of a page."""
+_TELLING = 8
+"""Fewest letters of a text that show that it is held twice."""
 _PART = re.compile(rf"{BLANK}|\s+|[^\s{BLANK}]+")
 
 
@@ -32,13 +34,18 @@ def place_pieces(pieces: Sequence[Piece], pages: Sequence[Sequence[str]]) -> Pla
     slides = max((piece.slide for piece in pieces if piece.slide is not None), default=-1) + 1
     placed: dict[int, list[Piece]] = defaultdict(list)
     unprinted: dict[int, list[str]] = defaultdict(list)
-    last = 0
+    last, printed = 0, ""
     for piece in pieces:
         page = piece.slide if piece.slide is not None and slides == len(pages) else None
         parts: list[tuple[int, Piece]] = []
         if piece.printed:
             parts = _table(piece, words, page) if piece.is_table else _text(piece, words, page)
-        if not parts:
+        if parts:
+            printed += letters_of(piece.text)
+        elif piece.printed and len(letters := letters_of(piece.text)) >= _TELLING and letters in printed:
+            # Files hold some texts twice, for older programs and newer ones.
+            continue
+        else:
             last = last if page is None else page
             parts = [(last, _unprinted(piece))]
             if piece.printed and letters_of(piece.text):
