@@ -65,7 +65,10 @@ class Piece:
         label, cells, box, printed = stored
         return cls(
             str(label),
-            tuple(PieceCell(*map(int, place), str(text)) for *place, text in cells),
+            tuple(
+                PieceCell(int(row), int(column), int(rows), int(columns), str(text))
+                for row, column, rows, columns, text in cells
+            ),
             box=None if box is None else (float(box[0]), float(box[1]), float(box[2]), float(box[3])),
             printed=bool(printed),
         )

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from kopub.pages.documents.pieces import BLANK, CHART, TABLE, Piece, PieceCell
 
 if TYPE_CHECKING:
-    from docling_core.types.doc import DoclingDocument, TableData
+    from docling_core.types.doc.document import DoclingDocument
+    from docling_core.types.doc.items.table.table_data import TableData
 
 _LABELS = {
     "title": "doc_title",
@@ -60,7 +61,7 @@ class _Pieces:
 
     def __iter__(self) -> Iterator[Piece]:
         for item in self._below(self._document.body):
-            page = item.prov[0].page_no if getattr(item, "prov", None) else None
+            page = item.prov[0].page_no if getattr(item, "prov", None) else 0
             if self._slides and page not in self._slides:
                 continue
             yield from self._of(item, self._slides.get(page))
