@@ -78,6 +78,8 @@ class _Builder:
         self._is_titled = False
 
     def build(self, blocks: Sequence[DocumentBlock]) -> "DoclingDocument":
+        from docling_core.types.doc import ContentLayer
+
         captions = captions_of(blocks)
         linked = set(captions.values())
         first = next((block for block in blocks if block.kind is BlockKind.TITLE), None)
@@ -87,7 +89,11 @@ class _Builder:
                 self._lists.clear()
             if at in linked:
                 continue
+            texts, tables = len(self._made.texts), len(self._made.tables)
             floating = self._add(block)
+            if not block.is_printed:
+                for item in (*self._made.texts[texts:], *self._made.tables[tables:]):
+                    item.content_layer = ContentLayer.NOTES
             if at in captions:
                 self._caption(floating[0], blocks[captions[at]])
         for page in self._document.pages:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kopub.figures.figure import FigureNote
-from kopub.recognition.regions import RegionRecord
+from kopub.recognition.regions import RegionRecord, TextOrigin
 from kopub.states import State
 
 
@@ -115,6 +115,11 @@ class DocumentBlock:
     def page(self) -> int:
         """Number of the page on which the block begins."""
         return self.parts[0].page
+
+    @property
+    def is_printed(self) -> bool:
+        """False for what the document holds but does not print."""
+        return self.parts[0].region.origin is not TextOrigin.UNPRINTED
 
     @property
     def last_page(self) -> int:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from kopub.documents.document import BlockKind, DocumentBlock, DocumentPage
 from kopub.documents.joins import one_line
 from kopub.documents.outline import LETTERS
-from kopub.recognition.regions import RegionRecord
+from kopub.recognition.regions import RegionRecord, TextOrigin
 
 _DEEPEST = 6
 """The deepest level of a heading in markdown."""
@@ -213,7 +213,11 @@ def _texts_by_page(regions: Iterable[tuple[DocumentPage, RegionRecord]]) -> dict
 
 def _edges(page: DocumentPage, found: set[Place]) -> list[RegionRecord]:
     """Return the uppermost and lowest lines of text at the edges of a page."""
-    lines = [region for region in page.regions if (page.number, region.index) not in found]
+    lines = [
+        region
+        for region in page.regions
+        if (page.number, region.index) not in found and region.origin is not TextOrigin.UNPRINTED
+    ]
     if not lines:
         return []
     upper = min(lines, key=lambda region: region.bbox_2d[1])

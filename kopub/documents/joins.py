@@ -248,7 +248,7 @@ def extent_of(blocks: Sequence[DocumentBlock]) -> PrintExtent:
     tops: dict[int, int] = {}
     bottoms: dict[int, int] = {}
     for block in blocks:
-        if block.kind in (BlockKind.FURNITURE, BlockKind.LOST):
+        if block.kind in (BlockKind.FURNITURE, BlockKind.LOST) or not block.is_printed:
             continue
         for part in block.parts:
             box = part.region.bbox_2d

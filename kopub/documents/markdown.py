@@ -12,7 +12,7 @@ from kopub.figures.figure import FigureNote
 from kopub.recognition.content import fence_code
 from kopub.recognition.vlm.client.tables import is_table, tables_and_text
 from kopub.states import LOST, State
-from kopub.texts.markdown import DOTS, link_target
+from kopub.texts.markdown import DOTS, NOT_PRINTED, link_target
 from kopub.texts.markup import block_markdown, formula_markdown, inline_markdown, printable, title_markdown
 
 
@@ -36,7 +36,8 @@ def document_markdown(
     `<!-- page 3 -->` stands before the beginning of page 3, even in the middle of a paragraph or table that continues
     there. A page or region that could not be read is a quotation that says so. Footnotes are `[^1]`, or `[^3-1]` if the
     document has several of that number; tables are HTML with one row per line; pictures are links, or words if they
-    have no path. Nothing that was read is a link. `blocks` are those of the document, in its order.
+    have no path. What is not printed is marked so. Nothing that was read is a link. `blocks` are those of the
+    document, in its order.
     """
     options = options or MarkdownOptions()
     pages = len(document.pages)
@@ -53,7 +54,8 @@ def document_markdown(
         if block.kind is BlockKind.ITEM:
             entries.append((block.level, len(indent) + len(_list_mark(block))))
         said = [_noted(part.note) for part in block.parts if part.note is not None] if options.notes else ()
-        written = "\n\n".join([*marked, _markdown(block, marks), *said])
+        unprinted = [] if block.is_printed else [NOT_PRINTED]
+        written = "\n\n".join([*marked, *unprinted, _markdown(block, marks), *said])
         done.append(("\n" if is_next else "\n\n") + textwrap.indent(written, indent))
     rest = marks.before(None)
     return "".join(done) + "".join(f"\n\n{mark}" for mark in rest) + "\n"

@@ -29,6 +29,10 @@ class TextOrigin(StrEnum):
     """The layout engine, which read the whole page."""
     TEXT_LAYER = "text_layer"
     """The PDF itself."""
+    DOCUMENT = "document"
+    """The office file of which the PDF was made."""
+    UNPRINTED = "unprinted"
+    """The office file, which does not print it: a note, the figures of a chart."""
     PERSON = "person"
     """A person who corrected the page; no engine uses this."""
 

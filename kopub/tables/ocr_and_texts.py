@@ -42,6 +42,7 @@ from kopub.texts.extracted_text import (
     unsound,
 )
 from kopub.texts.markdown import page_markdown, page_text
+from kopub.texts.piece_regions import texts_of_pieces
 from kopub.texts.text_quality import (
     DOUBTFUL,
     Doubt,
@@ -123,17 +124,15 @@ class OcrResults(EngineTable):
 
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[PageToRead]:
         reread = {Task(task) for task in self.engine.reread}
-        wanted = Task.TEXT not in reread and any(row.given.layer for row in todo)
-        layers = self.corpus.text_layers(shard) if wanted else None
+        layers = self.corpus.text_layers(shard) if any(row.given.layer for row in todo) else None
         with self.corpus.reader(shard) as source:
             for row in todo:
                 regions = [_region(region) for region in row.given.regions]
                 page = source.page_of(row.given.page)
-                known = known_texts(regions, reread)
-                if layers is not None and (layer := layers.layer(row.id, row.known["page_idx"], row.given.layer)):
-                    yield self._with_layer(PageToRead(page, regions, known), layer)
-                else:
-                    yield PageToRead(page, regions, known)
+                layer = layers and layers.layer(row.id, row.known["page_idx"], row.given.layer)
+                pieces = texts_of_pieces(regions, layer) if layer else {}
+                read = PageToRead(page, regions, {**known_texts(regions, reread), **pieces})
+                yield self._with_layer(read, layer) if layer and Task.TEXT not in reread else read
 
     def _with_layer(self, page: PageToRead, layer: TextLayer) -> PageToRead:
         """Return a page with the texts of its text layer.
@@ -143,7 +142,9 @@ class OcrResults(EngineTable):
         found = extract_texts(layer, page.regions, self.engine.expected_scripts)
         texts = {index: KnownText(text, TextOrigin.TEXT_LAYER) for index, text in found.texts.items()}
         known = {
-            index: texts[index] if index in texts and agree(texts[index].content, text.content) else text
+            index: texts[index]
+            if text.origin is TextOrigin.LAYOUT and index in texts and agree(texts[index].content, text.content)
+            else text
             for index, text in page.known.items()
         }
         claimed = {index: text for index, text in texts.items() if index not in known}
@@ -175,9 +176,8 @@ class OcrResults(EngineTable):
 
 def by_origin(regions: Iterable[Row]) -> dict[str, int]:
     """Count regions by the origin of their text; those without one are `not_read`."""
-    counted = Counter(region["origin"] or _NOT_READ for region in regions)
-    of_engines = [origin for origin in TextOrigin if origin is not TextOrigin.PERSON]
-    return {origin: counted[origin] for origin in (*of_engines, _NOT_READ)}
+    usual = (TextOrigin.RECOGNIZER, TextOrigin.LAYOUT, TextOrigin.TEXT_LAYER, _NOT_READ)
+    return dict.fromkeys(usual, 0) | Counter(region["origin"] or _NOT_READ for region in regions)
 
 
 def _region(row: Row) -> Region:

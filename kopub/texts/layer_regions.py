@@ -15,6 +15,7 @@ from kopub.texts.extracted_text import unsound
 from kopub.texts.layer_columns import split_columns
 from kopub.texts.layer_lines import Line, set_upright, words_of_regions
 from kopub.texts.layer_tables import aligned, chunks_of, is_plain_table, printed_rows, table_of, without_rules
+from kopub.texts.piece_regions import regions_of_pieces
 
 CODE = CodeVersion(
     "texts.layer_regions",
@@ -47,10 +48,19 @@ def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
     """Return the layout of a page with what its text layer knows better.
 
     Connected rules or filled boxes around words are a table, and so are aligned words without rules. Text across the
-    gutter of two columns is parted there, and read column by column. Words in pictures
-    and in no region get regions of their own, even on a page that looks blank. An unsound layer changes nothing.
+    gutter of two columns is parted there, and read column by column. Words in pictures and in no region get regions of
+    their own, even on a page that looks blank. An unsound layer changes nothing. Where a document's own structure is
+    known, its pieces are the regions.
     """
-    if layout.state not in (State.OK, State.PARTIAL, State.BLANK) or unsound(layer) is not None:
+    if layout.state not in (State.OK, State.PARTIAL, State.BLANK):
+        return layout
+    if layer.pieces:
+        own, beside, rest = regions_of_pieces(layout, layer)
+        for region in _with_homeless(beside, rest):
+            own.insert(_place(own, region.bbox), region)
+        regions = tuple(replace(region, index=at) for at, region in enumerate(own))
+        return replace(layout, state=State.OK, reason=None, regions=regions)
+    if unsound(layer) is not None:
         return layout
     printed = tuple(word for word in layer.words if not word.marks & _NOT_PRINT)
     if not _letters(printed):

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 
 from kopub.recognition.content import content_parts, fence_code, strip_delimiters, strip_fences
-from kopub.recognition.regions import Crop, RegionText, crop_index, readable
+from kopub.recognition.regions import Crop, RegionText, TextOrigin, crop_index, readable
 from kopub.recognition.vlm.client.tables import is_table, tables_and_text
 from kopub.texts.markup import block_markdown, formula_markdown, inline_markdown, line_start, printable, title_markdown
 
 HASHES = re.compile(r"^#{1,6}\s+(?=\S)")
 """The mark of a title in a reader's markdown."""
+NOT_PRINTED = "*(not printed)*"
+"""Stands before what a document holds but does not print."""
 _TITLES = {"doc_title": 1, "paragraph_title": 2}
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
 TABLE_LABELS = frozenset({"table", "chart"})
@@ -42,6 +44,8 @@ def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
         if crop is not None:
             blocks.append(f"![{crop.label}]({link_target(crop.path)})")
         number = ordered[numbers[position]].content if position in numbers else None
+        if region.origin is TextOrigin.UNPRINTED:
+            blocks.append(NOT_PRINTED)
         blocks.append(_block(region, number))
     return "\n\n".join(block for block in blocks if block)
 

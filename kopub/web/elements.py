@@ -177,7 +177,7 @@ def _shown(region: kopub.Region, words: QueryWords | None) -> ShownRegion:
         paragraphs=said,
         table=table(content) if has_table else None,
         lines=placed_lines(region.text[:MOST], region.box),
-        from_pdf=region.origin == TextOrigin.TEXT_LAYER,
+        from_pdf=region.origin in (TextOrigin.TEXT_LAYER, TextOrigin.DOCUMENT),
     )
 
 

@@ -110,10 +110,3 @@ def test_a_page_s_charset_is_known(charset: str, declared: str) -> None:
     rare = "햏" if declared.startswith(("euc", "ks")) else ""
     page = f"<html>{meta}<p>채용 공고: 아래와 같이 직원을 모집합니다. {rare}</p>"
     assert web_page.decoded(page.encode(charset)) == page
-
-
-def test_what_a_web_page_hides_is_not_missed(tmp_path: Path) -> None:
-    hidden = "<head><title>제목</title></head><script>x()</script><p hidden>숨은 글</p><!-- 주석 -->"
-    hidden += '<div style="display: none"><p hidden>숨은 글</p></div><select><option>고를 글</select>'
-    (tmp_path / "a.html").write_bytes(f"<html><body>{hidden}<p>보이는 <b>글</b></p></body></html>".encode("cp949"))
-    assert office.paragraphs(tmp_path / "a.html") == ["보이는", "글"]

@@ -27,6 +27,8 @@ from kopub.errors import UndecodableImage, counted, first_line, visible
 from kopub.fingerprints import CodeVersion
 from kopub.pages.documents import hwp, office
 from kopub.pages.documents.fonts import KOREAN_FONTS, has_korean_font
+from kopub.pages.documents.pieces import Piece
+from kopub.pages.documents.placing import place_pieces
 from kopub.pages.documents.text_layer import Failure
 from kopub.processes import how_it_ended, start_child
 
@@ -88,10 +90,11 @@ def _format(suffix: str) -> ModuleType:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedDocument:
-    """A document's PDF, and the text that the PDF `lost`, by page from 0."""
+    """A document's PDF, and by page, from 0, what it `lost` and the document's pieces."""
 
     pdf: Path
     lost: Mapping[int, str]
+    pieces: Mapping[int, Sequence[Piece]] = field(default_factory=dict)
 
 
 @dataclass
@@ -216,16 +219,20 @@ def _end_with_parent(connection: Connection) -> None:
 def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
     from pypdfium2 import PdfDocument, PdfiumError
 
-    converts = _format(path.suffix.lower())
-    held = converts.paragraphs(path)
+    is_office = path.suffix.lower() in office.SUFFIXES
+    held = [] if is_office else hwp.paragraphs(path)
     pdf = folder / "document.pdf"
-    converts.convert(path, pdf)
+    _format(path.suffix.lower()).convert(path, pdf)
     try:
         with PdfDocument(pdf) as document:
             pages = [_text_of(document, at) for at in range(len(document))]
     except PdfiumError:
         raise UndecodableImage("its conversion made a damaged PDF") from None
-    return ConvertedDocument(pdf, lost_text(held, pages))
+    if not is_office:
+        return ConvertedDocument(pdf, lost_text(held, pages))
+    placed = place_pieces(office.pieces(path, pdf), [page.split() for page in pages])
+    unprinted = {at: _unprinted(texts) for at, texts in placed.unprinted.items()}
+    return ConvertedDocument(pdf, unprinted, placed.pages)
 
 
 def _text_of(document: "object", at: int) -> str:
@@ -292,7 +299,16 @@ def _page(groups: Sequence[str], where: Mapping[str, Sequence[int]], from_page: 
 
 
 def _said(texts: Sequence[str]) -> str:
-    letters = sum(len(_letters(text)) for text in texts)
+    letters = counted(sum(len(_letters(text)) for text in texts), "letter")
+    return f"{letters} of the document did not come out{_named(texts)}"
+
+
+def _unprinted(texts: Sequence[str]) -> str:
+    letters = counted(sum(len(_letters(text)) for text in texts), "letter")
+    return f"{letters} of the document are in its text but not in its picture{_named(texts)}"
+
+
+def _named(texts: Sequence[str]) -> str:
     hangul = any("가" <= letter <= "힣" for text in texts for letter in text)
     fonts = f"; there is no Korean font: {KOREAN_FONTS}" if hangul and not has_korean_font() else ""
-    return f"{counted(letters, 'letter')} of the document did not come out, as “{visible(texts[0], _SHOWN)}”{fonts}"
+    return f", as “{visible(' '.join(texts[0].split()), _SHOWN)}”{fonts}"

@@ -241,3 +241,18 @@ def _filling(drawn: ctypes.c_void_p) -> tuple[int, int, int, int]:
     if not raw.FPDFPageObj_GetFillColor(drawn, red, green, blue, alpha):
         return 0, 0, 0, 255
     return red.value, green.value, blue.value, alpha.value
+
+
+def begins_line(page: ctypes.c_void_p, index: int) -> bool:
+    """Return whether a letter stands on another line than the one before, and aside.
+
+    PDFium joins lines on a page that it takes for vertical writing.
+    """
+    from pypdfium2 import raw
+
+    a, b = raw.FS_RECTF(), raw.FS_RECTF()
+    if not (raw.FPDFText_GetLooseCharBox(page, index - 1, a) and raw.FPDFText_GetLooseCharBox(page, index, b)):
+        return False
+    size = max(abs(a.top - a.bottom), abs(b.top - b.bottom))
+    aside = abs(b.left + b.right - a.left - a.right) / 2
+    return max(b.bottom - a.top, a.bottom - b.top) > size / 2 and aside > size / 2

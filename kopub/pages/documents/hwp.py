@@ -173,7 +173,7 @@ def _in_hwpx(archive: zipfile.ZipFile) -> Iterator[str]:
         raise _too_large()
     for _, name in sections:
         with archive.open(name) as xml:
-            yield from xml_paragraphs(xml, "p", "t", _UNPRINTED)
+            yield from _xml_paragraphs(xml)
 
 
 def require_usable(archive: zipfile.ZipFile) -> None:
@@ -185,7 +185,7 @@ def require_usable(archive: zipfile.ZipFile) -> None:
         raise UndecodableImage(LOCKED)
 
 
-def xml_events(xml: IO[bytes]) -> Iterator[tuple[str, Any, str]]:
+def _xml_events(xml: IO[bytes]) -> Iterator[tuple[str, Any, str]]:
     """Yield an XML file's events, elements and bare names, without resolving or fetching."""
     from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -195,34 +195,23 @@ def xml_events(xml: IO[bytes]) -> Iterator[tuple[str, Any, str]]:
             yield event, element, element.tag.rpartition("}")[2]
 
 
-def xml_paragraphs(
-    xml: IO[bytes], paragraph: str, text: str, unprinted: frozenset[str], hides: str | None = None
-) -> Iterator[str]:
-    """Yield the text of an XML file, element `paragraph` by element `paragraph`.
+def _xml_paragraphs(xml: IO[bytes]) -> Iterator[str]:
+    """Yield the text of a section, paragraph by paragraph.
 
-    The text is that of the `text` elements inside. A paragraph is split where another is nested in it. Names have no
-    namespaces. `unprinted` elements are left out, and so are texts whose parent's properties contain `hides`, and
-    shapes on slides that are hidden.
+    A paragraph is split where another is nested in it. Unprinted elements are left out.
     """
     open_paragraphs: list[list[str]] = []
-    hidden_by = hides and f"{{*}}rPr/{{*}}{hides}"
-    skipped, hidden_shape = 0, None
-    for event, element, name in xml_events(xml):
-        if hidden_shape is not None:
-            hidden_shape = None if event == "end" and element is hidden_shape else hidden_shape
-        elif name == "cNvPr" and element.get("hidden") in {"1", "true"}:
-            hidden_shape = element.getparent().getparent()
-        elif name in unprinted:
+    skipped = 0
+    for event, element, name in _xml_events(xml):
+        if name in _UNPRINTED:
             skipped += 1 if event == "start" else -1
-        elif event == "start" and name == paragraph:
+        elif event == "start" and name == "p":
             for around in open_paragraphs[-1:]:
                 around.append("\n")
             open_paragraphs.append([])
-        elif event == "end" and name == text and not skipped and open_paragraphs:
-            if hidden_by and element.getparent().find(hidden_by) is not None:
-                continue
+        elif event == "end" and name == "t" and not skipped and open_paragraphs:
             open_paragraphs[-1].append("".join(element.itertext()))
-        elif event == "end" and name == paragraph and open_paragraphs:
+        elif event == "end" and name == "p" and open_paragraphs:
             yield from "".join(open_paragraphs.pop()).split("\n")
             # Its text has been read, so the element is freed.
             element.clear(keep_tail=True)

@@ -75,8 +75,10 @@ def version() -> str:
     return number[0]
 
 
-def print_pdf(source: Path, pdf: Path, reader: str = "") -> None:
+def print_pdf(source: Path, pdf: Path, reader: str = "", copy: Path | None = None) -> None:
     """Print a document to PDF, read by the filter `reader` or the one that fits.
+
+    The cells of a spreadsheet are written beside the PDF, to `cells_of` it. A `copy` is in a newer format.
 
     Raises `UndecodableImage` if that is impossible. LibreOffice gets its own profile beside the PDF, which allows
     neither a document's macros nor links. On a busy machine it may end with neither a PDF nor a message; it is then
@@ -84,7 +86,7 @@ def print_pdf(source: Path, pdf: Path, reader: str = "") -> None:
     """
     error = pdf.with_name(f"{pdf.name}.error")
     for attempt in range(_STARTS):
-        _start(source, pdf, reader, pdf.with_name(f"profile{attempt}"))
+        _start(source, pdf, reader, copy, pdf.with_name(f"profile{attempt}"))
         if pdf.exists() or error.exists():
             break
     if not pdf.exists():
@@ -92,7 +94,12 @@ def print_pdf(source: Path, pdf: Path, reader: str = "") -> None:
         raise UndecodableImage(f"LibreOffice cannot convert it: {visible(said.replace(source.as_uri(), 'it'), 200)}")
 
 
-def _start(source: Path, pdf: Path, reader: str, profile: Path) -> None:
+def cells_of(pdf: Path) -> Path:
+    """Return the file with the cells of a spreadsheet."""
+    return pdf.with_name(f"{pdf.name}.cells")
+
+
+def _start(source: Path, pdf: Path, reader: str, copy: Path | None, profile: Path) -> None:
     """Run the macro in a new profile."""
     _write_profile(profile / "user")
     subprocess.run(
@@ -109,6 +116,7 @@ def _start(source: Path, pdf: Path, reader: str, profile: Path) -> None:
             **{"HOME": str(profile), "XDG_CACHE_HOME": str(profile)},
             # What the macro asks for.
             **{"KOPUB_SOURCE": source.as_uri(), "KOPUB_PDF": pdf.as_uri(), "KOPUB_READER": reader},
+            "KOPUB_COPY": copy.as_uri() if copy else "",
         },
         preexec_fn=_leave_network if sys.platform == "linux" else None,
     )

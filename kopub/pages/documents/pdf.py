@@ -7,6 +7,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from kopub.errors import UndecodableImage, counted, first_line, is_of_machine
 from kopub.fingerprints import CodeVersion
 from kopub.pages.damage import fax_as_tiff, fax_damage, jbig2_damage, jpeg_damage
 from kopub.pages.documents.fonts import KOREAN_FONTS, prefer_korean_fonts
+from kopub.pages.documents.pieces import Piece
 from kopub.pages.documents.text_layer import MadePage, Mark, PageCount, TextLayer, read_layer
 from kopub.pages.page import MAX_PIXELS
 
@@ -123,11 +125,14 @@ class Pdfs:
         """
         return self._made(path, page, dpi, with_text=False).data
 
-    def make(self, path: Path, page: int, dpi: int) -> MadePage:
-        """Return the page as `render` draws it, with its text layer. Raises `UndecodableImage`."""
-        return self._made(path, page, dpi, with_text=True)
+    def make(self, path: Path, page: int, dpi: int, pieces: Sequence[Piece] = ()) -> MadePage:
+        """Return the page as `render` draws it, with its text layer. Raises `UndecodableImage`.
 
-    def _made(self, path: Path, page: int, dpi: int, with_text: bool) -> MadePage:
+        `pieces` are those of the document of which the PDF was made.
+        """
+        return self._made(path, page, dpi, with_text=True, pieces=pieces)
+
+    def _made(self, path: Path, page: int, dpi: int, with_text: bool, pieces: Sequence[Piece] = ()) -> MadePage:
         import cv2
         from pypdfium2 import PdfiumError
 
@@ -136,7 +141,7 @@ class Pdfs:
             _set_upright(opened)
             scale = _scale(*opened.get_size(), dpi)
             pixels = opened.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
-            layer = _layer(opened, pixels) if with_text else None
+            layer = _layer(opened, pixels, pieces) if with_text else None
             damage = self._damage(path, page, opened, pixels) or _undrawn(layer) if with_text else None
             opened.close()
             return MadePage(_png(pixels), layer and layer.to_json(), damage)
@@ -371,17 +376,20 @@ def _is_empty(pixels: "np.ndarray") -> bool:
     return not pixels.size or all(bool((some == pixels[0, 0]).all()) for some in (pixels[::_APART, ::_APART], pixels))
 
 
-def _layer(page: "PdfPage", pixels: "np.ndarray") -> "TextLayer | None":
+def _layer(page: "PdfPage", pixels: "np.ndarray", pieces: Sequence[Piece]) -> TextLayer | None:
     try:
-        return read_layer(page, pixels)
+        layer = read_layer(page, pixels)
     # Hostile text may raise anything; the page is drawn anyway, and its layer states the failure.
     except Exception as error:
-        return TextLayer.failed(first_line(error))
+        layer = TextLayer.failed(first_line(error))
+    if pieces and (layer is None or not layer.failure):
+        height, width = pixels.shape[:2]
+        layer = replace(layer or TextLayer.empty(width, height), pieces=tuple(pieces))
+    return layer
 
 
-def _undrawn(layer: "TextLayer | None") -> str | None:
+def _undrawn(layer: TextLayer | None) -> str | None:
     """Return which letters of a page its picture lacks, because no font here has them."""
-
     count = layer.marked(Mark.UNDRAWN) if layer else 0
     if not count:
         return None

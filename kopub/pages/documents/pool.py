@@ -88,7 +88,9 @@ class DocumentPool:
                 if isinstance(converted, Failure):
                     return converted
                 file = converted.pdf
-                lost = converted.lost.get(arguments[0]) if arguments else None
+                if arguments:
+                    lost = converted.lost.get(arguments[0])
+                    arguments.append(tuple(converted.pieces.get(arguments[0], ())))
             try:
                 answer = self._processes.ask((method, file, *arguments))
             except LostAnswer as error:

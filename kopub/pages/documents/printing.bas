@@ -20,8 +20,10 @@ Sub Main
     If IsNull(document) Then
         reason = "source file could not be loaded"
     Else
+        If document.supportsService("com.sun.star.sheet.SpreadsheetDocument") Then WriteCells(document)
         Prepare(document)
         document.storeToURL(Environ("KOPUB_PDF"), Array(Named("FilterName", PdfFilter(document))))
+        If Environ("KOPUB_COPY") <> "" Then Copy(document)
         document.close(True)
     End If
 Ended:
@@ -63,6 +65,98 @@ Function PdfFilter(document As Object) As String
     Else
         PdfFilter = "writer_pdf_Export"
     End If
+End Function
+
+' Writes a copy of a text document or a presentation in a newer format.
+Sub Copy(document As Object)
+    Dim filter As String, at As Long
+    On Error Resume Next
+    filter = "MS Word 2007 XML"
+    If document.supportsService("com.sun.star.presentation.PresentationDocument") Then
+        filter = "Impress MS PowerPoint 2007 XML"
+        For at = 0 To document.DrawPages.Count - 1
+            RemoveHidden(document.DrawPages.getByIndex(at))
+        Next
+    End If
+    document.storeToURL(Environ("KOPUB_COPY"), Array(Named("FilterName", filter)))
+End Sub
+
+' Removes the shapes that are not shown, which the newer format would show.
+Sub RemoveHidden(shapes As Object)
+    Dim at As Long
+    On Error Resume Next
+    For at = shapes.Count - 1 To 0 Step -1
+        If Not (shapes.getByIndex(at).Visible And shapes.getByIndex(at).Printable) Then
+            shapes.remove(shapes.getByIndex(at))
+        ElseIf shapes.getByIndex(at).supportsService("com.sun.star.drawing.GroupShape") Then
+            RemoveHidden(shapes.getByIndex(at))
+        End If
+    Next
+End Sub
+
+' Writes the cells of the visible sheets as they are shown: S and the sheet's name, then R and C with the numbers of the
+' hidden rows and columns, and T with first row, first column, last row, last column and text.
+Sub WriteCells(document As Object)
+    Dim stream As Object, sheet As Object, at As Long, left As Long
+    On Error Resume Next
+    stream = createUnoService("com.sun.star.io.TextOutputStream")
+    stream.setOutputStream(createUnoService("com.sun.star.ucb.SimpleFileAccess").openFileWrite( _
+        Environ("KOPUB_PDF") & ".cells"))
+    stream.setEncoding("UTF-8")
+    left = MOST_CELLS
+    For at = 0 To document.Sheets.Count - 1
+        sheet = document.Sheets.getByIndex(at)
+        If sheet.IsVisible Then
+            stream.writeString("S" & Chr(9) & sheet.Name & Chr(10))
+            left = WriteSheet(stream, sheet, left)
+        End If
+    Next
+    ' Whoever reads the cells knows by it that there are no more.
+    If left >= 0 Then stream.writeString("E" & Chr(10))
+    stream.closeOutput()
+End Sub
+
+' Writes the cells of a sheet, and returns how many more may be written.
+Function WriteSheet(stream As Object, sheet As Object, left As Long) As Long
+    Dim ranges(), at As Long, row As Long, column As Long, cell As Object, area, used As Object, line As String
+    On Error Resume Next
+    used = sheet.createCursor()
+    used.gotoEndOfUsedArea(False)
+    For row = 0 To Least(used.RangeAddress.EndRow, MOST_ROWS * 10)
+        If Not sheet.Rows.getByIndex(row).IsVisible Then stream.writeString("R" & Chr(9) & row & Chr(10))
+    Next
+    For column = 0 To Least(used.RangeAddress.EndColumn, MOST_COLUMNS - 1)
+        If Not sheet.Columns.getByIndex(column).IsVisible Then stream.writeString("C" & Chr(9) & column & Chr(10))
+    Next
+    ranges = sheet.queryContentCells(CONTENTS).RangeAddresses
+    For at = 0 To UBound(ranges)
+        For row = ranges(at).StartRow To ranges(at).EndRow
+            line = ""
+            For column = ranges(at).StartColumn To ranges(at).EndColumn
+                left = left - 1
+                If left < 0 Then
+                    WriteSheet = left
+                    Exit Function
+                End If
+                cell = sheet.getCellByPosition(column, row)
+                If cell.IsMerged Then
+                    area = sheet.createCursorByRange(cell)
+                    area.collapseToMergedArea()
+                    area = area.RangeAddress
+                Else
+                    area = cell.RangeAddress
+                End If
+                line = line & Join(Array("T", row, column, area.EndRow, area.EndColumn, OneLine(cell.String)), Chr(9)) & Chr(10)
+            Next
+            stream.writeString(line)
+        Next
+    Next
+    WriteSheet = left
+End Function
+
+' Returns a text without the signs that part the fields and lines of a file.
+Function OneLine(text As String) As String
+    OneLine = Join(Split(Join(Split(text, Chr(9)), " "), Chr(10)), Chr(11))
 End Function
 
 Sub WriteReason(reason As String)

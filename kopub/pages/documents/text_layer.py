@@ -20,9 +20,10 @@ import numpy as np
 
 from kopub.errors import SourceError, counted, first_line, quoted
 from kopub.fingerprints import CodeVersion, fingerprint
-from kopub.pages.documents.drawn_objects import Box, Coverings, Placement, is_clear, is_within, shapes_of
+from kopub.pages.documents.drawn_objects import Box, Coverings, Placement, begins_line, is_clear, is_within, shapes_of
 from kopub.pages.documents.fonts import lacks_font
 from kopub.pages.documents.form_fields import field_texts
+from kopub.pages.documents.pieces import Piece
 from kopub.pages.nameless import nameless
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class TextLayer:
     The page has `width` by `height` pixels. `words` leaves out what the page's crop box cuts off; `outside` counts the
     characters beyond the whole sheet. `bare` marks ink that no word covers: it is true for each square of `cell` pixels
     with such ink. `rules` are the straight lines that the PDF draws, and `fills` the boxes that it fills. `failure`
-    says why an existing layer could not be read; it then has no words.
+    says why an existing layer could not be read; it then has no words. `pieces` are the parts of the document on this
+    page, if the PDF was made of one that has a structure.
     """
 
     width: int
@@ -82,6 +84,12 @@ class TextLayer:
     failure: str = ""
     rules: tuple[Box, ...] = ()
     fills: tuple[Box, ...] = ()
+    pieces: tuple[Piece, ...] = ()
+
+    @classmethod
+    def empty(cls, width: int, height: int) -> Self:
+        """Return the layer of a page without a word."""
+        return cls(width, height, (), 0, max(width, height), np.zeros((1, 1), bool))
 
     @classmethod
     def failed(cls, why: str) -> Self:
@@ -119,6 +127,7 @@ class TextLayer:
                 "bare": base64.b64encode(packed).decode(),
                 **({"rules": _edges(self.rules)} if self.rules else {}),
                 **({"fills": _edges(self.fills)} if self.fills else {}),
+                **({"pieces": [piece.to_json() for piece in self.pieces]} if self.pieces else {}),
             },
             ensure_ascii=False,
             separators=(",", ":"),
@@ -148,6 +157,7 @@ class TextLayer:
                 np.unpackbits(bits, count=rows * columns).astype(bool).reshape(rows, columns),
                 rules=tuple(_boxes(held.get("rules", ()))),
                 fills=tuple(_boxes(held.get("fills", ()))),
+                pieces=tuple(map(Piece.from_json, held.get("pieces", ()))),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError, zlib.error) as error:
             return cls.failed(f"it is damaged: {first_line(error)}")
@@ -381,7 +391,7 @@ def _words(
                 top.value += _CAPITAL * raw.FPDFText_GetFontSize(page, index)
             box = placement.box(left.value, bottom.value, right.value, top.value)
             apart = pending.boxes and max(box[1] - pending.boxes[-1][3], pending.boxes[-1][1] - box[3]) > 0
-            is_new_line = bool(apart) and _begins_line(page, index)
+            is_new_line = bool(apart) and begins_line(page, index)
             if pending.boxes and (is_new_line or fences.part(pending.boxes[-1], box)):
                 yield from _finish(page, pending, pictures)
                 pending = _OpenWord(Mark.LINE if is_new_line else NO_MARK)
@@ -400,21 +410,6 @@ def _words(
             pending.marks |= Mark.LINE
     if pending.letters:
         yield from _finish(page, pending, pictures)
-
-
-def _begins_line(page: ctypes.c_void_p, index: int) -> bool:
-    """Return whether a letter stands on another line than the one before, and aside.
-
-    PDFium joins lines on a page that it takes for vertical writing.
-    """
-    from pypdfium2 import raw
-
-    a, b = raw.FS_RECTF(), raw.FS_RECTF()
-    if not (raw.FPDFText_GetLooseCharBox(page, index - 1, a) and raw.FPDFText_GetLooseCharBox(page, index, b)):
-        return False
-    size = max(abs(a.top - a.bottom), abs(b.top - b.bottom))
-    aside = abs(b.left + b.right - a.left - a.right) / 2
-    return max(b.bottom - a.top, a.bottom - b.top) > size / 2 and aside > size / 2
 
 
 def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:

@@ -2,7 +2,6 @@
 
 import codecs
 import re
-from collections.abc import Iterator
 
 _WIDER = {"euc_kr": "cp949", "shift_jis": "cp932", "gb2312": "gb18030", "iso8859-1": "cp1252"}
 """Charsets that browsers read as a larger one."""
@@ -38,11 +37,11 @@ def decoded(page: bytes) -> str:
     return UnicodeDammit(bare, tried, is_html=True).unicode_markup or bare.decode("cp1252", "replace")
 
 
-def paragraphs(page: bytes) -> Iterator[str]:
-    """Yield the texts that a page shows, without those in its controls."""
+def printed(page: bytes) -> bytes:
+    """Return a page in UTF-8 without what it hides, and without its controls."""
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(decoded(page), "lxml")
     for element in soup.find_all([*_UNPRINTED]) + soup.find_all(hidden=True) + soup.find_all(style=_HIDDEN):
         element.decompose()
-    yield from soup.stripped_strings
+    return str(soup).encode()

@@ -1,0 +1,191 @@
+"""The pieces of a document's own structure, and their places in its print. Pure."""
+
+import unicodedata
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+TABLE, CHART = "table", "chart"
+"""Labels of a table and of the figures of a chart."""
+BLANK = "\u200b"
+"""Stands between two texts that are printed with or without a blank between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PieceCell:
+    """The text of a cell, with its upper left corner, from 0, and its spans."""
+
+    row: int
+    column: int
+    row_span: int
+    column_span: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A title, paragraph, list entry, table or note as the file holds it.
+
+    `label` is a label of regions. A table has cells in the order of their rows; anything else has one. `slide` is the
+    number of its slide among those that are shown, from 0. `box` is the place (x1, y1, x2, y2) of a chart in shares of
+    its page. A piece that is not `printed`, such as a speaker's note, is on the page of its neighbours.
+    """
+
+    label: str
+    cells: tuple[PieceCell, ...]
+    slide: int | None = None
+    box: tuple[float, float, float, float] | None = None
+    printed: bool = True
+
+    @classmethod
+    def of(cls, label: str, text: str, slide: int | None = None) -> Self:
+        """Return a piece that is no table."""
+        return cls(label, (PieceCell(0, 0, 1, 1, text),), slide)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether its content is a table."""
+        return self.label in (TABLE, CHART)
+
+    @property
+    def text(self) -> str:
+        """Its texts, one per line."""
+        return "\n".join(cell.text for cell in self.cells if cell.text)
+
+    def to_json(self) -> list[Any]:
+        """Return the piece as it is stored."""
+        cells = [[cell.row, cell.column, cell.row_span, cell.column_span, cell.text] for cell in self.cells]
+        return [self.label, cells, self.box, self.printed]
+
+    @classmethod
+    def from_json(cls, stored: Sequence[Any]) -> Self:
+        """Return the piece stored by `to_json`. Raises `ValueError` or `TypeError`."""
+        label, cells, box, printed = stored
+        return cls(
+            str(label),
+            tuple(
+                PieceCell(int(row), int(column), int(rows), int(columns), str(text))
+                for row, column, rows, columns, text in cells
+            ),
+            box=None if box is None else (float(box[0]), float(box[1]), float(box[2]), float(box[3])),
+            printed=bool(printed),
+        )
+
+
+_SEED = 6
+"""Letters of a text that are looked up at once."""
+_SHORT = 4
+"""Letters below which a whole text must be a word of the print, and a last part must follow the others."""
+_FAR = 4000
+"""Most letters of the print between two parts of one text: those of a foot, a head and other cells."""
+_PLACED = 0.7
+"""Share of its letters that a text must have in print; its number may be printed in another form."""
+
+
+def letters_of(text: str) -> str:
+    """Return what is compared of a text: its visible characters, in one form."""
+    return "".join(
+        char for char in unicodedata.normalize("NFKC", text).casefold() if char.isprintable() and char != " "
+    )
+
+
+class PrintedWords:
+    """The words of pages in print, each of which belongs to one text."""
+
+    def __init__(self, pages: Iterable[Iterable[str]]) -> None:
+        self._words: list[int] = []
+        """The number of each letter's word, counted over all pages."""
+        self._edges: set[int] = {0}
+        """Where words begin and end."""
+        self._pages: list[range] = []
+        """The letters of each page."""
+        self._word_counts: list[int] = []
+        """The number of words up to the end of each page."""
+        letters, count = list[str](), 0
+        for words in pages:
+            first = len(self._words)
+            for word in words:
+                letters.append(letters_of(word))
+                self._words += [count] * len(letters[-1])
+                self._edges.add(len(self._words))
+                count += 1
+            self._pages.append(range(first, len(self._words)))
+            self._word_counts.append(count)
+        self._letters = "".join(letters)
+        self._taken = bytearray(len(self._letters))
+        self._at = 0
+        """The place after the text before, near which the next is looked for."""
+
+    def take(self, text: str, page: int | None = None) -> list[int | None] | None:
+        """Return the word of each letter of a text, and give it these words.
+
+        A letter that is not printed has none. None if the text is not printed, or not on the one `page` where it may
+        be.
+        """
+        wanted = letters_of(text)
+        within = range(len(self._letters)) if page is None else self._pages[page]
+        at = min(max(self._at, within.start), within.stop)
+        words: list[int | None] = [None] * len(wanted)
+        places: list[int] = []
+        done = 0
+        while done < len(wanted):
+            place = self._find(wanted[done : done + _SEED], at, within, bool(places), len(wanted))
+            if place is None:
+                done += 1
+                continue
+            while (
+                done < len(wanted)
+                and place < within.stop
+                and self._letters[place] == wanted[done]
+                and not self._taken[place]
+            ):
+                self._taken[place] = True
+                words[done] = self._words[place]
+                places.append(place)
+                done, place = done + 1, place + 1
+            at = place
+        if not wanted or len(places) < _PLACED * len(wanted):
+            for place in places:
+                self._taken[place] = False
+            return None
+        self._at = at
+        return words
+
+    def page_of(self, word: int) -> int:
+        """Return the page of a word, both from 0."""
+        return bisect_right(self._word_counts, word)
+
+    def untaken(self) -> set[int]:
+        """Return the words that belong to no text, or have no letters to compare."""
+        taken = Counter(word for word, taken in zip(self._words, self._taken, strict=True) if taken)
+        sizes = Counter(self._words)
+        return {word for word in range(self._word_counts[-1]) if 2 * taken[word] < sizes[word] or not sizes[word]}
+
+    def _find(self, seed: str, at: int, within: range, has_begun: bool, size: int) -> int | None:
+        """Return the free place of a seed that is nearest to `at`."""
+        start, end = within.start, within.stop
+        if has_begun:
+            start, end = max(start, at - _FAR), min(end, at + _FAR)
+        if has_begun and len(seed) < _SHORT:
+            start, end = max(start, at), min(end, at + len(seed))
+        must_be_word = size < _SHORT
+        after = self._letters.find(seed, at, end)
+        while after >= 0 and not self._is_free(after, len(seed), must_be_word):
+            after = self._letters.find(seed, after + 1, end)
+        before = self._letters.rfind(seed, start, at)
+        while before >= 0 and not self._is_free(before, len(seed), must_be_word):
+            before = self._letters.rfind(seed, start, before + len(seed) - 1)
+        if min(after, before) < 0:
+            return max(after, before) if max(after, before) >= 0 else None
+        return after if after - at <= at - before - len(seed) else before
+
+    def _is_free(self, place: int, size: int, must_be_word: bool) -> bool:
+        if any(self._taken[place : place + size]):
+            return False
+        return not must_be_word or all(map(self._is_edge, (place, place + size)))
+
+    def _is_edge(self, place: int) -> bool:
+        """Return whether no word goes on across a place, apart from its signs."""
+        return place in self._edges or not all(map(str.isalnum, self._letters[place - 1 : place + 1]))

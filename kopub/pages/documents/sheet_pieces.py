@@ -1,0 +1,124 @@
+"""The pieces of a spreadsheet, from the cells that LibreOffice shows."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+
+from kopub.pages.documents.pieces import TABLE, Piece, PieceCell
+
+_MOST_CELLS = 400_000
+"""Most cells of a table, empty ones included."""
+
+
+@dataclass
+class _Sheet:
+    """The cells of a sheet, and the numbers of its hidden rows and columns."""
+
+    name: str
+    cells: list[PieceCell] = field(default_factory=list)
+    rows: set[int] = field(default_factory=set)
+    columns: set[int] = field(default_factory=set)
+
+
+def read_sheets(path: Path) -> list[Piece]:
+    """Return the pieces of the cells that `printing.bas` wrote, by sheet.
+
+    Cells that touch are a table, those that stand alone are text. A sheet that is not the only one begins with its
+    name. No pieces if there are more cells than were written. Raises `ValueError` for a table of too many cells.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if not lines or lines.pop() != "E":
+        return []
+    sheets: list[_Sheet] = []
+    for line in lines:
+        kind, *fields = line.split("\t")
+        if kind == "S":
+            sheets.append(_Sheet("\t".join(fields)))
+        elif kind == "T":
+            row, column, last_row, last_column = map(int, fields[:4])
+            text = "\t".join(fields[4:]).replace("\v", "\n")
+            cell = PieceCell(row, column, last_row - row + 1, last_column - column + 1, text)
+            sheets[-1].cells += [cell] if text.strip() else []
+        else:
+            (sheets[-1].rows if kind == "R" else sheets[-1].columns).add(int(fields[0]))
+    pieces: list[Piece] = []
+    for sheet in sheets:
+        if sheet.cells and len(sheets) > 1:
+            pieces.append(Piece.of("paragraph_title", sheet.name))
+        for block in _blocks(_shown(sheet)):
+            pieces += _of_block(block)
+    return pieces
+
+
+def _shown(sheet: _Sheet) -> list[PieceCell]:
+    """Return the cells without hidden rows and columns, in order."""
+    shown = []
+    for cell in sheet.cells:
+        rows = [row for row in range(cell.row, cell.row + cell.row_span) if row not in sheet.rows]
+        columns = [at for at in range(cell.column, cell.column + cell.column_span) if at not in sheet.columns]
+        if rows and columns:
+            row = rows[0] - sum(hidden < rows[0] for hidden in sheet.rows)
+            column = columns[0] - sum(hidden < columns[0] for hidden in sheet.columns)
+            shown.append(PieceCell(row, column, len(rows), len(columns), cell.text))
+    return sorted(shown, key=lambda cell: (cell.row, cell.column))
+
+
+def _blocks(cells: Sequence[PieceCell]) -> Iterator[Sequence[PieceCell]]:
+    """Yield the cells between empty rows and between empty columns, from the top."""
+    for by_row in (True, False):
+        parts = list(_parted(cells, by_row))
+        if len(parts) > 1:
+            for part in parts:
+                yield from _blocks(part)
+            return
+    if cells:
+        yield cells
+
+
+def _parted(cells: Sequence[PieceCell], by_row: bool) -> Iterator[list[PieceCell]]:
+    part: list[PieceCell] = []
+    end = 0
+    for cell in sorted(cells, key=lambda cell: cell.row if by_row else cell.column):
+        start, size = (cell.row, cell.row_span) if by_row else (cell.column, cell.column_span)
+        if part and start > end:
+            yield part
+            part = []
+        part.append(cell)
+        end = max(end, start + size) if len(part) > 1 else start + size
+    if part:
+        yield part
+
+
+def _of_block(cells: Sequence[PieceCell]) -> Iterator[Piece]:
+    """Yield the titles over a table, and the table."""
+    rows = [list(row) for _, row in groupby(sorted(cells, key=lambda cell: (cell.row, cell.column)), lambda c: c.row)]
+    columns = {cell.column for cell in cells}
+    while rows and (len(columns) == 1 or (len(rows[0]) == 1 and rows[0][0].row_span == 1 and len(rows) > 1)):
+        yield Piece.of("text", rows.pop(0)[0].text)
+    if not rows:
+        return
+    first_row, first_column = rows[0][0].row, min(cell.column for row in rows for cell in row)
+    held = [replace(cell, row=cell.row - first_row, column=cell.column - first_column) for row in rows for cell in row]
+    yield Piece(TABLE, tuple(_with_empty(held)))
+
+
+def _with_empty(cells: Sequence[PieceCell]) -> list[PieceCell]:
+    """Return the cells with empty ones where a table has none."""
+    covered = {
+        (row, column)
+        for cell in cells
+        for row in range(cell.row, cell.row + cell.row_span)
+        for column in range(cell.column, cell.column + cell.column_span)
+    }
+    height = max(row for row, _ in covered) + 1
+    width = max(column for _, column in covered) + 1
+    if height * width > _MOST_CELLS:
+        raise ValueError("a table of too many cells")
+    empty = [
+        PieceCell(row, column, 1, 1, "")
+        for row in range(height)
+        for column in range(width)
+        if (row, column) not in covered
+    ]
+    return sorted([*cells, *empty], key=lambda cell: (cell.row, cell.column))

@@ -1,0 +1,134 @@
+"""The pieces of office files, as docling's readers and LibreOffice's cells give them.
+
+The readers are used directly: docling's own converter loads models.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from kopub.pages.documents.pieces import BLANK, CHART, TABLE, Piece, PieceCell
+
+if TYPE_CHECKING:
+    from docling_core.types.doc.document import DoclingDocument
+    from docling_core.types.doc.items.table.table_data import TableData
+
+_LABELS = {
+    "title": "doc_title",
+    "section_header": "paragraph_title",
+    "caption": "figure_title",
+    "footnote": "footnote",
+}
+"""Labels of regions by docling's; all others are text."""
+_CODE, _NOTE = "algorithm", "aside_text"
+_MODELS = ("torch", "transformers")
+
+
+def read_pieces(name: str, content: bytes) -> list[Piece]:
+    """Return the pieces of a DOCX, PPTX or HTML file, in order.
+
+    Hidden text, comments, running heads and formulas are left out, and so is a paragraph with a formula, which is
+    printed in other signs. Raises what docling raises.
+    """
+    # docling loads models' libraries if they are installed, and starts LibreOffice for some pictures if it finds it.
+    sys.modules.update(dict.fromkeys(_MODELS))  # pyright: ignore[reportArgumentType, reportCallIssue]
+    os.environ["PATH"] = ""
+    from docling.backend.html_backend import HTMLDocumentBackend
+    from docling.backend.mspowerpoint_backend import MsPowerpointDocumentBackend
+    from docling.backend.msword_backend import MsWordDocumentBackend
+    from docling.datamodel.base_models import InputFormat
+    from docling.datamodel.document import InputDocument
+
+    kind, reader = {
+        ".docx": (InputFormat.DOCX, MsWordDocumentBackend),
+        ".pptx": (InputFormat.PPTX, MsPowerpointDocumentBackend),
+    }.get(PurePath(name).suffix, (InputFormat.HTML, HTMLDocumentBackend))
+    opened = InputDocument(BytesIO(content), kind, reader, filename=name)
+    return list(_Pieces(opened._backend.convert()))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class _Pieces:
+    """The pieces of a docling document, in order."""
+
+    def __init__(self, document: "DoclingDocument") -> None:
+        self._document = document
+        shown = [group.name for group in document.groups if group.name.startswith("slide-") and _is_shown(group)]
+        self._slides = {int(name.removeprefix("slide-")) + 1: at for at, name in enumerate(shown)}
+        """The numbers of the slides that are shown, by docling's numbers of pages."""
+
+    def __iter__(self) -> Iterator[Piece]:
+        for item in self._below(self._document.body):
+            page = item.prov[0].page_no if getattr(item, "prov", None) else 0
+            if self._slides and page not in self._slides:
+                continue
+            yield from self._of(item, self._slides.get(page))
+
+    def _below(self, node: Any) -> Iterator[Any]:
+        """Yield the items below a node, except those within tables and running texts."""
+        for child in node.children:
+            item = child.resolve(self._document)
+            if item.label == "comment_section":
+                continue
+            is_whole = item.label in ("table", "inline")
+            if is_whole or (hasattr(item, "prov") and (_is_shown(item) or item.content_layer == "notes")):
+                yield item
+            if not is_whole:
+                yield from self._below(item)
+
+    def _of(self, item: Any, slide: int | None) -> Iterator[Piece]:
+        for caption in getattr(item, "captions", ()):
+            if caption.resolve(self._document).parent.cref == item.self_ref:
+                yield Piece.of("figure_title", caption.resolve(self._document).text, slide)
+        if item.label == "table":
+            yield Piece(TABLE, self._cells(item.data), slide)
+        elif item.label == "inline":
+            parts = [part for part in self._below(item) if _is_shown(part)]
+            if parts and all(part.label != "formula" for part in parts):
+                yield Piece.of("text", BLANK.join(part.text for part in parts), slide)
+        elif item.label in ("picture", "chart"):
+            chart = item.meta and item.meta.tabular_chart
+            if chart:
+                yield Piece(CHART, self._cells(chart.chart_data), slide, self._box(item), printed=False)
+        elif item.label == "code":
+            yield Piece.of(_CODE, item.text, slide)
+        elif item.content_layer == "notes":
+            yield Piece(_NOTE, (PieceCell(0, 0, 1, 1, item.text),), slide, printed=False)
+        elif item.label != "formula" and item.text.strip():
+            yield Piece.of(_LABELS.get(item.label, "text"), item.text, slide)
+
+    def _cells(self, data: "TableData") -> tuple[PieceCell, ...]:
+        cells = [
+            PieceCell(
+                cell.start_row_offset_idx,
+                cell.start_col_offset_idx,
+                cell.end_row_offset_idx - cell.start_row_offset_idx,
+                cell.end_col_offset_idx - cell.start_col_offset_idx,
+                self._text(cell),
+            )
+            for cell in data.table_cells
+        ]
+        return tuple(sorted(cells, key=lambda cell: (cell.row, cell.column)))
+
+    def _text(self, cell: Any) -> str:
+        """Return the text of a cell, and that of the tables in it."""
+        inner = cell.ref.resolve(self._document) if getattr(cell, "ref", None) else None
+        tables = [item for item in self._below(inner) if item.label == "table"] if inner is not None else []
+        texts = [self._text(below) for table in tables for below in table.data.table_cells]
+        return "\n".join(text for text in (cell.text.strip(), *texts) if text)
+
+    def _box(self, item: Any) -> tuple[float, float, float, float] | None:
+        """Return the place of a chart on its slide, in shares of it."""
+        if not item.prov:
+            return None
+        size, box = self._document.pages[item.prov[0].page_no].size, item.prov[0].bbox
+        top, bottom = sorted((box.t, box.b))
+        if box.coord_origin == "BOTTOMLEFT":
+            top, bottom = size.height - bottom, size.height - top
+        return box.l / size.width, top / size.height, box.r / size.width, bottom / size.height
+
+
+def _is_shown(item: Any) -> bool:
+    return item.content_layer == "body"

@@ -1,0 +1,135 @@
+"""The regions of a page whose document says what is on it. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from kopub.layout.grid import table_html
+from kopub.layout.regions import PICTURES, PageLayout, Region, Task
+from kopub.pages.documents.drawn_objects import is_within
+from kopub.pages.documents.pieces import CHART, Piece, PrintedWords
+from kopub.pages.documents.text_layer import TextLayer, Word
+from kopub.recognition.content import fence_code
+from kopub.recognition.known_texts import KnownText
+from kopub.recognition.regions import TextOrigin
+from kopub.texts.layer_lines import clean, on_one_line, words_of_regions
+from kopub.texts.layer_tables import without_rules
+
+_CODE, _NOTE = "algorithm", "aside_text"
+_MARK, _NEAR = 8, 4.0
+"""Most letters of the bullet or number before a text, and its distance in heights of a word."""
+_MOST_BARE = 0.25
+"""Share of a picture's ink outside of words up to which it is a filled box with text on it."""
+_SAME = 0.5
+"""Share of a region within a chart, or of a picture within a table, from which it is a part of that."""
+
+
+def content_of(piece: Piece) -> str:
+    """Return a piece as the content of its region."""
+    if piece.is_table:
+        return table_html(piece.cells, [" ".join(cell.text.split()) for cell in piece.cells])
+    text = piece.cells[0].text
+    return fence_code(text) if piece.label == _CODE else text
+
+
+def regions_of_pieces(layout: PageLayout, layer: TextLayer) -> tuple[list[Region], list[Region], TextLayer]:
+    """Return the pieces' regions, the layout's beside them, and the words of neither.
+
+    A text begins with the bullet or number that is printed before it. What is not printed has a box without height at
+    the foot of the page.
+    """
+    printed = PrintedWords([[word.text for word in layer.words]])
+    taken = [_words(piece, printed) for piece in layer.pieces]
+    rest = printed.untaken()
+    foot = (0.0, layer.height, layer.width, layer.height)
+    regions: list[Region] = []
+    for piece, words in zip(layer.pieces, taken, strict=True):
+        content = content_of(piece)
+        if piece.box is not None:
+            x1, y1, x2, y2 = piece.box
+            box = x1 * layer.width, y1 * layer.height, x2 * layer.width, y2 * layer.height
+            regions.append(Region(0, CHART, Task.SKIP, 1.0, box))
+            within = [at for at in sorted(rest) if is_within(layer.words[at].box, box)]
+            figures = PrintedWords([[layer.words[at].text for at in within]])
+            rest.difference_update(within[at] for at in _words(replace(piece, printed=True), figures))
+        elif not words:
+            box = foot
+        else:
+            marks = [] if piece.is_table else _marks(layer.words, min(words), rest)
+            rest.difference_update(marks)
+            mark = " ".join(clean(layer.words[at].text) for at in marks)
+            # The file may have the number in another form.
+            content = content if not mark or content.startswith(mark.rstrip(".)")) else f"{mark} {content}"
+            box = _around([layer.words[at] for at in (*marks, *words)])
+        regions.append(
+            Region(
+                0,
+                "table" if piece.is_table else piece.label if words else _NOTE,
+                Task.TABLE if piece.is_table else Task.TEXT,
+                1.0,
+                box,
+                text=content,
+            )
+        )
+    left = replace(layer, words=tuple(layer.words[at] for at in sorted(rest)), pieces=())
+    return regions, list(_beside(layout.regions, regions, layer, rest)), left
+
+
+def texts_of_pieces(regions: Iterable[Region], layer: TextLayer) -> dict[int, KnownText]:
+    """Return the texts of the regions that `regions_of_pieces` made."""
+    printed = {content_of(piece): piece.printed for piece in layer.pieces}
+    known: dict[int, KnownText] = {}
+    for region in regions:
+        content = next((content for content in printed if region.text and region.text.endswith(content)), None)
+        if region.text and content is not None:
+            origin = TextOrigin.DOCUMENT if printed[content] else TextOrigin.UNPRINTED
+            known[region.index] = KnownText(region.text, origin)
+    return known
+
+
+def _words(piece: Piece, printed: PrintedWords) -> set[int]:
+    """Return the numbers of a piece's words."""
+    found = [printed.take(cell.text) or () for cell in piece.cells] if piece.printed else []
+    return {word for words in found for word in words if word is not None}
+
+
+def _marks(words: Sequence[Word], first: int, free: set[int]) -> list[int]:
+    """Return the words of the bullet or number before the first word of a text."""
+    marks: list[int] = []
+    x1, y1, _, y2 = words[first].box
+    near = [at for at in free if on_one_line(words[at].box, words[first].box) and words[at].box[2] <= x1 + 1]
+    for at in sorted(near, key=lambda at: -words[at].box[2]):
+        is_mark = len("".join(words[other].text for other in (at, *marks))) <= _MARK
+        if not is_mark or x1 - words[at].box[2] > _NEAR * (y2 - y1):
+            break
+        marks.insert(0, at)
+        x1 = words[at].box[0]
+    return marks
+
+
+def _beside(regions: Iterable[Region], pieces: Sequence[Region], layer: TextLayer, rest: set[int]) -> Iterable[Region]:
+    """Yield the layout's regions that hold no word of a piece, and its pictures."""
+    kept = list(regions)
+    free = {id(layer.words[at]) for at in rest}
+    charts, tables = ([own.bbox for own in pieces if own.task is task] for task in (Task.SKIP, Task.TABLE))
+    found = words_of_regions(without_rules(layer), [region.bbox for region in kept])
+    for region, within in zip(kept, found, strict=True):
+        has_own = any(id(word) not in free for word in within.words)
+        is_picture = region.task is Task.SKIP and region.label in PICTURES
+        around = [*charts, *tables] if is_picture else charts
+        is_part = any(_shared(region.bbox, box) >= _SAME * _area(region.bbox) for box in around)
+        is_beside = not has_own or (is_picture and within.bare_share > _MOST_BARE)
+        if is_beside and not is_part:
+            yield replace(region, text=None)
+
+
+def _around(words: Sequence[Word]) -> tuple[float, float, float, float]:
+    x1, y1, x2, y2 = zip(*(word.box for word in words), strict=True)
+    return float(min(x1)), float(min(y1)), float(max(x2)), float(max(y2))
+
+
+def _area(box: Sequence[float]) -> float:
+    return max(1.0, (box[2] - box[0]) * (box[3] - box[1]))
+
+
+def _shared(a: Sequence[float], b: Sequence[float]) -> float:
+    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))

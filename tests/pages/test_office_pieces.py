@@ -1,0 +1,227 @@
+"""The structure of office files: all that they show, in place, and nothing hidden or deleted."""
+
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import docx
+import openpyxl
+import pptx
+import pytest
+from docx.oxml import parse_xml
+from pptx.chart.data import CategoryChartData
+from pptx.enum.chart import XL_CHART_TYPE
+from pptx.util import Inches
+
+from kopub.pages.documents import conversion, office
+from kopub.pages.documents.conversion import Conversions, ConvertedDocument
+from kopub.pages.documents.pieces import Piece, PieceCell
+from kopub.pages.documents.placing import place_pieces
+from tests.support.sources.office_files import archive, open_document
+
+converts = pytest.mark.skipif(
+    any(map(office.lacks, office.SUFFIXES)) or not conversion.has_korean_font(),
+    reason="apt-get install libreoffice-writer libreoffice-calc libreoffice-impress fonts-noto-cjk",
+)
+pytestmark = pytest.mark.usefixtures("one_process")
+WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+
+
+@pytest.fixture
+def converted(tmp_path: Path):
+    """Return a function that converts a file, and returns what is on each page."""
+    conversions = Conversions()
+
+    def convert(name: str, content: bytes) -> list[list[Piece]]:
+        (tmp_path / name).write_bytes(content)
+        made = conversions.pdf(name, tmp_path / name)
+        assert isinstance(made, ConvertedDocument), made
+        assert made.lost == {}
+        return [list(made.pieces[at]) for at in sorted(made.pieces)]
+
+    yield convert
+    conversions.end()
+
+
+def saved(document) -> bytes:
+    file = io.BytesIO()
+    document.save(file)
+    return file.getvalue()
+
+
+def grid(piece: Piece) -> list[list[str]]:
+    """Return a table's cells as rows; a spanned place is empty."""
+    rows = [[""] * (1 + max(cell.column for cell in piece.cells)) for _ in range(1 + max(c.row for c in piece.cells))]
+    for cell in piece.cells:
+        rows[cell.row][cell.column] = cell.text
+    return rows
+
+
+def texts(pieces: list[Piece]) -> list[tuple[str, str]]:
+    return [(piece.label, piece.text) for piece in pieces]
+
+
+@converts
+def test_a_text_document_has_its_titles_lists_and_tables_without_deletions(converted: Callable) -> None:
+    file = docx.Document()
+    file.add_heading("사업 계획서", 0)
+    file.add_heading("추진 배경", 1)
+    paragraph = file.add_paragraph("금액은 ")
+    paragraph.add_run("오천").bold = True
+    paragraph.add_run("만원이고, 나머지는 ")
+    paragraph.add_run("숨은 글").font.hidden = True
+    paragraph.add_run("△1,234원이다.")
+    file.add_paragraph("첫째 항목", style="List Bullet")
+    file.add_paragraph("하나", style="List Number")
+    table = file.add_table(3, 3)
+    for row in range(3):
+        for column in range(3):
+            table.cell(row, column).text = f"{row}행 {column}열"
+    table.cell(0, 0).merge(table.cell(0, 1)).text = "넓은 칸"
+    table.cell(2, 2).text = ""
+    table.cell(2, 2).add_table(1, 2).cell(0, 1).text = "속에 든 표"
+    change = '<w:{0} {3} w:id="{1}" w:author="a" w:date="2024-01-01T00:00:00Z"><w:r><w:{2}>{4}</w:{2}></w:r></w:{0}>'
+    changed = file.add_paragraph("계약은 ")._p
+    changed.append(parse_xml(change.format("del", 1, "delText", WORD, "삼천만")))
+    changed.append(parse_xml(change.format("ins", 2, "t", WORD, "칠천만")))
+    [page] = converted("a.docx", saved(file))
+    cells = [["넓은 칸", "", "0행 2열"], ["1행 0열", "1행 1열", "1행 2열"], ["2행 0열", "2행 1열", "속에 든 표"]]
+    assert [grid(piece) for piece in page if piece.is_table] == [cells]
+    assert texts([piece for piece in page if not piece.is_table]) == [
+        ("doc_title", "사업 계획서"),
+        ("paragraph_title", "추진 배경"),
+        ("text", "금액은 오천만원이고, 나머지는 △1,234원이다."),
+        ("text", "첫째 항목"),
+        ("text", "하나"),
+        ("text", "계약은 칠천만"),
+    ]
+
+
+@converts
+def test_a_sheet_has_its_cells_as_they_are_shown_without_hidden_ones(converted: Callable) -> None:
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.title = "예산 현황"
+    sheet["A1"] = "2024년도 예산"
+    for row in (("부서", "금액", "비율", "숨은 열"), ("총무과", 84592980078, 0.426, "x"), ("숨은 행", 1, 0.1, "x")):
+        sheet.append(row)
+    sheet.append(("합계", "=B3*2", "=C3", "x"))
+    sheet["B3"].number_format = sheet["B5"].number_format = "#,##0;△#,##0"
+    sheet["C3"].number_format = sheet["C5"].number_format = "0.0%"
+    sheet["F8"] = -48163
+    sheet["F8"].number_format = "#,##0;△#,##0"
+    sheet.merge_cells("A6:A7")
+    sheet["A6"], sheet["B6"], sheet["B7"] = "두 줄", "위", "아래"
+    sheet.column_dimensions["D"].hidden = True
+    sheet.row_dimensions[4].hidden = True
+    book.create_sheet("숨은 표")["A1"] = "숨은 글"
+    book["숨은 표"].sheet_state = "hidden"
+    book.create_sheet("둘째 표")["A1"] = "둘째 글"
+    first, second = converted("a.xlsx", saved(book))
+    assert texts(first)[:2] == [("paragraph_title", "예산 현황"), ("text", "2024년도 예산")]
+    [table] = [piece for piece in first if piece.is_table]
+    rows = [["부서", "금액", "비율"], ["총무과", "84,592,980,078", "42.6%"], ["합계", "169,185,960,156", "42.6%"]]
+    assert grid(table) == [*rows, ["두 줄", "위", ""], ["", "아래", ""]]
+    assert next(cell for cell in table.cells if cell.text == "두 줄").row_span == 2
+    assert texts(first)[3:] == [("text", "△48,163")]
+    assert texts(second) == [("paragraph_title", "둘째 표"), ("text", "둘째 글")]
+    assert all(piece.printed for piece in (*first, *second))
+
+
+@converts
+def test_a_slide_has_its_tables_charts_and_notes_without_hidden_slides(converted: Callable) -> None:
+    deck = pptx.Presentation()
+    hidden, slide = (deck.slides.add_slide(deck.slide_layouts[5]) for _ in range(2))
+    hidden.shapes.title.text = "숨은 쪽"
+    hidden.notes_slide.notes_text_frame.text = "숨은 노트"
+    hidden._element.set("show", "0")
+    slide.shapes.title.text = "분기 실적"
+    table = slide.shapes.add_table(2, 2, Inches(1), Inches(2), Inches(4), Inches(1)).table
+    for at, text in enumerate(("부서", "증감", "총무과", "△48,163")):
+        table.cell(at // 2, at % 2).text = text
+    data = CategoryChartData()
+    data.categories = ["1분기", "2분기"]
+    data.add_series("매출", (12.5, 17.25))
+    place = (Inches(5), Inches(3), Inches(4), Inches(3))
+    slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *place, data)
+    slide.notes_slide.notes_text_frame.text = "설비 점검 때문이다."
+    [page] = converted("a.pptx", saved(deck))
+    title, printed, chart, note = page
+    assert (title.label, title.text) == ("doc_title", "분기 실적")
+    assert (printed.printed, grid(printed)) == (True, [["부서", "증감"], ["총무과", "△48,163"]])
+    assert (chart.printed, grid(chart)) == (False, [["", "매출"], ["1분기", "12.5"], ["2분기", "17.25"]])
+    assert chart.box == pytest.approx((0.5, 0.4, 0.9, 0.8))
+    assert (note.printed, note.text) == (False, "설비 점검 때문이다.")
+
+
+@converts
+def test_a_web_page_in_cp949_has_its_structure_without_what_it_hides(converted: Callable) -> None:
+    hidden = '<p hidden>숨은 글</p><div style="display: none"><p>숨은 글</p></div><!-- 주석 --><select><option>고를 글'
+    page = (
+        f"<html><head><title>제목</title></head><body><h1>채용 공고</h1>{hidden}</select>"
+        "<table><tr><td>행정</td><td>3명</td></tr></table>"
+        "<pre>def f(x):\n    return x</pre><ul><li>서류</li></ul></body></html>"
+    )
+    [pieces] = converted("a.html", page.encode("cp949"))
+    assert texts(pieces) == [
+        ("doc_title", "채용 공고"),
+        ("table", "행정\n3명"),
+        ("algorithm", "def f(x):\n    return x"),
+        ("text", "서류"),
+    ]
+
+
+@converts
+@pytest.mark.parametrize(
+    ("kind", "name", "before", "after"),
+    [
+        ("spreadsheet", "a.ods", "<table:table-row>", '<table:table-row table:visibility="collapse">'),
+        ("spreadsheet", "b.ods", "<table:table-row>", '<table:table-row table:visibility="filter">'),
+        ("presentation", "c.odp", "<draw:frame ", '<draw:frame draw:display="none" '),
+        ("text", "d.odt", "<text:p>", '<text:p text:style-name="t">'),
+    ],
+)
+def test_what_an_open_document_hides_does_not_come_out(
+    converted: Callable, kind: str, name: str, before: str, after: str
+) -> None:
+    hides = '<style:style style:name="t" style:family="paragraph"><style:text-properties text:display="none"/>'
+    styles = f"<office:automatic-styles>{hides}</style:style></office:automatic-styles>"
+    with zipfile.ZipFile(io.BytesIO(open_document(kind, "숨은 글", "보이는 글", scripts=styles))) as file:
+        parts: dict[str, str | bytes] = {part: file.read(part) for part in file.namelist()}
+    content = bytes(parts["content.xml"]).decode()
+    parts["content.xml"] = content.replace(before, after, 1)
+    pages = converted(name, archive(parts))
+    assert [piece.text for page in pages for piece in page] == ["보이는 글"]
+
+
+def test_a_text_and_a_table_over_two_pages_are_divided_as_they_are_printed() -> None:
+    rows = [("과제", "담당"), ("제1과제", "김"), ("제2과제", "홍"), ("제3과제", "박")]
+    cells = [PieceCell(row, at, 1, 1, text) for row, held in enumerate(rows) for at, text in enumerate(held)]
+    pieces = [
+        Piece.of("text", "25,000원을 냅니다. 그리고 다음 쪽으로 갑니다."),
+        Piece("table", tuple(cells)),
+        Piece.of("text", "그리고 다음 쪽으로 갑니다."),
+        Piece.of("text", "이것은 어디에도 찍히지 않았습니다"),
+    ]
+    placed = place_pieces(
+        pieces,
+        [
+            ["25,000", "원을", "냅니다.", "그리고"],
+            ["다음", "쪽으로", "갑니다.", "담당", "과제", "제1과제", "김"],
+            ["과제", "담당", "제3과제", "제2과제", "박", "홍", "-", "3", "-"],
+        ],
+    )
+    assert [piece.text for piece in placed.pages[0]] == ["25,000원을 냅니다. 그리고"]
+    assert placed.pages[1][0].text == "다음 쪽으로 갑니다."
+    assert grid(placed.pages[1][1]) == [["과제", "담당"], ["제1과제", "김"]]
+    assert grid(placed.pages[2][0]) == [["과제", "담당"], ["제2과제", "홍"], ["제3과제", "박"]]
+    assert (placed.pages[2][1].printed, placed.unprinted) == (False, {2: ("이것은 어디에도 찍히지 않았습니다",)})
+
+
+def test_a_title_whose_number_is_printed_in_another_form_has_its_place() -> None:
+    placed = place_pieces(
+        [Piece.of("paragraph_title", "1.1 Section 1.1"), Piece.of("text", "Bar")], [["1.1.", "Section", "1.1", "•Bar"]]
+    )
+    assert placed.unprinted == {}
+    assert texts(list(placed.pages[0])) == [("paragraph_title", "1.1 Section 1.1"), ("text", "Bar")]
