@@ -26,6 +26,8 @@ _FORMATS = {
     "calc": "XLS, XLSX and ODS",
     "impress": "PPT, PPTX and ODP",
 }
+_MOST_CELLS = 5_000_000
+"""Most cells to the last row and column of a sheet, empty ones among them."""
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
@@ -53,6 +55,14 @@ def lacks(suffix: str) -> str | None:
 def converter() -> str:
     """Return the converter's name and versions. Raises `SourceError` if it does not start."""
     return f"{libreoffice.version()}, print {libreoffice.PRINT.number}"
+
+
+def program_paths() -> list[str]:
+    """Return what of LibreOffice must be readable, wherever it is installed."""
+    if (program := libreoffice.program()) is None:
+        return []
+    folder = program.resolve().parent
+    return [str(program), *([str(folder.parent)] if folder.name == "program" else [])]
 
 
 def convert(path: Path, pdf: Path) -> None:
@@ -191,8 +201,12 @@ def _in_xlsx(archive: zipfile.ZipFile) -> Iterator[str]:
 
 
 def _in_sheet(xml: IO[bytes], shared: Sequence[str]) -> Iterator[str]:
-    """Yield the texts in a sheet's cells, without those in hidden rows and columns."""
+    """Yield the texts in a sheet's cells, without those in hidden rows and columns.
+
+    Raises `UndecodableImage` for a sheet so large that LibreOffice would take hours to lay it out.
+    """
     hidden: list[range] = []
+    rows = columns = 0
     for event, element, name in xml_events(xml):
         if event == "start" or name not in ("col", "row"):
             continue
@@ -201,10 +215,15 @@ def _in_sheet(xml: IO[bytes], shared: Sequence[str]) -> Iterator[str]:
             if is_hidden:
                 hidden.append(range(int(element.get("min")), int(element.get("max")) + 1))
             continue
-        column = 0
+        column, rows = 0, int(element.get("r") or rows + 1)
         for cell in () if is_hidden else element.iterchildren("{*}c"):
             column = _column(cell.get("r", "")) or column + 1
             value = cell.find("{*}v")
+            columns = max(columns, column)
+            if rows * columns > _MOST_CELLS:
+                raise UndecodableImage(
+                    f"a sheet reaches to row {rows:,} and column {columns:,}: clear its last cells, or divide it"
+                )
             if any(column in columns for columns in hidden):
                 continue
             if cell.get("t") == "s" and value is not None:
