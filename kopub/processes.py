@@ -104,8 +104,8 @@ OF_REQUEST = {getattr(signal, name) for name in ("SIGABRT", "SIGFPE", "SIGILL", 
 class ChildWorker:
     """A child process that answers one request at a time.
 
-    It is started with its first request, and again after a crash. `main` is called as `start_child` says, and `confined`
-    to what it names; an answer takes at most `seconds`.
+    It is started with its first request, and again after a crash. `main` is called, and `confined`, as `start_child`
+    says; an answer takes at most `seconds`.
     """
 
     def __init__(self, main: str, seconds: float, confined: Reach | None = None) -> None:

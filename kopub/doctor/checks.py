@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from kopub import confinement
 from kopub.config.memory import MemoryDemand, demands_at_once
 from kopub.config.profile_files import Card, Profile, find_profile, known_profiles
 from kopub.engine import INSTALL, Engine
@@ -115,6 +116,15 @@ def check_office_files() -> Finding:
         return ok("office files", "a Korean font and the converter of each format are here")
     said = [line.partition(": ") for line in lacking]
     return warning("office files", "; ".join(says for says, _, _ in said), "; ".join(do for _, _, do in said))
+
+
+def check_confinement() -> Finding:
+    """Check that this machine can keep what opens a user's file from other files and from the network."""
+    why = confinement.why_open()
+    if why is None:
+        return ok("hostile files", "whatever opens a document sees that document alone, and no network")
+    do = "convert office files of strangers on another machine, or in a container without files and network"
+    return warning("hostile files", f"an office file can show files of this machine: {why}", do)
 
 
 def check_room_for_tables(folder: Path, pages: int, free: Callable[[Path], int]) -> Finding:

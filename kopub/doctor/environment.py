@@ -51,6 +51,7 @@ def examine(
     yield checks.check_python()
     yield _libraries()
     yield checks.check_office_files()
+    yield checks.check_confinement()
     yield checks.check_home(settings.home)
     yield checks.check_store(settings.store.url)
     yield _release(settings)
