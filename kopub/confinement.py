@@ -1,7 +1,8 @@
-"""What a process that opens a user's file may still reach: the programs, the fonts and that file.
+"""Keeps a process that opens a user's file from other files and the network.
 
-Linux keeps the process to it: Landlock its files, and a filter of system calls the network. Both hold for ordinary
-users, for whatever the process starts, and until it ends. Standard library only, because a child does this first.
+It reaches the programs, the fonts and that file. Linux sees to it: Landlock keeps it from other files, and a filter of
+system calls from the network. Both hold for ordinary users, for whatever the process starts, and until it ends.
+Standard library only, because a child does this first.
 """
 
 import ctypes
@@ -48,7 +49,7 @@ _KEPT_PREFIXES = ("LC_", "PYTHON", "FONTCONFIG_", "XDG_")
 
 
 class Reach(TypedDict, total=False):
-    """The files that a confined process may read, and the folders below which it may write."""
+    """What a confined process may read, and below what it may write."""
 
     reads: list[str]
     writes: list[str]

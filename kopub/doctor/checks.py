@@ -119,7 +119,7 @@ def check_office_files() -> Finding:
 
 
 def check_confinement() -> Finding:
-    """Check that this machine can keep what opens a user's file from other files and from the network."""
+    """Check that documents can be kept from files and the network."""
     why = confinement.why_open()
     if why is None:
         return ok("hostile files", "whatever opens a document sees that document alone, and no network")

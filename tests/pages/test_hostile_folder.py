@@ -53,10 +53,8 @@ def test_good_files_among_hostile_ones_come_out_and_nothing_of_the_machine_does(
     for shard in folder.files():
         for row in pq.read_table(folder.home / "rendered" / shard).drop_columns(["image"]).to_pylist():
             stored += str(row)
-            layer = row["pdf_text_layer"]
-            texts[row["file_name"]] = (
-                "" if layer is None else "".join(word.text for word in TextLayer.from_json(layer).words)
-            )
+            words = TextLayer.from_json(row["pdf_text_layer"]).words if row["pdf_text_layer"] else ()
+            texts[row["file_name"]] = "".join(word.text for word in words)
     for name in good:
         assert re.sub(r"\s", "", f"{SAID} {name[5]}.") in texts[name], name
     assert hostile_files.TOKEN not in stored
@@ -92,11 +90,9 @@ def _memory(process: int) -> int:
     """Return the resident bytes of a process and its descendants, without what they share."""
     try:
         status = Path(f"/proc/{process}/status").read_text()
-        children = [
-            Path(f"/proc/{process}/task/{thread}/children").read_text().split()
-            for thread in os.listdir(f"/proc/{process}/task")
-        ]
+        threads = Path(f"/proc/{process}/task").iterdir()
+        children = [child for thread in threads for child in (thread / "children").read_text().split()]
     except OSError:
         return 0
     own = sum(int(size) for size in re.findall(r"RssAnon:\s+(\d+)", status)) << 10
-    return own + sum(_memory(int(child)) for listed in children for child in listed)
+    return own + sum(_memory(int(child)) for child in children)

@@ -1,4 +1,4 @@
-"""The process in which pages are made: it sees the files that it is sent, and has bounds of time and memory."""
+"""The process that makes pages of the files it is sent, within bounds."""
 
 import io
 import os
@@ -23,7 +23,7 @@ MEMORY = 1536 << 20
 
 
 class SentFile(io.RawIOBase):
-    """A file that another process opened; every reader of it has a position of its own."""
+    """A file that another process opened, with a position of its own."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._at = os.dup(descriptor), 0

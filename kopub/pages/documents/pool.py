@@ -94,7 +94,7 @@ class DocumentPool:
         return replace(answer, damage=lost) if lost and isinstance(answer, MadePage) else answer
 
     def _answer(self, path: Path, request: tuple[Any, ...]) -> Any:
-        """Have a page made or counted, unless too many of its document could not be made."""
+        """Have a page made or counted, unless its document cost too much already."""
         given_up = self._given_up[path]
         if given_up >= _MOST_GIVEN_UP:
             return Failure(f"{given_up} of its pages took more than their time or memory, so no more are tried")
