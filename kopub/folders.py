@@ -1,5 +1,6 @@
 """The folders of the package and of the people who use it."""
 
+import os
 import re
 from pathlib import Path
 
@@ -37,6 +38,21 @@ def placed(folder: str | Path) -> Path:
     if is_other:
         raise ValueError(f"{str(folder)!r} is a file, and must be a folder")
     return path
+
+
+def runtime_folder() -> Path:
+    """Return the folder of this user's servers and locks: $KOPUB_RUNTIME, else one in /tmp.
+
+    It is created if needed. Like GPUs, it belongs to the machine and not to a session or checkout, because a daemon and
+    a command line must find the same servers. Raises `PermissionError` for a folder that others could have created.
+    """
+    chosen = os.environ.get("KOPUB_RUNTIME")
+    folder = Path(chosen) if chosen else Path("/tmp") / f"kopub-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise PermissionError(f"{folder} must belong to you alone (mode 0700); set KOPUB_RUNTIME to another folder")
+    return folder
 
 
 def store_url(url: str) -> str:

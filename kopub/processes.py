@@ -4,6 +4,7 @@ Standard library only.
 """
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -13,33 +14,54 @@ from contextlib import suppress
 from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import send_handle
 from pathlib import Path
 from queue import LifoQueue
-from typing import Any
+from typing import Any, BinaryIO
+
+from kopub.confinement import Reach, bare_environment
 
 STOP_SECONDS = 10.0
 """Time for a process to end after it is told to; then it is killed."""
 _BOOT = (
     "import sys; from importlib import import_module; from multiprocessing.connection import Connection; "
-    "main, pipe, further, *sys.path = sys.argv[1:]; module, _, name = main.partition(':'); "
+    "main, pipe, further, closed, *sys.path = sys.argv[1:]; module, _, name = main.partition(':'); "
+    "closed and import_module('kopub.confinement').confine(**import_module('json').loads(closed)); "
     "getattr(import_module(module), name)(Connection(int(pipe)), *map(int, further.split()))"
 )
 
 
 def start_child(
-    main: str, *descriptors: int, group: int | None = None, environment: Mapping[str, str] | None = None
+    main: str,
+    *descriptors: int,
+    group: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    confined: Reach | None = None,
 ) -> "tuple[Connection, subprocess.Popen[bytes]]":
     """Start `module:function` in a process at the other end of a pipe.
 
     The function is called with its end of the pipe and `descriptors`. Unlike `multiprocessing`, this does not import
     the main module again: that of a Dagster run imports all of Dagster, and a script that reads a file may have no
-    guard. In its own process `group` (0), Ctrl-C does not reach it.
+    guard. In its own process `group` (0), Ctrl-C does not reach it. A `confined` process reaches nothing else, from
+    before the module is imported.
     """
+    closed = ""
+    if confined is not None:
+        closed, environment = json.dumps(confined), bare_environment()
     ours, theirs = Pipe()
     # After this block only the child holds its end, so its death closes the pipe.
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, main, str(theirs.fileno()), " ".join(map(str, descriptors)), *_path()],
+            [
+                sys.executable,
+                "-c",
+                _BOOT,
+                main,
+                str(theirs.fileno()),
+                " ".join(map(str, descriptors)),
+                closed,
+                *_path(),
+            ],
             stdin=subprocess.DEVNULL,
             env=environment,
             pass_fds=(theirs.fileno(), *descriptors),
@@ -63,41 +85,59 @@ def how_it_ended(code: int) -> str:
 
 
 class LostAnswer(Exception):
-    """The reason why a request to a child process has no answer."""
+    """The reason why a request to a child process has no answer.
+
+    With `is_certain`, the same request would end like this again.
+    """
+
+    def __init__(self, reason: str, is_certain: bool = False) -> None:
+        super().__init__(reason)
+        self.is_certain = is_certain
 
 
 _ATTEMPTS = 2
 """Attempts at a request whose process crashes, because the machine may have run out of memory the first time."""
+OF_REQUEST = {getattr(signal, name) for name in ("SIGABRT", "SIGFPE", "SIGILL", "SIGSEGV", "SIGTRAP")}
+"""Signals with which a process ends itself: if twice, the request is to blame."""
 
 
 class ChildWorker:
     """A child process that answers one request at a time.
 
-    It is started with its first request, and again after a crash. `main` is called as `start_child` says; an answer
-    takes at most `seconds`.
+    It is started with its first request, and again after a crash. `main` is called, and `confined`, as `start_child`
+    says; an answer takes at most `seconds`.
     """
 
-    def __init__(self, main: str, seconds: float) -> None:
-        self._main, self._seconds = main, seconds
+    def __init__(self, main: str, seconds: float, confined: Reach | None = None) -> None:
+        self._main, self._seconds, self._confined = main, seconds, confined
         self._cancelled = False
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, request: object) -> Any:
-        """Return the answer to a request, both picklable. Raises `LostAnswer`."""
+    def ask(self, request: object, file: BinaryIO | None = None) -> Any:
+        """Return the answer to a request, both picklable. Raises `LostAnswer`.
+
+        The child, which may be unable to open the `file`, gets its descriptor by `recv_handle`.
+        """
         lost = LostAnswer("nobody wants it any more")
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             if self._cancelled:
                 break
             process = self._process or self._start()
             with suppress(EOFError, OSError):
                 self._connection.send(request)
+                if file is not None:
+                    send_handle(self._connection, file.fileno(), process.pid)
                 if not self._connection.poll(self._seconds):
                     self.end()
                     raise LostAnswer(f"given up after {self._seconds:,.0f} seconds")
                 return self._connection.recv()
             end_child(process)
             self.end()
-            lost = LostAnswer(f"the process that read it ended {how_it_ended(process.wait())}")
+            code = process.wait()
+            if -code == signal.SIGPROF:  # from the timer of its computing time
+                raise LostAnswer("it takes too long to compute", is_certain=True)
+            is_certain = attempt > 0 and -code in OF_REQUEST
+            lost = LostAnswer(f"the process that read it ended {how_it_ended(code)}", is_certain)
         raise lost
 
     def cancel(self) -> None:
@@ -116,25 +156,25 @@ class ChildWorker:
         self._process = None
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        self._connection, self._process = start_child(self._main)
+        self._connection, self._process = start_child(self._main, confined=self._confined)
         return self._process
 
 
 class ChildPool:
     """`count` child processes that threads share; the arguments are those of `ChildWorker`."""
 
-    def __init__(self, main: str, count: int, seconds: float) -> None:
-        self.workers = [ChildWorker(main, seconds) for _ in range(count)]
+    def __init__(self, main: str, count: int, seconds: float, confined: Reach | None = None) -> None:
+        self.workers = [ChildWorker(main, seconds, confined) for _ in range(count)]
         # The worker that finished last is used first, so that no process starts while another is idle.
         self._idle: LifoQueue[ChildWorker] = LifoQueue()
         for worker in self.workers:
             self._idle.put(worker)
 
-    def ask(self, request: object) -> Any:
+    def ask(self, request: object, file: BinaryIO | None = None) -> Any:
         """Return the answer of the next idle worker. Raises `LostAnswer`."""
         worker = self._idle.get()
         try:
-            return worker.ask(request)
+            return worker.ask(request, file)
         finally:
             self._idle.put(worker)
 

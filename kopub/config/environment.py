@@ -151,7 +151,7 @@ VARIABLES: Mapping[str, str] = {
     "when unset. A relative one lies below the checkout.",
     "KOPUB_PROFILE": "Name of a file in `profiles/`, one of a card with a reader (`rtx4090+paddleocr_vl`), or the path "
     "of a YAML file; `cpu` when unset.",
-    "KOPUB_RUNTIME": "Folder of the records of running model servers; below the system's temporary folder when unset.",
+    "KOPUB_RUNTIME": "Folder of locks, and of the records of running model servers; below /tmp when unset.",
     STEP_TIMES: "File to which readers add what each call of their steps took, as `kopub profile` shows it.",
     "KOPUB_API_TOKEN": "Token that programs must send if `kopub browse` or `kopub mcp --http` is open to others.",
     "KOPUB_EDIT_TOKEN": "Token that corrections must send if `kopub browse --edit` is open to others.",

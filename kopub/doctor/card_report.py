@@ -25,6 +25,7 @@ from kopub.doctor.checks import Finding, Level, check_gpus, need_gpus
 from kopub.doctor.self_test import Engines, Samples, Step, self_test
 from kopub.embedding.base import Embedder
 from kopub.errors import ELLIPSIS, EngineError, without_paths
+from kopub.folders import runtime_folder
 from kopub.layout.base import LayoutDetector
 from kopub.layout.regions import READ_TASKS, PageLayout, Task
 from kopub.pages.page import Page
@@ -35,7 +36,7 @@ from kopub.profiling.timeline import Span
 from kopub.recognition.base import Recognizer
 from kopub.recognition.known_texts import PageToRead, known_texts, read_unknown
 from kopub.states import LOST, State
-from kopub.vllm.supervisor.server_state import ServerFolder, runtime_folder
+from kopub.vllm.supervisor.server_state import ServerFolder
 from kopub.weights.fetch import require_ready
 from kopub.weights.hub import managed_server, server_of
 

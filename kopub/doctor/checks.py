@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from kopub import confinement
 from kopub.config.memory import MemoryDemand, demands_at_once
 from kopub.config.profile_files import Card, Profile, find_profile, known_profiles
 from kopub.engine import INSTALL, Engine
@@ -123,6 +124,15 @@ def check_pdf_fonts() -> Finding:
         return ok("pdf fonts", "Hangul in a font that a PDF does not embed is drawn")
     says = "Hangul in a font that a PDF does not embed is not drawn, and its pages are partial"
     return warning("pdf fonts", says, fonts.KOREAN_FONTS)
+
+
+def check_confinement() -> Finding:
+    """Check that documents can be kept from files and the network."""
+    why = confinement.why_open()
+    if why is None:
+        return ok("hostile files", "whatever opens a document sees that document alone, and no network")
+    do = "convert office files of strangers on another machine, or in a container without files and network"
+    return warning("hostile files", f"an office file can show files of this machine: {why}", do)
 
 
 def check_room_for_tables(folder: Path, pages: int, free: Callable[[Path], int]) -> Finding:

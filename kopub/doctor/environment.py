@@ -52,6 +52,7 @@ def examine(
     yield _libraries()
     yield checks.check_office_files()
     yield checks.check_pdf_fonts()
+    yield checks.check_confinement()
     yield checks.check_home(settings.home)
     yield checks.check_store(settings.store.url)
     yield _release(settings)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kopub.errors import EngineError
+from kopub.folders import runtime_folder
 from kopub.parallel import BackgroundTask
 from kopub.vllm.endpoint import Endpoint
 from kopub.vllm.supervisor.server_log import StartReport, server_name
@@ -25,7 +26,6 @@ from kopub.vllm.supervisor.server_state import (
     Specification,
     locked,
     no_runtime_folder,
-    runtime_folder,
     server_folders,
 )
 from kopub.vllm.supervisor.supervisor import ANOTHER_RUNS

@@ -13,12 +13,13 @@ from pathlib import Path
 from kopub.engine import INSTALL
 from kopub.errors import EngineError
 from kopub.fingerprints import file_sha256, fingerprint
+from kopub.folders import runtime_folder
 from kopub.gpu import all_gpus, named_gpus
 from kopub.vllm import plugin
 from kopub.vllm.endpoint import BadProbe, Endpoint, Target, UnreachableServer, is_alive, served_models, version
 from kopub.vllm.lease import ask_for_server, lease_server, release_server, restart_replica, restart_server
 from kopub.vllm.server_fields import ALL_GPUS, VLLMServerFields, serve_arguments, serve_environment
-from kopub.vllm.supervisor.server_state import POLL, Phase, ServerFolder, Specification, runtime_folder
+from kopub.vllm.supervisor.server_state import POLL, Phase, ServerFolder, Specification
 
 _log = logging.getLogger("dagster.builtin.vllm")
 """A logger whose lines are recorded by Dagster with the run."""

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from kopub.config.settings import ROOT
+from kopub.pages.documents import conversion, hwp, libreoffice
 
 DOCKER = ROOT / "deploy" / "docker"
 INSTRUCTIONS = [
@@ -55,6 +56,26 @@ def test_every_file_that_the_image_copies_is_sent_to_its_build():
         assert copies, source
         # The image would hold the link, and not what it leads to.
         assert not any(path.is_symlink() for path in copies), source
+
+
+def test_the_image_has_what_doctor_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libreoffice, "program", lambda: None)
+    monkeypatch.setattr(hwp, "which", lambda _: None)
+    asked = " ".join([*conversion.all_lacking(), conversion.KOREAN_FONTS])
+    packages = {name for line in re.findall(r"apt-get install ([^(,;]+)", asked) for name in line.split()}
+    assert {"librsvg2-bin", "libreoffice-writer", "fonts-noto-cjk"} <= packages
+    installed = {word for line in of("RUN") if "apt-get install" in line for word in line.split()}
+    assert packages <= installed
+    assert any("tessdata.sh" in line for line in of("RUN"))
+
+
+@pytest.mark.parametrize("image", ["docker", "cdm"])
+def test_the_processes_of_an_image_have_no_privileges(image: str) -> None:
+    lines = (ROOT / "deploy" / image / "Dockerfile").read_text().splitlines()
+    users = [at for at, line in enumerate(lines) if line == "USER 1000:1000"]
+    starts = [at for at, line in enumerate(lines) if line.startswith(("ENTRYPOINT", "CMD"))]
+    assert users
+    assert max(users) < min(starts)
 
 
 def test_the_build_is_given_what_the_wheel_is_made_of_and_no_more():

@@ -220,7 +220,7 @@ def test_a_conversion_that_takes_too_long_is_killed_with_all_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endless = tmp_path / "soffice"
-    endless.write_text(f"#!/bin/sh\nsleep 1000 &\necho $! > {tmp_path}/child\nwait\n")
+    endless.write_text("#!/bin/sh\nsleep 1000 &\necho $! > $HOME/child\nwait\n")
     endless.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "a.docx").write_bytes(docx(*SAID))
@@ -229,7 +229,8 @@ def test_a_conversion_that_takes_too_long_is_killed_with_all_it_started(
         assert short.pdf("a", tmp_path / "a.docx") == Failure(
             "its conversion was given up after 8 seconds", may_pass=True
         )
-        _ends(int((tmp_path / "child").read_text()))
+        (child,) = short._folder.glob("*/*/child")
+        _ends(int(child.read_text()))
     finally:
         short.end()
 
@@ -259,10 +260,11 @@ def test_a_killed_run_leaves_no_libreoffice_and_two_runs_convert_one_after_the_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endless = tmp_path / "soffice"
-    endless.write_text(f"#!/bin/sh\nsleep 1000 &\necho $! >> {tmp_path}/children\nwait\n")
+    endless.write_text("#!/bin/sh\nsleep 1000 &\necho $! >> $HOME/child\nwait\n")
     endless.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path / "runtime"))
     (tmp_path / "a.docx").write_bytes(docx(*SAID))
     runs = [subprocess.Popen([sys.executable, "-c", _CONVERTS, str(tmp_path / "a.docx")]) for _ in range(2)]
     try:
@@ -281,8 +283,7 @@ def test_a_killed_run_leaves_no_libreoffice_and_two_runs_convert_one_after_the_o
 
 
 def _children(folder: Path) -> list[int]:
-    file = folder / "children"
-    return until(lambda: file.exists() and list(map(int, file.read_text().split())))
+    return until(lambda: [int(file.read_text()) for file in folder.glob("kopub-documents-*/*/*/child")])
 
 
 def _ends(process: int) -> None:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from multiprocessing import Pipe
+from multiprocessing.reduction import send_handle
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -28,8 +29,8 @@ from kopub.errors import SourceError, StoreError
 from kopub.folders import SAMPLES
 from kopub.layout.cpu.engine import CpuLayout
 from kopub.pages.corpus import Corpus
+from kopub.pages.documents import page_maker, shards
 from kopub.pages.documents import pdf as pdfs
-from kopub.pages.documents import pool, shards
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
@@ -367,14 +368,16 @@ class Broken(Pdfs):
 
 
 def test_an_unforeseen_fault_of_a_page_leaves_the_process_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "Pdfs", Broken)
+    monkeypatch.setattr(page_maker, "Pdfs", Broken)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     ours, theirs = Pipe()
     with ours:
-        thread = Thread(target=pool.work, args=(theirs,))
+        thread = Thread(target=page_maker.answer_all, args=(theirs,))
         thread.start()
         for _ in range(2):
             ours.send(("pages", Path("a.pdf")))
+            with open(os.devnull, "rb") as file:
+                send_handle(ours, file.fileno(), None)
             reason = "it cannot be made into pages: 'tuple' object has no attribute 'tobytes'"
             assert ours.recv() == Failure(reason, may_pass=True)
     thread.join()

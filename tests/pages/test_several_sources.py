@@ -586,7 +586,7 @@ def test_a_folder_that_goes_away_while_it_is_indexed_leaves_the_index(
 def test_a_document_that_cannot_be_opened_now_is_failed_and_counted_later(
     sources: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(worker: ChildWorker, request: object) -> None:
+    def lost(worker: ChildWorker, *request: object) -> None:
         raise LostAnswer("the process ended by SIGKILL")
 
     sources.pdf("A/a.pdf", 1, 2)

@@ -23,24 +23,36 @@ from types import ModuleType
 
 from filelock import FileLock, Timeout
 
-from kopub.errors import UndecodableImage, counted, first_line, visible
+from kopub.confinement import Reach
+from kopub.errors import SourceError, UndecodableImage, counted, first_line, visible
 from kopub.fingerprints import CodeVersion
+from kopub.folders import runtime_folder
 from kopub.pages.documents import hwp, office
 from kopub.pages.documents.fonts import KOREAN_FONTS, has_korean_font
 from kopub.pages.documents.pieces import Piece
 from kopub.pages.documents.placing import place_pieces
 from kopub.pages.documents.text_layer import Failure
-from kopub.processes import how_it_ended, start_child
+from kopub.processes import OF_REQUEST, how_it_ended, start_child
 
-CODE = CodeVersion("pages.conversion", {1: "the first release", 2: "text that a sheet hides is not missed"})
+CODE = CodeVersion(
+    "pages.conversion",
+    {
+        1: "the first release",
+        2: "text that a sheet hides is not missed",
+        3: "no file of the machine and no host can be drawn into a document",
+    },
+)
 """A new version converts every document again."""
 
-SECONDS = 180.0
-"""Most seconds for one document; office documents take one to ten."""
+SECONDS = 600.0
+"""Most seconds for one document, which a busy machine may need longer for."""
+_COMPUTING_SECONDS = 120
+"""Most seconds of computing for one document; office documents take one to ten."""
 _POLL_SECONDS = 1.0
 """Seconds between two checks whether a conversion that waits for another is still wanted."""
-_MEMORY = 4 << 30
-"""Bytes that one conversion may reserve."""
+_MEMORY = 2 << 30
+"""Bytes of memory that each process of a conversion may have."""
+_TOO_LONG = f"its conversion took more than {_COMPUTING_SECONDS} seconds of computing"
 _MOST_WRITTEN = 1 << 30
 """Bytes of the largest file that a conversion may write."""
 
@@ -131,8 +143,10 @@ class Conversions:
     @contextmanager
     def _only_one(self) -> Iterator[None]:
         """Run one LibreOffice at a time, since it takes as much memory as everything else."""
-        user = os.getuid() if hasattr(os, "getuid") else ""
-        lock = FileLock(Path(tempfile.gettempdir()) / f"kopub-office-{user}.lock", timeout=_POLL_SECONDS)
+        try:
+            lock = FileLock(runtime_folder() / "office.lock", timeout=_POLL_SECONDS, mode=0o600)
+        except OSError as error:
+            raise SourceError(f"no folder for the lock of LibreOffice: {error}") from None
         while not self._cancelled:
             with suppress(Timeout):
                 lock.acquire()
@@ -158,7 +172,8 @@ class Conversions:
         with self._lock:
             if self._cancelled:
                 return Failure("nobody wants it any more", may_pass=True)
-            connection, process = start_child(f"{__name__}:work", group=0)
+            reach: Reach = {"reads": [str(path), *office.program_paths()], "writes": [str(folder)]}
+            connection, process = start_child(f"{__name__}:work", group=0, confined=reach)
             self._running.add(process)
         try:
             with connection:
@@ -169,8 +184,11 @@ class Conversions:
         except (EOFError, OSError):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(1)
+            if process.returncode == -signal.SIGXCPU:
+                return Failure(_TOO_LONG)
             ended = "" if process.returncode is None else f" {how_it_ended(process.returncode)}"
-            return Failure(f"the process that converted it ended{ended}", may_pass=True)
+            is_certain = process.returncode is not None and -process.returncode in OF_REQUEST
+            return Failure(f"the process that converted it ended{ended}", may_pass=not is_certain)
         finally:
             _kill(process)
             process.wait()
@@ -189,9 +207,9 @@ def work(connection: Connection) -> None:
     path, folder = connection.recv()
     Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
     with suppress(ValueError, OSError):  # macOS has no limit of memory
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS), int(SECONDS)))
+    resource.setrlimit(resource.RLIMIT_CPU, (_COMPUTING_SECONDS, _COMPUTING_SECONDS + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Converters put their temporary files into the folder, which is removed later.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # converters print only about their own workings
@@ -199,11 +217,13 @@ def work(connection: Connection) -> None:
     try:
         connection.send(_convert_file(path, folder))
     except UndecodableImage as error:
-        connection.send(Failure(str(error)))
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        is_late = used.ru_utime + used.ru_stime >= _COMPUTING_SECONDS - 1
+        connection.send(Failure(_TOO_LONG if is_late else str(error)))
     except OSError as error:
         connection.send(Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True))
     except MemoryError:
-        connection.send(Failure(f"its conversion needs more than {_MEMORY >> 30} GB of memory", may_pass=True))
+        connection.send(Failure(f"its conversion needs more than {_MEMORY >> 30} GB of memory"))
     # A Rust panic is not an Exception.
     except BaseException as error:
         reason = first_line(error)

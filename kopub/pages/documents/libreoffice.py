@@ -1,11 +1,9 @@
 """LibreOffice, which prints office files to PDF by a macro of its own: `printing.bas`."""
 
-import ctypes
 import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -26,7 +24,6 @@ _MAC_PROGRAM = Path("/Applications/LibreOffice.app/Contents/MacOS/soffice")
 _VERSION_SECONDS = 120.0
 _STARTS = 2
 """Attempts to convert one document, if the first ends with neither a PDF nor an error."""
-_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _NEVER = 2
 """LibreOffice's value for links that are never updated."""
 _SETTINGS = (
@@ -118,7 +115,6 @@ def _start(source: Path, pdf: Path, reader: str, copy: Path | None, profile: Pat
             **{"KOPUB_SOURCE": source.as_uri(), "KOPUB_PDF": pdf.as_uri(), "KOPUB_READER": reader},
             "KOPUB_COPY": copy.as_uri() if copy else "",
         },
-        preexec_fn=_leave_network if sys.platform == "linux" else None,
     )
 
 
@@ -148,10 +144,3 @@ def _write_profile(user: Path) -> None:
         ),
     ):
         path.write_text(_XML + content)
-
-
-def _leave_network() -> None:
-    """Leave the machine's network, if the kernel allows this user to."""
-    unshare = ctypes.CDLL(None).unshare
-    if unshare(_CLONE_NEWNET) != 0:
-        unshare(_CLONE_NEWUSER | _CLONE_NEWNET)

@@ -1,8 +1,10 @@
 """Office, OpenDocument and HTML files: their pieces, and their PDF made by LibreOffice."""
 
+import re
 import shutil
 import zipfile
 from pathlib import Path
+from typing import IO
 
 from kopub.errors import UndecodableImage, first_line, visible
 from kopub.fingerprints import CodeVersion
@@ -27,6 +29,10 @@ _FORMATS = {
 }
 PIECES = CodeVersion("pages.office_pieces", {1: "the first release"})
 """A new version converts office files again."""
+_MOST_CELLS = 5_000_000
+"""Most cells to the last row and column of a sheet, empty ones among them."""
+_CELL = re.compile(rb"""<c\b[^>]{0,40}?\br=["']([A-Z]{1,3})([0-9]{1,7})["']""")
+_LONGEST_CELL = 64
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
@@ -54,6 +60,14 @@ def lacks(suffix: str) -> str | None:
 def converter() -> str:
     """Return the converter's name and versions. Raises `SourceError` if it does not start."""
     return f"{libreoffice.version()}, print {libreoffice.PRINT.number}, pieces {PIECES.number}"
+
+
+def program_paths() -> list[str]:
+    """Return what of LibreOffice must be readable, wherever it is installed."""
+    if (program := libreoffice.program()) is None:
+        return []
+    folder = program.resolve().parent
+    return [str(program), *([str(folder.parent)] if folder.name == "program" else [])]
 
 
 def convert(path: Path, pdf: Path) -> None:
@@ -109,6 +123,10 @@ def _require_usable(path: Path) -> None:
             raise UndecodableImage(f"the file is damaged or no office document: it is no {suffix[1:].upper()}")
         with zipfile.ZipFile(path) as archive:
             _require_sound(archive)
+            for name in archive.namelist():
+                if name.startswith("xl/worksheets/"):
+                    with archive.open(name) as sheet:
+                        _require_small(sheet)
     except (UndecodableImage, OSError, MemoryError):
         raise
     # Parsers raise many kinds of exceptions for hostile bytes.
@@ -146,3 +164,19 @@ def _require_sound(archive: zipfile.ZipFile) -> None:
             with archive.open(name) as part:
                 if b"<!ENTITY" in part.read(4096).replace(b"\0", b""):
                     raise UndecodableImage("the file is damaged or no office document: its XML declares entities")
+
+
+def _require_small(sheet: IO[bytes]) -> None:
+    """Raise `UndecodableImage` for a sheet that LibreOffice would take hours to lay out."""
+    rows = columns = 0
+    rest = b""
+    while chunk := sheet.read(1 << 20):
+        for letters, number in _CELL.findall(rest + chunk):
+            column = 0
+            for letter in letters:
+                column = column * 26 + letter - ord("A") + 1
+            rows, columns = max(rows, int(number)), max(columns, column)
+        rest = chunk[-_LONGEST_CELL:]
+    if rows * columns > _MOST_CELLS:
+        end = f"a sheet reaches to row {rows:,} and column {columns:,}"
+        raise UndecodableImage(f"{end}: clear its last cells, or divide it")

@@ -2,15 +2,14 @@
 
 import io
 import math
-import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kopub.errors import UndecodableImage, counted, first_line, is_of_machine
 from kopub.fingerprints import CodeVersion
@@ -56,6 +55,7 @@ _FAX_WIDTH = 1728
 """Columns of a fax that does not state its width."""
 _ZLIB_HEADER, _ZLIB_CHECKSUM = 2, 4
 """Bytes before and after deflated data."""
+_ADDRESS = re.compile(r" 0x[0-9a-f]+>")
 _DRAWN_OBJECT = re.compile(rb"/[^\s/]+\s+Do\b")
 
 _ANGLES = 200
@@ -94,12 +94,15 @@ def is_pdf(path: "SourcePath") -> bool:
 class Pdfs:
     """PDFs as documents; the last stays open, because its pages are read in sequence.
 
-    All methods raise `OSError` for a file that cannot be read now, and `MemoryError`.
+    All methods raise `OSError` for a file that cannot be read now, and `MemoryError`. `open_file` opens one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, open_file: Callable[[Path], BinaryIO] = io.FileIO) -> None:
+        self._open_file = open_file
         self._path: Path | None = None
         self._document: PdfDocument | None = None
+        self._access: Any = None
+        """What PDFium calls to read the document."""
         self._lacks_contents: bool | None = None
 
     def pages(self, path: Path) -> int:
@@ -148,7 +151,7 @@ class Pdfs:
         except (PdfiumError, cv2.error) as error:
             if is_of_machine(error):
                 raise MemoryError(str(error)) from None
-            _require_readable(path)
+            self._require_readable(path)
             raise UndecodableImage(f"the page cannot be drawn: {error}") from None
 
     def _damage(self, path: Path, page: int, opened: "PdfPage", pixels: "np.ndarray") -> str | None:
@@ -166,11 +169,13 @@ class Pdfs:
 
     def _missing(self, path: Path) -> str | None:
         if self._lacks_contents is None:
-            self._lacks_contents = _lacks_contents(path)
+            with self._open_file(path) as file:
+                self._lacks_contents = _lacks_contents(file.read())
         return "it is missing from the file" if self._lacks_contents else None
 
     def _opened(self, path: Path) -> "PdfDocument":
         from pypdfium2 import PdfDocument, PdfiumError, raw
+        from pypdfium2.internal import get_bufreader
 
         if self._document is not None and self._path == path:
             return self._document
@@ -178,11 +183,12 @@ class Pdfs:
         if self._document is not None:
             self._document.close()
             self._path = self._document = self._lacks_contents = None
-        # For a PDF without pages, PdfDocument(path) reports the error of the previous PDF.
-        handle = raw.FPDF_LoadDocument(os.fsencode(path) + b"\0", None)
+        self._access = get_bufreader(self._open_file(path))
+        # For a PDF without pages, PdfDocument(file) reports the error of the previous PDF.
+        handle = raw.FPDF_LoadCustomDocument(self._access[0], None)
         if not handle:
             error = raw.FPDF_GetLastError()
-            _require_readable(path)
+            self._require_readable(path)
             reasons = {
                 raw.FPDF_ERR_PASSWORD: "the PDF wants a password: save it without one",
                 raw.FPDF_ERR_SECURITY: "the PDF is locked in a way that PDFium does not know",
@@ -196,6 +202,12 @@ class Pdfs:
             raise UndecodableImage(f"the PDF cannot be opened: {error}") from None
         self._path, self._document = path, document
         return document
+
+    def _require_readable(self, path: Path) -> None:
+        """Raise `OSError` if a file that PDFium could not read cannot be read at all."""
+        with self._open_file(path) as file:
+            while file.read(1 << 20):
+                pass
 
 
 def _page_of(document: "PdfDocument", number: int) -> "PdfPage":
@@ -230,13 +242,6 @@ def _set_upright(page: "PdfPage") -> None:
         page.set_rotation((360 - angle) % 360)
 
 
-def _require_readable(path: Path) -> None:
-    """Raise `OSError` if a file that PDFium could not open cannot be read at all."""
-    from kopub.files import file_sha256
-
-    file_sha256(path)
-
-
 def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
     """Return what is wrong with the first damaged picture of a page.
 
@@ -262,7 +267,9 @@ def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
             if not damage and filters[-1] not in (_JPEG, _FLATE) and _is_empty(pixels_of(picture, page, pixels)):
                 picture.get_bitmap()
         except (PdfiumError, ValueError) as error:
-            return f"a picture of the page cannot be drawn ({filters[-1]}: {first_line(error)})"
+            # It names the picture by its address in memory, which is another one in every process.
+            reason = _ADDRESS.sub(">", first_line(error))
+            return f"a picture of the page cannot be drawn ({filters[-1]}: {reason})"
         if damage:
             return f"a picture of the page is damaged: {damage}"
     return None
@@ -364,9 +371,8 @@ def _why_nothing(contents: Sequence[_Stream]) -> str | None:
     return "what it draws is missing from the file" if _DRAWN_OBJECT.search(whole) else None
 
 
-def _lacks_contents(path: Path) -> bool:
-    """Return whether a page refers to content that is missing from the file."""
-    content = path.read_bytes()
+def _lacks_contents(content: bytes) -> bool:
+    """Return whether a page of a file refers to content that is missing from it."""
     named = {number for found in _CONTENTS.finditer(content) for number in _REFERENCE.findall(found[1])}
     return any(not re.search(rb"\b%s obj\b" % number, content) for number in named)
 

@@ -1,10 +1,12 @@
 """Pages of image files: the file's own bytes if it is one page, else PNGs."""
 
 import io
+import math
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from kopub.errors import UndecodableImage, first_line, is_of_machine, visible
 from kopub.fingerprints import CodeVersion
@@ -30,12 +32,13 @@ AS_THEY_ARE = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp"})
 """Suffixes of files whose bytes are taken as a page."""
 TIFF = frozenset({".tif", ".tiff"})
 HEIF = "HEIF"
+_JPEG2000 = "JPEG2000"
 CONVERTED = {
     ".bmp": "BMP",
     ".gif": "GIF",
-    ".jp2": "JPEG2000",
-    ".j2k": "JPEG2000",
-    ".jpx": "JPEG2000",
+    ".jp2": _JPEG2000,
+    ".j2k": _JPEG2000,
+    ".jpx": _JPEG2000,
     ".avif": "AVIF",
     ".heic": HEIF,
     ".heif": HEIF,
@@ -45,6 +48,8 @@ SUFFIXES = AS_THEY_ARE | TIFF | CONVERTED.keys()
 
 _PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA"})
 """Pixel modes that a PNG can hold unchanged."""
+_MOST_JPEG2000 = 70_000_000
+"""Most pixels of a JPEG 2000, whose decoder takes 19 bytes for each in colour."""
 _LONGEST_REASON = 200
 
 
@@ -52,12 +57,13 @@ class Pictures:
     """Image files as documents.
 
     The last TIFF stays open, because its pages are read one after another. All methods raise `OSError` for a file that
-    cannot be read now, and `MemoryError`.
+    cannot be read now, and `MemoryError`. `open_file` opens one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, open_file: Callable[[Path], BinaryIO] = io.FileIO) -> None:
         from PIL import Image
 
+        self._open_file = open_file
         # Pillow warns about large pages that are allowed here.
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         self._path: Path | None = None
@@ -91,12 +97,13 @@ class Pictures:
                 self._open(path)
                 assert self._image is not None
                 if len(self._frames) == 1:
-                    return path.read_bytes()
+                    return self._bytes(path)
                 self._image.seek(self._frames[page])
                 return _png(self._image)
             if suffix in CONVERTED:
-                return _converted(path, CONVERTED[suffix])
-            return path.read_bytes()
+                with self._open_file(path) as file:
+                    return _converted(file, CONVERTED[suffix])
+            return self._bytes(path)
         except UndecodableImage:
             raise
         # Pillow and its plugins raise many kinds of exceptions for hostile bytes.
@@ -110,8 +117,12 @@ class Pictures:
         made = MadePage(self.render(path, page, dpi))
         if len(self._frames) > 1 and path == self._path and self._image is not None and is_fax(self._image):
             # The damage no longer shows in the page's PNG.
-            return replace(made, damage=fax_damage(path.read_bytes(), self._frames[page]))
+            return replace(made, damage=fax_damage(self._bytes(path), self._frames[page]))
         return made
+
+    def _bytes(self, path: Path) -> bytes:
+        with self._open_file(path) as file:
+            return file.read()
 
     def _open(self, path: Path) -> None:
         from PIL import Image
@@ -122,7 +133,7 @@ class Pictures:
         if self._image is not None:
             self._image.close()
             self._path = self._image = None
-        image = Image.open(path, formats=["TIFF"])
+        image = Image.open(self._open_file(path), formats=["TIFF"])
         assert isinstance(image, TiffImageFile)
         self._frames = tiff_frames(image)
         self._path, self._image = path, image
@@ -138,15 +149,19 @@ def heif_installed() -> bool:
     return True
 
 
-def _converted(path: Path, format: str) -> bytes:
+def _converted(file: BinaryIO, format: str) -> bytes:
     from PIL import Image
 
     if format == HEIF and not heif_installed():
         raise UndecodableImage("HEIC needs an extra: install kopub[heic], or save it as JPEG")
-    with Image.open(path, formats=[format]) as image:
+    with Image.open(file, formats=[format]) as image:
         if (pictures := getattr(image, "n_frames", 1)) > 1:
             raise UndecodableImage(
                 f"the {format} holds {pictures:,} pictures and a page is one: save each as a file of its own"
+            )
+        if format == _JPEG2000 and math.prod(image.size) > _MOST_JPEG2000:
+            raise UndecodableImage(
+                f"a {format} of more than {_MOST_JPEG2000:,} pixels needs too much memory: save it as TIFF or PNG"
             )
         return _png(turned(image))
 

@@ -5,29 +5,29 @@ whole pool, and tasks have no time limit. Here every process has its own pipe, a
 """
 
 import os
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice
-from multiprocessing.connection import Connection
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
-from kopub.errors import UndecodableImage, first_line
+from kopub.errors import first_line
+from kopub.pages.documents import page_maker
 from kopub.pages.documents.conversion import Conversions, converter, is_converted
 from kopub.pages.documents.folder import DocumentFile, LeftOut, marked
-from kopub.pages.documents.pdf import Pdfs, is_pdf
-from kopub.pages.documents.pictures import Pictures
 from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
 from kopub.pages.places import SourcePath, on_disk, sha256_of
 from kopub.parallel import ordered_map
-from kopub.processes import ChildPool, LostAnswer, answer_requests
+from kopub.processes import ChildPool, LostAnswer
 
 PAGE_SECONDS = 600.0
 """Most seconds for one page. Dense maps take seconds; a file that loops would hold up all others."""
 _MOST = 16
 """Most processes; more are no faster, because one process writes everything that they make."""
+_MOST_GIVEN_UP = 5
+"""Pages of a document that may take more than their time or memory before no more of it are tried."""
 _AHEAD = 2
 """Tasks in flight per process; results are taken in order, and must not pile up behind a slow page."""
 
@@ -41,7 +41,8 @@ class DocumentPool:
     def __init__(self, processes: int = 0, seconds: float = PAGE_SECONDS) -> None:
         self._count = processes or min(os.cpu_count() or 1, _MOST)
         self._threads = ThreadPoolExecutor(self._count)
-        self._processes = ChildPool(f"{__name__}:work", self._count, seconds)
+        self._processes = ChildPool(f"{page_maker.__name__}:work", self._count, seconds, confined={})
+        self._given_up: Counter[Path] = Counter()
         self._conversions = Conversions()
 
     def __enter__(self) -> Self:
@@ -91,11 +92,23 @@ class DocumentPool:
                 if arguments:
                     lost = converted.lost.get(arguments[0])
                     arguments.append(tuple(converted.pieces.get(arguments[0], ())))
-            try:
-                answer = self._processes.ask((method, file, *arguments))
-            except LostAnswer as error:
-                answer = Failure(str(error), may_pass=True)
+            answer = self._answer(file, (method, file, *arguments))
         return replace(answer, damage=lost) if lost and isinstance(answer, MadePage) else answer
+
+    def _answer(self, path: Path, request: tuple[Any, ...]) -> Any:
+        """Have a page made or counted, unless its document cost too much already."""
+        given_up = self._given_up[path]
+        if given_up >= _MOST_GIVEN_UP:
+            return Failure(f"{given_up} of its pages took more than their time or memory, so no more are tried")
+        try:
+            with path.open("rb") as file:
+                return self._processes.ask(request, file)
+        except OSError as error:
+            return Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
+        except LostAnswer as error:
+            self._given_up[path] += error.is_certain
+            limits = f" (it may compute for {page_maker.SECONDS} seconds, in {page_maker.MEMORY >> 20:,} MB)"
+            return Failure(f"{error}{limits if error.is_certain else ''}", may_pass=not error.is_certain)
 
 
 def _is_empty(path: Path) -> bool:
@@ -103,25 +116,6 @@ def _is_empty(path: Path) -> bool:
         return path.is_file() and not path.stat().st_size
     except OSError:  # whoever reads it says why
         return False
-
-
-def work(connection: Connection) -> None:
-    """Make and count pages until the parent closes the pipe or exits."""
-    pdfs, pictures = Pdfs(), Pictures()
-
-    def answer(request: tuple[Any, ...]) -> Any:
-        method, path, *arguments = request
-        try:
-            return getattr(pdfs if is_pdf(path) else pictures, method)(path, *arguments)
-        except UndecodableImage as error:
-            return Failure(str(error))
-        except OSError as error:
-            return Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
-        # An unforeseen fault, such as a lack of memory, costs a page, not the process.
-        except Exception as error:
-            return Failure(f"it cannot be made into pages: {first_line(error)}", may_pass=True)
-
-    answer_requests(connection, answer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from kopub.folders import runtime_folder
+
 POLL = 0.1
 """Seconds between two reads of a lock or state; a read takes two system calls."""
 
@@ -194,21 +196,6 @@ class ServerFolder:
 def _known_fields(kind: type[Specification] | type[ServerState], stored: Any) -> dict[str, Any]:
     """Return the stored values that `kind` has: another version of this code may write more."""
     return {field.name: stored[field.name] for field in fields(kind) if field.name in stored}
-
-
-def runtime_folder() -> Path:
-    """Return the folder of this user's servers: $KOPUB_RUNTIME, else one in /tmp.
-
-    It is created if needed. Like GPUs, it belongs to the machine and not to a session or checkout, because a daemon and
-    a command line must find the same servers. Raises `PermissionError` for a folder that others could have created.
-    """
-    chosen = os.environ.get("KOPUB_RUNTIME")
-    folder = Path(chosen) if chosen else Path("/tmp") / f"kopub-{os.getuid()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise PermissionError(f"{folder} must belong to you alone (mode 0700); set KOPUB_RUNTIME to another folder")
-    return folder
 
 
 def no_runtime_folder(error: OSError) -> str:

@@ -1,0 +1,159 @@
+"""Hostile documents: nothing of the machine comes out, and a bomb costs its own page alone."""
+
+import os
+import socket
+import stat
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from kopub import confinement
+from kopub.folders import runtime_folder
+from kopub.pages.documents import conversion, office
+from kopub.pages.documents.pool import DocumentPool
+from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
+from kopub.pages.page import decode
+from kopub.processes import start_child
+from tests.support.sources.hostile_files import COLOUR, TOKEN, far_cell, fine_pattern, nested_forms, references, secrets
+from tests.support.sources.source_folder import SourceFolder
+
+confines = pytest.mark.skipif(confinement.why_open() is not None, reason=str(confinement.why_open()))
+converts = pytest.mark.skipif(any(map(office.lacks, office.SUFFIXES)), reason="apt-get install libreoffice")
+
+pytestmark = pytest.mark.usefixtures("one_process")
+
+
+@confines
+@converts
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(("include.rtf-absolute-png.rtf", "include.rtf-host-png.rtf", "svg.docx-file-pdf.docx")),
+        pytest.param(None, marks=pytest.mark.slow),
+    ],
+)
+def test_no_file_of_the_machine_and_no_host_comes_out(
+    folder: SourceFolder, tmp_path: Path, names: tuple[str, ...] | None
+) -> None:
+    secrets(tmp_path / "secret")
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        Thread(target=_answer, args=(server, asked), daemon=True).start()
+        made = references(tmp_path / "secret", f"http://127.0.0.1:{server.getsockname()[1]}")
+        for name in names or made:
+            folder.put(name, made[name])
+        folder.index()
+    rows = folder.rows()
+    assert {row.doc_id for row in rows} == {*(names or made)}
+    for row in rows:
+        assert row.data is None or not _shows_secret(decode(row.data)), row.doc_id
+    for shard in folder.files():
+        assert TOKEN not in str(pq.read_table(folder.home / "rendered" / shard).drop_columns(["image"]).to_pylist())
+    assert asked == []
+
+
+def _answer(server: socket.socket, asked: list[bytes]) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        with connection:
+            asked.append(connection.recv(100))
+
+
+def _shows_secret(pixels: "np.ndarray") -> bool:
+    return bool((np.abs(pixels.astype(int) - COLOUR).max(axis=2) < 40).any())
+
+
+LOOKS = """
+import os, socket
+def main(connection, *_):
+    path = connection.recv()
+    said = []
+    for attempt in (
+        lambda: open(path).read(),
+        lambda: os.listdir("/etc"),
+        lambda: open("/proc/self/environ").read(),
+        lambda: open(path + ".new", "w"),
+        lambda: socket.create_connection(("127.0.0.1", 9)),
+        lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+        lambda: "SECRET" in os.environ and 1 / 0,
+    ):
+        try:
+            attempt()
+        except Exception as error:
+            said.append(type(error).__name__)
+        else:
+            said.append("")
+    connection.send(said)
+"""
+
+
+@confines
+def test_a_confined_process_reaches_what_it_is_given_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = tmp_path / "site-packages"
+    modules.mkdir()
+    (modules / "looking.py").write_text(LOOKS)
+    (tmp_path / "given.txt").write_text("x")
+    monkeypatch.syspath_prepend(str(modules))
+    monkeypatch.setenv("SECRET", "x")
+    refused = "PermissionError"
+    for reads, first in (([], refused), ([str(tmp_path / "given.txt")], "")):
+        connection, process = start_child("looking:main", confined={"reads": reads})
+        with connection:
+            connection.send(str(tmp_path / "given.txt"))
+            assert connection.recv() == [first, *[refused] * 5, ""]
+        process.wait(10)
+
+
+def test_a_bomb_is_quarantined_once_and_other_files_come_out(folder: SourceFolder) -> None:
+    folder.put("a.pdf", nested_forms())
+    folder.put("b.pdf", nested_forms(depth=1))
+    folder.index()
+    rows = {str(row.doc_id): row for row in folder.rows()}
+    assert "ended by SIGABRT" in str(rows["a.pdf"].problem)
+    assert "in 1,536 MB" in str(rows["a.pdf"].problem)
+    assert (rows["a.pdf"].failed, rows["b.pdf"].problem) == (False, None)
+    before = folder.files()
+    folder.index()
+    assert folder.files() == before
+    assert not any("could not be made" in line for line in folder.lines)
+
+
+@pytest.mark.slow
+def test_a_page_that_computes_too_long_is_quarantined_while_others_come_out(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(fine_pattern())
+    (tmp_path / "b.pdf").write_bytes(nested_forms(depth=1))
+    with DocumentPool(1) as pool:
+        assert list(pool.count([tmp_path / "a.pdf"])) == [PageCount(1)]
+        first, second = pool.render([(tmp_path / "a.pdf", 0), (tmp_path / "b.pdf", 0)], 72)
+    assert isinstance(first, Failure)
+    assert (first.may_pass, "it takes too long to compute" in first.reason) == (False, True)
+    assert isinstance(second, MadePage)
+
+
+@converts
+def test_a_sheet_with_a_far_cell_is_one_line_at_once(folder: SourceFolder) -> None:
+    folder.put("a.xlsx", far_cell())
+    folder.index()
+    (row,) = folder.rows()
+    assert "a sheet reaches to row 1,048,576 and column 16,384" in str(row.problem)
+    assert not row.failed
+
+
+def test_the_lock_of_office_files_is_in_a_folder_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path / "runtime"))
+    conversions = conversion.Conversions()
+    try:
+        with conversions._only_one():
+            lock = runtime_folder() / "office.lock"
+            assert stat.S_IMODE(os.stat(lock).st_mode) == 0o600
+            assert stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
+    finally:
+        conversions.end()
