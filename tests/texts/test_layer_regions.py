@@ -78,3 +78,25 @@ def test_prose_in_two_columns_is_no_table(texts):
     right = [(220, 400 - 14 * at, f"and others stand beside it {at}") for at in range(6)]
     columns = [("text", Task.TEXT, (36, 180, 200, 275)), ("text", Task.TEXT, (210, 180, 400, 275))]
     assert [label for label, _ in texts(written(*left, *right, size=10), *columns)] == ["text", "text"]
+
+
+def test_a_table_of_every_other_row_on_a_band_is_whole(texts):
+    band = b"0.9 g 36 400 300 20 re f 36 360 300 20 re f 0 g\n"
+    found = texts(band + cells(), ("table", Task.TABLE, (36, 215, 336, 235)))
+    # The row between the two bands has no cells of its own; the layout found the last row alone.
+    assert found == [("table", TABLE)]
+
+
+def test_a_narrow_column_is_parted_where_white_runs_through_all_rows(texts):
+    figures = ("9,512", "804", "(7,310)", "1,266", "95")
+    names = ("new", "old", "new", "", "kept")
+    rows = [
+        *((40, 400 - 15 * at, f"{'road' * (at % 3 + 1)} works") for at in range(5)),
+        *((200 - 5.0 * len(text), 400 - 15 * at, text.replace("(", r"\(").replace(")", r"\)"))
+          for at, text in enumerate(figures)),
+        *((208, 400 - 15 * at, text) for at, text in enumerate(names) if text),
+    ]  # fmt: skip
+    [(label, html)] = texts(written(*rows, size=10), ("text", Task.TEXT, (36, 180, 340, 265)))
+    assert label == "table"
+    assert "<td>9,512</td><td>new</td>" in html
+    assert "<td>roadroad works</td><td>804</td><td>old</td>" in html
