@@ -29,12 +29,12 @@ class CellPair:
         return bool(_FIGURE.fullmatch(self.printed))
 
     def is_named(self, names: Collection[str]) -> bool:
-        """Return whether the text that was read, or the right one, is among the doubted ones."""
+        """Return whether the text that was read, or the right one, is doubted."""
         return self.read in names or self.printed in names
 
 
 def cell_rows(printed: Sequence[str], read: Sequence[str]) -> Iterator[list[CellPair]]:
-    """Yield the rows of printed tables, with the cell that was read for each printed one.
+    """Yield the rows of printed tables with what was read for each cell.
 
     All tables are HTML, or markdown among those that were read. Each printed table is compared with the table that has
     most of its cells, and each of its rows with one row, in order. Blanks within cells do not count.

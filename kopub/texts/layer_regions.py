@@ -99,7 +99,7 @@ def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
 
 
 def _banded(boxes: Sequence[Box], layer: TextLayer) -> Iterator[Box]:
-    """Yield the boxes around bands of one width with rows between them that are not filled.
+    """Yield the boxes around bands of one width with plain rows between them.
 
     The rows above the first band and below the last one may be such rows, too.
     """

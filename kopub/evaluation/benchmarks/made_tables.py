@@ -103,7 +103,7 @@ def _html_cell(cell: MadeCell) -> str:
 
 
 def _scan(picture: SamplePicture, id: str, dpi: int, turn: float) -> bytes:
-    """Return a page as a scanner makes it: turned, a little soft and noisy, as a JPEG."""
+    """Return a page as a scanner makes it: turned, soft and noisy."""
     import cv2
     import numpy as np
 

@@ -22,7 +22,10 @@ _HEAD, _BAND, _RULE = "#d6e4f0", "#eef1f4", "#444444"
 
 
 def print_sheets(producer: str, sheets: Sequence[Sheet], pdf: Path) -> None:
-    """Print documents to a PDF, each from a new page. Raises `SourceError` if that is not possible."""
+    """Print documents to a PDF, each from a new page.
+
+    Raises `SourceError` if that is not possible.
+    """
     with tempfile.TemporaryDirectory(prefix="kopub-tables-") as folder:
         made = Path(folder) / "made.pdf"
         PRODUCERS[producer](sheets, made)
