@@ -120,6 +120,10 @@ class Engine(Resource, ABC):
         missing = self.not_installed()
         return [f"{_missing(missing)}: {INSTALL}"] if missing else []
 
+    def advises(self) -> list[str]:
+        """Return a line for each thing without which it reads less well, with the remedy."""
+        return []
+
     def not_installed(self) -> list[str]:
         """Return the missing modules and programs of the extra `gpu`, without importing any."""
         return []

@@ -103,6 +103,9 @@ def _engine(section: str, engine: Engine) -> Iterator[Finding]:
     for line in lines:
         says, _, do = line.partition(": ")
         yield problem(section, says, do)
+    for line in engine.advises():
+        says, _, do = line.partition(": ")
+        yield warning(section, says, do)
 
 
 def _libraries() -> Finding:

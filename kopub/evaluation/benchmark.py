@@ -15,6 +15,7 @@ from kopub.evaluation.cdm import Cdm
 from kopub.evaluation.tables import BoundedTeds
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import Task
+from kopub.pages.documents.text_layer import MadePage
 from kopub.recognition.regions import RegionRecord
 from kopub.states import LOST, State
 
@@ -123,11 +124,19 @@ class FactList:
     facts: tuple[Fact, ...]
 
 
-Gold = PageText | PageElements | TableHtml | Formula | LineText | Answers | FactList
+@dataclass(frozen=True, slots=True)
+class PageTables:
+    """The tables of a page as HTML, from the top."""
+
+    tables: tuple[str, ...]
+
+
+Gold = PageText | PageElements | PageTables | TableHtml | Formula | LineText | Answers | FactList
 
 _KINDS: dict[str, type] = {
     "PageText": PageText,
     "PageElements": PageElements,
+    "PageTables": PageTables,
     "TableHtml": TableHtml,
     "Formula": Formula,
     "Line": LineText,
@@ -168,12 +177,13 @@ class SamplePicture:
     """The place of a sample's image; nothing is opened before `read`.
 
     `path` is the file that contains it: an image, a PDF of which it is the `page` (from 1), or a table (Arrow, Parquet)
-    from which `load` reads the bytes.
+    from which `load` reads the bytes. `with_layer` keeps the text layer of the PDF's page.
     """
 
     path: Path
     page: int | None = None
     load: Callable[[], bytes] | None = field(default=None, compare=False)
+    with_layer: bool = False
 
     def read(self) -> bytes:
         """Return the encoded image.
@@ -181,13 +191,19 @@ class SamplePicture:
         It is the stored image, or the page of the PDF drawn as a PNG. Raises `OSError` for a file that cannot be read,
         and `UndecodableImage` for a PDF that cannot be drawn.
         """
+        return self.made().data
+
+    def made(self) -> MadePage:
+        """Return the image with its text layer, if that is kept. Raises as `read` does."""
         if self.load is not None:
-            return self.load()
+            return MadePage(self.load())
         if self.page is None:
-            return self.path.read_bytes()
+            return MadePage(self.path.read_bytes())
         from kopub.pages.documents.pdf import DPI
 
-        return _renderer().render(self.path, self.page - 1, DPI)
+        if self.with_layer:
+            return _renderer().make(self.path, self.page - 1, DPI)
+        return MadePage(_renderer().render(self.path, self.page - 1, DPI))
 
 
 @cache

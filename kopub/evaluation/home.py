@@ -29,6 +29,8 @@ from kopub.files import replace_bytes, replace_file
 from kopub.fingerprints import canonical_json, fingerprint
 from kopub.layout.ground_truth import REGIONS, TYPE
 from kopub.pages import manifest
+from kopub.pages.arrow import TEXT_LAYER
+from kopub.pages.documents.text_layer import MadePage
 from kopub.pages.indexing import index
 from kopub.store.table_store import ShardStore
 
@@ -147,6 +149,7 @@ _PAGES_SCHEMA = pa.schema(
         ("file_name", pa.string()),
         ("license", pa.string()),
         ("problem", pa.string()),
+        (TEXT_LAYER, pa.string()),
     ]
 )
 
@@ -239,7 +242,13 @@ def _sample_inputs(sample: Sample, licence: str) -> list[Any]:
         file = [str(picture.path.absolute()), stat.st_size, stat.st_mtime_ns]
     except (OSError, ValueError):
         file = [str(picture.path)]
-    return [sample.id, sample.document, licence, regions, [*file, picture.page]]
+    return [
+        sample.id,
+        sample.document,
+        licence,
+        regions,
+        [*file, picture.page, *(["layer"] if picture.with_layer else [])],
+    ]
 
 
 def _is_indexed(home: Path, made_from: bytes) -> bool:
@@ -273,19 +282,25 @@ def _writer(samples: Sequence[Sample], licence: str, schema: pa.Schema) -> Calla
 
 def _rows(samples: Sequence[Sample], licence: str, schema: pa.Schema) -> Iterator[dict[str, Any]]:
     for sample in samples:
-        data, problem = _picture(sample)
-        image = None if data is None else {"bytes": data, "path": None}
-        row = {"id": sample.id, "image": image, "file_name": sample.document, "license": licence, "problem": problem}
+        made, problem = _made(sample)
+        row = {
+            "id": sample.id,
+            "image": made and {"bytes": made.data, "path": None},
+            "file_name": sample.document,
+            "license": licence,
+            "problem": problem,
+            TEXT_LAYER: made and made.text_layer,
+        }
         if REGIONS in schema.names:
             boxes = [{"label": r.label, "task": r.task.value, "bbox": list(r.bbox)} for r in sample.regions or ()]
             row[REGIONS] = boxes
         yield row
 
 
-def _picture(sample: Sample) -> tuple[bytes | None, str | None]:
+def _made(sample: Sample) -> tuple[MadePage | None, str | None]:
     if sample.picture is None:
         return None, "the benchmark has no picture of it"
     try:
-        return sample.picture.read(), None
+        return sample.picture.made(), None
     except (OSError, ValueError, KopubError) as error:
         return None, f"{sample.picture.path.name} cannot be read: {first_line(error)}"

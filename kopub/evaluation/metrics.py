@@ -73,6 +73,11 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             # Tables and formulas; those of a page are pooled, so that each table counts the same.
             _hits("teds", "Similarity of the table's tree with the text of its cells.", True),
             _hits("teds_s", "Similarity of the table's tree without the text of its cells.", True),
+            _hits("cells", "Share of the cells with text that are exact and in their place, without blanks.", True),
+            _hits("rows", "Share of the rows of tables in which every cell is exact.", True),
+            _hits("figures", "Share of the cells with a figure that are exact, with their signs and units.", True),
+            _errors("figures_silent", "Share of the cells with a figure that are wrong and not doubted.", True),
+            _errors("figures_doubted", "Share of the cells with a figure that are right and doubted.", True),
             _errors("formula_edit", "Edit distance of the formulas' LaTeX by OmniDocBench's normalisation.", True),
             _hits("cdm", "Character detection matching of the drawn formulas.", True),
             _hits(

@@ -134,6 +134,8 @@ def page_state(texts: Sequence[RegionText]) -> tuple[State, str | None]:
     return State.PARTIAL if read else State.FAILED, reason
 
 
+TWO_WAYS = "figures are read in two ways"
+"""The reason of a region whose figures two readers read differently; the figures follow it."""
 KINDS: Mapping[Task, str] = {
     Task.TEXT: "text",
     Task.TABLE: "table",

@@ -23,7 +23,7 @@ from kopub.pages.documents.text_layer import TextLayer
 from kopub.recognition.base import Recognizer
 from kopub.recognition.content import main_script
 from kopub.recognition.known_texts import KnownText, PageToRead, agree, known_texts, read_unknown
-from kopub.recognition.regions import KINDS, PageReading, RegionText, TextOrigin, region_texts, retry_counts
+from kopub.recognition.regions import KINDS, TWO_WAYS, PageReading, RegionText, TextOrigin, region_texts, retry_counts
 from kopub.states import State
 from kopub.store.corpus_tables import BENCHMARKS, TABLES, Table
 from kopub.tables.asset import EngineTable, Metadata, RetryPartial, RowTable
@@ -235,6 +235,8 @@ TEXTS_LOOK_RIGHT = Check(
 )
 _NAMED, _SHOWN = 5, 50
 """Most doubtful pages in a check's sentence and in the UI's table, both of which are kept in the event log."""
+_TWO_WAYS = 0.5
+"""Weight of a doubt about figures: enough for a person to look at them."""
 _COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason", "state")
 
 
@@ -267,6 +269,7 @@ class ParsedTexts(RowTable):
             6: "a page that looks blank is doubted where its text layer has text",
             7: "a page that lost a part of itself and has no text says why",
             8: "text between and below the tables of a region is in lines of its own",
+            9: "figures that two readers read differently are named",
         },
     )
     parents = (RawPages, OcrResults)
@@ -295,7 +298,10 @@ class ParsedTexts(RowTable):
         columns = ["page_id", "regions", "state", "reason"]
         for page, row in with_parent(CorrectedTables(self.store), pages, OcrResults.table, shard, columns):
             regions = row["regions"] or []
-            read = [{**{name: region[name] for name in _COLUMNS}, "unsure": _is_unsure(region)} for region in regions]
+            read = [
+                {**{name: part[name] for name in _COLUMNS}, "unsure": _is_unsure(part), "figures": _two_ways(part)}
+                for part in regions
+            ]
             layer = page["text_layer_id"] if self._compares else None
             given = _ReadPage(regions, page["page_idx"], layer)
             made_from = [self.recipe_hash, read, *layer_made_from(layer)]
@@ -313,7 +319,8 @@ class ParsedTexts(RowTable):
         for page in todo:
             readings = region_texts(page.given.regions)
             text = page_text(readings)
-            found = doubts(text, boxes_of(page.given.regions), self._scripts)
+            two_ways = [Doubt("figures", _TWO_WAYS, says) for says in filter(None, map(_two_ways, page.given.regions))]
+            found = by_weight([*doubts(text, boxes_of(page.given.regions), self._scripts), *two_ways])
             script, compared = main_script(text), Row()
             if layers is not None and (layer := layers.layer(page.id, page.given.page_idx, page.given.layer)):
                 compared, differs = _compare(layer, readings, page.given.regions, self._scripts)
@@ -396,4 +403,10 @@ def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:
 
 def _is_unsure(region: Row) -> bool:
     """Return whether a region was read in doubt: it is `ok` but has a reason."""
-    return region["state"] == State.OK and bool(region["reason"])
+    return region["state"] == State.OK and bool(region["reason"]) and _two_ways(region) is None
+
+
+def _two_ways(region: Row) -> str | None:
+    """Return the figures of a region that two readers read differently."""
+    reason = region["reason"] or ""
+    return reason if region["state"] == State.OK and reason.startswith(TWO_WAYS) else None

@@ -154,7 +154,8 @@ CODE = CodeVersion(
         2: "a layer is taken only where a reading of some lines agrees; one that cannot be read costs its page alone",
         3: "the cells of tables are taken from the layer, and every table and number is compared with it",
         4: "a layer is judged region by region, completes what is read, and speaks for scripts without a reader; the "
-        "text below the rules of a table is no row of it",
+        "text below the rules of a table is no row of it; narrow columns are parted where white runs down through the "
+        "rows, and so are rows that are not filled",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""

@@ -13,7 +13,7 @@ from kopub.pages.documents.text_layer import NO_MARK, Box, Mark, TextLayer, Word
 from kopub.states import State
 from kopub.texts.extracted_text import unsound
 from kopub.texts.layer_columns import split_columns
-from kopub.texts.layer_lines import Line, set_upright, words_of_regions
+from kopub.texts.layer_lines import Line, outside_of, set_upright, words_of_regions
 from kopub.texts.layer_tables import aligned, chunks_of, is_plain_table, printed_rows, table_of, without_rules
 from kopub.texts.piece_regions import regions_of_pieces
 
@@ -21,8 +21,9 @@ CODE = CodeVersion(
     "texts.layer_regions",
     {
         1: "regions of pages with a text layer are corrected by it",
-        2: "titles in brackets are no formulas, a page that looks blank has the words of its layer, "
-        "columns of vertical writing are one region, and the two columns of a page are two",
+        2: "titles in brackets are no formulas, a page that looks blank has the words of its layer, columns of "
+        "vertical writing are one region, and the two columns of a page are two; a table of bands is one table, and "
+        "two tables with words between them are two",
     },
 )
 """With a new version, pages with a text layer are laid out again."""
@@ -41,6 +42,8 @@ _PITCH = 3.0
 _MOST_BARE = 0.25
 """Share of a picture's ink outside of words up to which it is a filled box with text on it."""
 _HANGUL = re.compile("[가-힣]")
+_BAND_GAP = 1.5
+"""Distance between two bands of one table, in heights of a band."""
 _LEADER = re.compile(r"[.·…‥]{3,}")
 
 
@@ -67,7 +70,9 @@ def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
         return layout
     layer = replace(layer, words=printed)
     regions = list(layout.regions)
-    for box in _ruled_tables(layer):
+    tables = list(_ruled_tables(layer))
+    regions = _without_joined(regions, tables, layer)
+    for box in tables:
         regions = _with_table(regions, box)
     read_by_layout = any(region.text for region in regions)
     if not read_by_layout:
@@ -86,7 +91,7 @@ def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
 
     most = _WHOLE_PAGE * layer.width * layer.height
     boxes = [*layer.rules, *(fill for fill in layer.fills if (fill[2] - fill[0]) * (fill[3] - fill[1]) < most)]
-    if len(boxes) < 3:
+    if len(boxes) < 2:
         return
     shrink = max(1, layer.cell // 2)
     canvas = np.zeros((layer.height // shrink + 2, layer.width // shrink + 2), np.uint8)
@@ -98,7 +103,11 @@ def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
         row, column = max(0, y1) // shrink, max(0, x1) // shrink
         if row < canvas.shape[0] and column < canvas.shape[1]:
             groups[labels[row, column]].append((x1, y1, x2, y2))
-    around = [_around(group) for group in groups if len(group) >= 3]
+    whole = [_around(group) for group in groups if len(group) >= 3]
+    rules = set(layer.rules)
+    bands = [_around(group) for group in groups if group and rules.isdisjoint(group)]
+    banded = list(_banded(sorted(bands, key=lambda box: box[1]), layer))
+    around = [*banded, *(box for box in whole if not any(_shared(box, band) >= _area(box) for band in banded))]
     for box, within in zip(around, words_of_regions(layer, around), strict=True):
         own = replace(layer, rules=tuple(_inside(layer.rules, box)), fills=tuple(_inside(layer.fills, box, most)))
         table = table_of(own, within.words, box) if within.words else None
@@ -108,18 +117,61 @@ def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
             yield box
 
 
+def _banded(boxes: Sequence[Box], layer: TextLayer) -> Iterator[Box]:
+    """Yield the boxes around bands of one width with plain rows between them.
+
+    The rows above the first band and below the last one may be such rows, too.
+    """
+    runs: list[list[Box]] = []
+    for box in boxes:
+        for run in runs:
+            last = run[-1]
+            aligned = max(abs(box[0] - last[0]), abs(box[2] - last[2])) <= layer.cell
+            if aligned and 0 < box[1] - last[3] <= _BAND_GAP * min(box[3] - box[1], last[3] - last[1]):
+                run.append(box)
+                break
+        else:
+            runs.append([box])
+    for run in runs:
+        if len(run) > 1:
+            x1, y1, x2, y2 = _around(run)
+            gap = run[-1][1] - run[-2][3]
+            above, below = (x1, y1 - gap, x2, y1), (x1, y2, x2, y2 + gap)
+            words = [within.words for within in words_of_regions(layer, (above, below))]
+            is_row = [bool(some) and len(chunks_of(printed_rows(some)[0].words)) > 1 for some in words]
+            yield x1, y1 - gap * is_row[0], x2, y2 + gap * is_row[1]
+
+
 def _inside(boxes: Sequence[Box], box: Box, most: float = np.inf) -> Iterator[Box]:
     for x1, y1, x2, y2 in boxes:
         if box[0] <= x1 and box[1] <= y1 and x2 <= box[2] and y2 <= box[3] and (x2 - x1) * (y2 - y1) < most:
             yield x1, y1, x2, y2
 
 
+def _without_joined(regions: Sequence[Region], tables: Sequence[Box], layer: TextLayer) -> list[Region]:
+    """Return the regions without tables that are two, with words between them."""
+    joined = [
+        region
+        for region in regions
+        if region.task is Task.TABLE and sum(_shared(region.bbox, box) >= _SAME * _area(box) for box in tables) > 1
+    ]
+    between = [word.box for word in outside_of(layer, tables)] if joined else []
+    return [
+        region
+        for region in regions
+        if region not in joined or not any(_shared(region.bbox, word) >= _WITHIN * _area(word) for word in between)
+    ]
+
+
 def _with_table(regions: Sequence[Region], box: Box) -> list[Region]:
     """Return the regions with a table in a box, in place of those within it."""
     inner = [region for region in regions if _shared(region.bbox, box) >= _WITHIN * _area(region.bbox)]
     outer = [region for region in regions if _shared(region.bbox, box) >= _SAME * _area(box)]
-    if any(region.task is Task.TABLE and region in outer and len(inner) <= 1 for region in regions):
-        return list(regions)
+    known = next((region for region in outer if region.task is Task.TABLE), None)
+    if known is not None and len(inner) <= 1:
+        # Layout may lose a last row without a rule below it.
+        whole = replace(known, bbox=_floats(_around([known.bbox, box])))
+        return [whole if region is known else region for region in regions]
     table = Region(0, "table", Task.TABLE, 1.0, _floats(box))
     kept = [region for region in regions if region not in inner]
     at = regions.index(inner[0]) if inner else _place(kept, box)

@@ -12,6 +12,7 @@ from statistics import median
 import numpy as np
 
 from kopub.layout.grid import RuledCell, ruled_cells, table_html
+from kopub.layout.ink import true_runs
 from kopub.layout.lines import InkBox, RuledLines, merge_intervals
 from kopub.pages.documents.text_layer import Box, TextLayer, Word
 from kopub.texts.layer_lines import Line, lines_of, on_one_line, text_of
@@ -22,6 +23,8 @@ _REACH = 0.5
 """Height of a word by which it may reach over such a line."""
 _GAP = 1.0
 """Gap between words, in heights of a word, from which they stand in two columns."""
+_LEAST_WHITE, _WIDER = 0.5, 1.25
+"""White between two columns, in heights of a word and in blanks of its rows, if it runs through them all."""
 _MOST_CROSSING = 0.1
 """Rows, as a share, that may have a word where two columns are parted: titles and joined cells."""
 _WRAPPED = 0.8
@@ -30,6 +33,8 @@ _NUMERIC = re.compile(r"[^\w]*\d[\d.,:/%\s()△▲+\-–—~]*[^\w]*\w?")
 _NUMBERING = re.compile(r"\d+(?:\.\d+)*\.?")
 _FEW_BANDS = 3
 """Ruled rows up to which a table without upright rules has rules around its head and foot alone."""
+_FEW_FIGURES = 3
+"""Figures of a row from which it and its heading are a table."""
 _MOST_CELLS = 20_000
 _MOSTLY, _LONG = 0.7, 20
 """Share of the rows of a table without rules that have several cells, and the usual length of prose."""
@@ -79,15 +84,28 @@ def table_of(layer: TextLayer, words: Sequence[Word], box: Sequence[float]) -> L
     around = box[0] - em, box[1] - em, box[2] + em, box[3] + em
     rules = [rule for rule in layer.rules if _is_inside(rule, around)]
     sides = [side for fill in layer.fills for side in _sides(fill) if _is_inside(side, around)]
-    for lines in filter(None, (rules, [*rules, *sides] if sides else [])):
-        # A table ends where its upright rules meet a level one: what stands below is a paragraph.
-        foot = max((y2 for x1, y1, x2, y2 in rules if y2 - y1 > max(em / 2, x2 - x1)), default=inf)
-        closed = any(abs(y2 - foot) <= em / 2 and x2 - x1 > em for x1, _, x2, y2 in rules)
-        below = [word for word in words if closed and word.box[1] + word.box[3] > 2 * foot]
-        table = _ruled(lines, [word for word in words if word not in below], em) if len(below) < len(words) else None
-        if table is not None and len(table.cells) > 1:
-            return replace(_with_columns(table) if table.columns == 1 else _with_rows(table), below=below)
+    level = [side for side in sides if side[2] - side[0] > side[3] - side[1]]
+    # A table ends where its upright rules meet a level one: what stands below is a paragraph.
+    foot = max((y2 for x1, y1, x2, y2 in rules if y2 - y1 > max(em / 2, x2 - x1)), default=inf)
+    closed = any(abs(y2 - foot) <= em / 2 and x2 - x1 > em for x1, _, x2, y2 in rules)
+    below = [word for word in words if closed and word.box[1] + word.box[3] > 2 * foot]
+    within = [word for word in words if word not in below]
+    for lines in filter(None, (rules, sides and [*rules, *sides], level and [*rules, *level])):
+        table = _ruled(lines, within, em) if within else None
+        if table is None or len(table.cells) == 1:
+            continue
+        if table.columns == 1:
+            return replace(_with_columns(table), below=below)
+        # Of bands, every other row has no cells of its own.
+        if lines is rules or not any(_is_unparted(table, at) for at in range(len(table.cells))):
+            return replace(_with_rows(table), below=below)
     return aligned(words)
+
+
+def _is_unparted(table: LayerTable, at: int) -> bool:
+    """Return whether a cell holds a whole row of cells that nothing parts."""
+    is_row = table.cells[at].column_span == table.columns
+    return is_row and any(len(chunks_of(line.words)) > 1 for line in printed_rows(table.words[at]))
 
 
 def without_rules(layer: TextLayer) -> TextLayer:
@@ -153,7 +171,9 @@ def _distance(box: InkBox, point: tuple[float, float]) -> float:
 
 def _with_columns(table: LayerTable) -> LayerTable:
     """Return a table of ruled rows with its columns from the alignment of words."""
-    rows = [[chunks_of(line.words) for line in printed_rows(words)] for words in table.words]
+    by_row = [printed_rows(words) for words in table.words]
+    parted = iter(_parted([line for lines in by_row for line in lines]))
+    rows = [[next(parted) for _ in lines] for lines in by_row]
     columns = _columns([line for lines in rows for line in lines])
     several = sum(len(line) > 1 for lines in rows for line in lines)
     if sum(map(bool, rows)) <= _FEW_BANDS and several >= _MOSTLY * sum(map(len, rows)):
@@ -161,15 +181,9 @@ def _with_columns(table: LayerTable) -> LayerTable:
         return aligned([word for words in table.words for word in words]) or table
     if len(columns) < 2:
         return table
-    cells: list[RuledCell] = []
-    held: list[list[Word]] = []
-    for row, lines in enumerate(rows):
-        placed: dict[tuple[int, int], list[Word]] = {}
-        for line in lines:
-            for chunk in line:
-                placed.setdefault(_span(columns, _extent(chunk)), []).extend(chunk)
-        _add_row(cells, held, row, placed, len(columns), table.cells[row].box)
-    return _with_rows(LayerTable(cells, held))
+    placed = [(_placed(columns, (chunk for line in lines for chunk in line)), table.cells[row].box)
+              for row, lines in enumerate(rows)]  # fmt: skip
+    return _with_rows(_of_columns(placed, len(columns)))
 
 
 def _with_rows(table: LayerTable) -> LayerTable:
@@ -211,28 +225,22 @@ def _is_figure(line: Line) -> bool:
 def aligned(words: Sequence[Word]) -> LayerTable | None:
     """Return the table that words form by their alignment alone, or None."""
     lines = printed_rows(words)
-    rows = [chunks_of(line.words) for line in lines]
+    rows = _parted(lines)
     columns = _columns(rows)
     if len(columns) < 2 or len(rows) < 2:
         return None
     steps = [below.box[3] - above.box[3] for above, below in pairwise(lines)]
     usual = median(steps)
-    cells: list[RuledCell] = []
-    held: list[list[Word]] = []
-    whole: list[tuple[dict[tuple[int, int], list[Word]], Box]] = []
+    whole: list[tuple[_Placed, InkBox]] = []
     for at, (line, row) in enumerate(zip(lines, rows, strict=True)):
-        placed: dict[tuple[int, int], list[Word]] = {}
-        for chunk in row:
-            placed.setdefault(_span(columns, _extent(chunk)), []).extend(chunk)
+        placed = _placed(columns, row)
         goes_on = at and steps[at - 1] < _WRAPPED * usual and len(placed) < len(whole[-1][0])
         if goes_on and all(span in whole[-1][0] and span[0] for span in placed):
             for span, more in placed.items():
                 whole[-1][0][span].extend(more)
         else:
-            whole.append((placed, line.box))
-    for row, (placed, box) in enumerate(whole):
-        _add_row(cells, held, row, placed, len(columns), InkBox(*box))
-    return LayerTable(cells, held)
+            whole.append((placed, InkBox(*line.box)))
+    return _of_columns(whole, len(columns))
 
 
 def is_plain_table(table: LayerTable) -> bool:
@@ -244,14 +252,15 @@ def is_plain_table(table: LayerTable) -> bool:
         [at for at, cell in enumerate(table.cells) if cell.row == row and table.words[at]] for row in range(table.rows)
     ]
     several = sum(len(row) > 1 for row in filled)
-    full = sum(len(row) == table.columns for row in filled)
     by_column: list[list[str]] = [[] for _ in range(table.columns)]
     for cell, words in zip(table.cells, table.words, strict=True):
         if words:
             by_column[cell.column].append(" ".join(word.text for word in words))
-    if table.rows < 3 or several < _MOSTLY * table.rows or full < table.rows / 2:
+    if several < _MOSTLY * table.rows or sum(map(len, filled)) < _MOSTLY * len(table.cells):
         return False
     if any(texts and median(map(len, texts)) > _LONG for texts in by_column):
+        return False
+    if table.rows < 3 and sum(bool(texts and _NUMERIC.fullmatch(texts[-1])) for texts in by_column) < _FEW_FIGURES:
         return False
     if all(map(_NUMBERING.fullmatch, by_column[0])) and all(map(str.isdigit, by_column[-1])):
         return False  # a table of contents
@@ -259,30 +268,35 @@ def is_plain_table(table: LayerTable) -> bool:
     return table.columns >= 3 or figures >= _MOSTLY * len(by_column[1])
 
 
-def _add_row(
-    cells: list[RuledCell],
-    held: list[list[Word]],
-    row: int,
-    placed: dict[tuple[int, int], list[Word]],
-    columns: int,
-    box: InkBox,
-) -> None:
-    """Add the cells of a row, empty ones between those that hold words."""
-    column = 0
-    for (first, last), words in sorted(placed.items()):
-        start = max(first, column)
-        for empty in range(column, start):
-            cells.append(RuledCell(row, empty, 1, 1, box))
-            held.append([])
-        if last < start:
-            held[-1].extend(words)
-            continue
-        cells.append(RuledCell(row, start, 1, last - start + 1, box))
-        held.append(words)
-        column = last + 1
-    for empty in range(column, columns):
-        cells.append(RuledCell(row, empty, 1, 1, box))
-        held.append([])
+_Placed = dict[tuple[int, int], list[Word]]
+"""The words of a row by the first and last column that they stand in."""
+
+
+def _placed(columns: Sequence[tuple[int, int]], chunks: Iterable[Sequence[Word]]) -> _Placed:
+    placed: _Placed = {}
+    for chunk in chunks:
+        placed.setdefault(_span(columns, _extent(chunk)), []).extend(chunk)
+    return placed
+
+
+def _of_columns(rows: Iterable[tuple[_Placed, InkBox]], columns: int) -> LayerTable:
+    """Return the table of rows, with empty cells between those that hold words."""
+    cells: list[RuledCell] = []
+    held: list[list[Word]] = []
+    for row, (placed, box) in enumerate(rows):
+        column = 0
+        for (first, last), words in sorted([*placed.items(), ((columns, columns), [])]):
+            start = max(first, column)
+            for empty in range(column, start):
+                cells.append(RuledCell(row, empty, 1, 1, box))
+                held.append([])
+            if last < start:
+                held[-1].extend(words)
+            elif words:
+                cells.append(RuledCell(row, start, 1, last - start + 1, box))
+                held.append(words)
+            column = max(column, last + 1)
+    return LayerTable(cells, held)
 
 
 def printed_rows(words: Iterable[Word]) -> list[Line]:
@@ -307,8 +321,48 @@ def chunks_of(words: Sequence[Word]) -> list[list[Word]]:
     return chunks
 
 
+def _parted(lines: Sequence[Line]) -> list[list[list[Word]]]:
+    """Return the words of printed rows by cell.
+
+    Cells are parted by wide gaps, and by white that runs down through the rows and is wider than their blanks.
+    """
+    words = [word for line in lines for word in line.words]
+    em = median(word.box[3] - word.box[1] for word in words)
+    covered = _covered([(word.box[0], word.box[2]) for word in words], len(lines))
+    white = [(a[1], b[0]) for a, b in pairwise(covered)]
+    gaps = [(a.box[2], b.box[0]) for line in lines for a, b in pairwise(line.words)]
+    blanks = [
+        end - start
+        for start, end in gaps
+        if end - start <= _GAP * em and not any(_overlap((start, end), run) for run in white)
+    ]
+    # Rows of words that all end at the same places show no blank to compare with.
+    least = max(_LEAST_WHITE * em, _WIDER * median(blanks)) if blanks else _GAP * em
+    parted: list[list[list[Word]]] = []
+    for line in lines:
+        parts = [[line.words[0]]]
+        for before, word in pairwise(line.words):
+            gap = before.box[2], word.box[0]
+            own = [min(gap[1], end) - max(gap[0], start) for start, end in white]
+            if gap[1] - gap[0] > _GAP * em or max(own, default=0) >= least:
+                parts.append([])
+            parts[-1].append(word)
+        parted.append(parts)
+    return parted
+
+
 def _extent(words: Sequence[Word]) -> tuple[int, int]:
     return min(word.box[0] for word in words), max(word.box[2] for word in words)
+
+
+def _covered(extents: Sequence[tuple[int, int]], rows: int) -> list[tuple[int, int]]:
+    """Return the runs (start, end) that more than a few of the rows cover."""
+    left = min(start for start, _ in extents)
+    depth = np.zeros(max(end for _, end in extents) - left + 2, np.int32)
+    for start, end in extents:
+        depth[start - left] += 1
+        depth[end - left] -= 1
+    return [(start + left, end + left) for start, end in true_runs(np.cumsum(depth) > int(_MOST_CROSSING * rows))]
 
 
 def _columns(rows: Sequence[Sequence[Sequence[Word]]]) -> list[tuple[int, int]]:
@@ -316,14 +370,7 @@ def _columns(rows: Sequence[Sequence[Sequence[Word]]]) -> list[tuple[int, int]]:
     extents = [_extent(chunk) for row in rows for chunk in row]
     if not extents:
         return []
-    left = min(start for start, _ in extents)
-    depth = np.zeros(max(end for _, end in extents) - left + 2, np.int32)
-    for start, end in extents:
-        depth[start - left] += 1
-        depth[end - left] -= 1
-    deep = np.cumsum(depth) > int(_MOST_CROSSING * len(rows))
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], deep, [False])).astype(np.int8)))
-    columns = [(int(start) + left, int(end) + left) for start, end in edges.reshape(-1, 2)]
+    columns = _covered(extents, len(rows))
     # A word that is alone in its column still has one.
     alone = [extent for extent in extents if not any(_overlap(extent, column) for column in columns)]
     joined: list[tuple[int, int]] = []

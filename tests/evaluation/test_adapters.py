@@ -466,6 +466,8 @@ def test_gold_finds_a_picture_whose_name_is_written_in_another_form(
 
 def test_what_a_folder_lacks_is_named_with_where_to_get_it(tmp_path: Path):
     for name, adapter in ADAPTERS.items():
+        if name in ("made_tables", "scanned_tables"):  # which make what the folder lacks
+            continue
         with pytest.raises(SourceError) as caught:
             load(name, tmp_path)
         assert "\n" not in str(caught.value)

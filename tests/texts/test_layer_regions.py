@@ -144,3 +144,25 @@ def test_terms_beside_their_explanations_are_no_columns(texts):
     drawn = sorted([*terms, *prose], key=lambda line: (-line[1], line[0]))
     found = texts(written(*drawn, size=9), ("text", Task.TEXT, (36, 80, 400, 290)))
     assert found[0][1].splitlines()[0] == "term 0 this is line number 0 of what the terms mean"
+
+
+def test_a_table_of_every_other_row_on_a_band_is_whole(texts):
+    band = b"0.9 g 36 400 300 20 re f 36 360 300 20 re f 0 g\n"
+    found = texts(band + cells(), ("table", Task.TABLE, (36, 215, 336, 235)))
+    # The row between the two bands has no cells of its own; the layout found the last row alone.
+    assert found == [("table", TABLE)]
+
+
+def test_a_narrow_column_is_parted_where_white_runs_through_all_rows(texts):
+    figures = ("9,512", "804", "(7,310)", "1,266", "95")
+    names = ("new", "old", "new", "", "kept")
+    rows = [
+        *((40, 400 - 15 * at, f"{'road' * (at % 3 + 1)} works") for at in range(5)),
+        *((200 - 5.0 * len(text), 400 - 15 * at, text.replace("(", r"\(").replace(")", r"\)"))
+          for at, text in enumerate(figures)),
+        *((208, 400 - 15 * at, text) for at, text in enumerate(names) if text),
+    ]  # fmt: skip
+    [(label, html)] = texts(written(*rows, size=10), ("text", Task.TEXT, (36, 180, 340, 265)))
+    assert label == "table"
+    assert "<td>9,512</td><td>new</td>" in html
+    assert "<td>roadroad works</td><td>804</td><td>old</td>" in html

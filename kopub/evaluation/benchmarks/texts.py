@@ -200,7 +200,7 @@ def load_pdf_texts(folder: Path) -> Benchmark:
     for document in documents:
         path = cast("Path", document.path)
         try:
-            for page, text in enumerate(_text_layers(path), start=1):
+            for page, text in enumerate(page_texts(path), start=1):
                 id = f"{document.id}_{page}"
                 if len(without_blanks(text)) < _FEWEST:
                     gathered.leave_out(id, "it has no text layer")
@@ -211,7 +211,8 @@ def load_pdf_texts(folder: Path) -> Benchmark:
     return gathered.benchmark(PDF_TEXTS)
 
 
-def _text_layers(path: Path) -> Iterator[str]:
+def page_texts(path: Path) -> Iterator[str]:
+    """Yield the text of each page of a PDF. Raises `SourceError`."""
     from pypdfium2 import PdfDocument, PdfiumError
 
     try:

@@ -11,7 +11,15 @@ from kopub.errors import UndecodableImage
 from kopub.layout.ink import PRINT_CONTRAST, ink_mask, paper_level, readable_grey, working_scale
 from kopub.layout.regions import Region, Task
 from kopub.pages.page import Page
-from kopub.recognition.regions import PageReading, RegionText, cut_pictures, page_reading, region_pixels, skipped
+from kopub.recognition.regions import (
+    TWO_WAYS,
+    PageReading,
+    RegionText,
+    cut_pictures,
+    page_reading,
+    region_pixels,
+    skipped,
+)
 from kopub.recognition.step_times import timed
 from kopub.recognition.tesseract.reader import BlockText, Reader
 from kopub.recognition.tesseract.words import CERTAIN, OcrWord, mean_confidence
@@ -76,7 +84,9 @@ def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> t
         # tesserocr raises this if Tesseract refuses an image.
         seconds = time.perf_counter() - start
         return RegionText(region.index, region.label, "", State.FAILED, str(error), "error", seconds=seconds), ()
-    return RegionText(region.index, region.label, read.text, seconds=time.perf_counter() - start), read.words
+    reason = f"{TWO_WAYS}: {'; '.join(read.doubted)}" if read.doubted else None
+    seconds = time.perf_counter() - start
+    return RegionText(region.index, region.label, read.text, reason=reason, seconds=seconds), read.words
 
 
 def _reading(reader: Reader, crop: "NDArray[np.uint8]", task: Task, scale: float) -> BlockText:

@@ -20,7 +20,7 @@ from kopub.layout.ink import (
     true_runs,
 )
 from kopub.layout.lines import InkBox, estimate_em, find_rules
-from kopub.recognition.tesseract import LANGUAGES
+from kopub.recognition.tesseract import LANGUAGES, figures
 from kopub.recognition.tesseract.words import (
     OcrWord,
     english_is_better,
@@ -42,6 +42,8 @@ _BORDER = 12
 """Pixels of paper added around a row: Tesseract drops letters that touch the edge, and with more it sees a page."""
 _CUT = 4
 """Pixels above and below the words of a line that still belong to it."""
+_LOWEST = 30
+"""Pixels of the lowest crop of a figure: the height of a digit of 8 points at 300 dpi."""
 _NARROWEST = 3
 """Pixels of the narrowest run that can hold a letter."""
 _EMPTY = 48
@@ -54,6 +56,8 @@ class BlockText:
 
     text: str
     words: Sequence[OcrWord]
+    doubted: Sequence[str] = ()
+    """The figures that two readers read differently, `a or b`."""
 
 
 class Reader:
@@ -72,6 +76,8 @@ class Reader:
         self._main = tesserocr.PyTessBaseAPI(path=folder, lang=main, psm=line)
         self._english = tesserocr.PyTessBaseAPI(path=folder, lang=LANGUAGES[1], psm=line) if apart else None
 
+        model = figures.model()
+        self._figures = None if model is None else figures.FigureModel(model)
         self._deadline = math.inf
 
     def limit(self, seconds: float) -> None:
@@ -89,26 +95,52 @@ class Reader:
 
     def block(self, gray: "NDArray[np.uint8]") -> BlockText:
         """Read one block, uint8 (height, width), by its printed lines."""
-        leaders = find_leaders(gray)
-        plain = erase_leaders(gray, leaders)
-        rows = [words for row in find_rows(plain) if (words := self._words(self._main, plain, row))]
-        lines = [self._corrected(plain, line) for line in insert_leaders(rows, leaders)]
-        return BlockText("\n".join(map(join_words, lines)), [word for line in lines for word in line])
+        [read] = self._blocks([gray])
+        return read
 
     def table(self, gray: "NDArray[np.uint8]", scale: float) -> BlockText:
         """Read a ruled table as `<table>` HTML, or as a block without a grid."""
         cells = find_cells(gray, scale)
         if len(cells) < 2:
             return self.block(gray)
-        read = [self._cell(gray, cell.box) for cell in cells]
+        read = self._blocks([gray[box.y1 : box.y2, box.x1 : box.x2] for box in (cell.box for cell in cells)])
         html = table_html(cells, [" ".join(cell.text.split()) for cell in read])
-        return BlockText(html, [word for cell in read for word in cell.words])
+        words, doubted = (
+            [word for cell in read for word in cell.words],
+            [each for cell in read for each in cell.doubted],
+        )
+        return BlockText(html, words, doubted)
 
-    def _cell(self, gray: "NDArray[np.uint8]", box: InkBox) -> BlockText:
-        inside = gray[box.y1 : box.y2, box.x1 : box.x2]
-        if min(box.width, box.height) < _NARROWEST or int(np.ptp(inside)) < _EMPTY:
-            return BlockText("", ())
-        return self.block(inside)
+    def _blocks(self, pictures: Sequence["NDArray[np.uint8]"]) -> list[BlockText]:
+        """Read blocks, whose figures are read a second time, all at once."""
+        blocks = [(gray, self._lines(gray)) for gray in pictures]
+        doubted: list[list[str]] = [[] for _ in blocks]
+        if self._figures is not None:
+            places = [(block, at, run) for block, (gray, lines) in enumerate(blocks)
+                      for at, line in enumerate(lines) for run in figures.figure_runs(line)]  # fmt: skip
+            crops = [_figure_crop(blocks[block][0], blocks[block][1][at], run) for block, at, run in places]
+            second = self._figures.read(crops)
+            # From the right, because a run of several words becomes one word.
+            for (block, at, run), figure in reversed(list(zip(places, second, strict=True))):
+                lines = blocks[block][1]
+                lines[at], doubt = figures.with_figure(lines[at], run, figure)
+                doubted[block] += [doubt] if doubt else []
+        texts: list[BlockText] = []
+        for (_, lines), doubts in zip(blocks, doubted, strict=True):
+            words = [read for line in lines if (read := [word for word in line if word.text])]
+            texts.append(
+                BlockText("\n".join(map(join_words, words)), [word for line in words for word in line], doubts)
+            )
+        return texts
+
+    def _lines(self, gray: "NDArray[np.uint8]") -> list[list[OcrWord]]:
+        if min(gray.shape) < _NARROWEST or int(np.ptp(gray)) < _EMPTY:
+            return []
+        leaders = find_leaders(gray)
+        plain = erase_leaders(gray, leaders)
+        # Ink without words may be a sign that Tesseract does not know.
+        rows = [self._words(self._main, plain, row) or [OcrWord("", 0, row, False)] for row in find_rows(plain)]
+        return [self._corrected(plain, line) for line in insert_leaders(rows, leaders)]
 
     def _corrected(self, gray: "NDArray[np.uint8]", line: list[OcrWord]) -> list[OcrWord]:
         """Read the uncertain words of a Korean line again in English, if possible."""
@@ -182,6 +214,23 @@ class Reader:
             top, bottom = max(row.y1, y1 + down), min(row.y2, y2 + down)
             words.append(OcrWord(text, confidence, (x1 + across, top, x2 + across, bottom), blank))
         return words
+
+
+def _figure_crop(gray: "NDArray[np.uint8]", line: Sequence[OcrWord], run: tuple[int, int]) -> "NDArray[np.uint8]":
+    """Return the pixels of a figure with the sign before it."""
+    boxes = [word.box for word in line]
+    top, bottom = max(0, min(box[1] for box in boxes) - _CUT), max(box[3] for box in boxes) + _CUT
+    # A dash alone would be stretched to the height of a letter.
+    spare = max(0, _LOWEST - (bottom - top)) // 2
+    strip = gray[max(0, top - spare) : bottom + spare]
+    white = find_gaps(strip)
+    left, right = run_span(line, run, white)
+    if run[0] == 0:
+        left = white[0][1] if white and white[0][0] == 0 else 0
+    if run[1] == len(line):
+        right = white[-1][0] if white and white[-1][1] == gray.shape[1] else gray.shape[1]
+    # The model wants paper around a figure; what is read of a neighbour would be worse.
+    return strip[:, max(0, left - _CUT) : max(left + _NARROWEST, right + _CUT)]
 
 
 def find_rows(gray: "NDArray[np.uint8]") -> list[InkBox]:

@@ -69,6 +69,7 @@ class TesseractRecognizer(Recognizer):
             2: "faint print is read; regions that Tesseract is unsure of say so",
             3: "Latin words that were read as sure numbers or unsure Hangul are read in English",
             4: "a row of nothing but dots stays between its neighbours",
+            5: "figures are read by a second reader, which knows their signs; where digits differ, a doubt names both",
         },
     )
     typical_seconds: ClassVar[float] = 0.03
@@ -111,7 +112,9 @@ class TesseractRecognizer(Recognizer):
         return f"add {' or '.join(named) or 'its language'} to recognition.languages{data}"
 
     def weights(self) -> dict[str, str]:
-        return identity(self.languages)
+        from kopub.recognition.tesseract import figures
+
+        return {**identity(self.languages), **figures.identity()}
 
     def expected_seconds(self, megabytes: float) -> float:
         return super().expected_seconds(megabytes) * of_two_cores(self.threads)
@@ -119,6 +122,13 @@ class TesseractRecognizer(Recognizer):
     def lacks(self) -> list[str]:
         missing = [name for name, path in data_files(self.languages).items() if path is None]
         return [missing_data_message(missing)] if missing else []
+
+    def advises(self) -> list[str]:
+        from kopub.recognition.tesseract import figures
+
+        if figures.model() is not None:
+            return []
+        return [f"signs such as △ ▲ ± are not read, and figures by one reader alone: {figures.INSTALL}"]
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         from kopub.recognition.tesseract.pages import read_page

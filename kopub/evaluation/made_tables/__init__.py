@@ -1,0 +1,1 @@
+"""Tables that the evaluation makes itself, and the programs that print them."""

@@ -1,0 +1,59 @@
+"""The second reader of figures: signs come from it, and a doubt names digits that differ."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kopub.recognition.tesseract import figures
+from kopub.recognition.tesseract.figures import SecondReading, figure_runs, with_figure
+from kopub.recognition.tesseract.reader import Reader
+from kopub.recognition.tesseract.recognizer import TesseractRecognizer, tessdata_folder
+from kopub.recognition.tesseract.words import OcrWord
+
+
+def line(*texts: str) -> list[OcrWord]:
+    return [OcrWord(text, 90, (20 * at, 0, 20 * at + 18, 30), False) for at, text in enumerate(texts)]
+
+
+def second(first: str, text: str, certainty: float = 0.95) -> tuple[str, str | None]:
+    read, doubt = with_figure(line(first), (0, 1), SecondReading(text, certainty))
+    return "".join(word.text for word in read), doubt
+
+
+def test_signs_are_those_of_the_second_reader_and_digits_that_differ_are_doubted():
+    assert second("A48,163", "△48,163") == ("△48,163", None)
+    assert second("448,163", "△48,163") == ("△48,163", None)
+    assert second("76,9244", "76,924㎡") == ("76,924㎡", None)
+    assert second("70,777", "10,777") == ("10,777", "70,777 or 10,777")
+    assert second("13,516", "13,516m") == ("13,516", "13,516 or 13,516m")
+    # A reading that is unsure or no figure changes nothing.
+    assert second("48,163", "△48,168", 0.4) == ("48,163", None)
+    assert second("USB3", "USB3") == ("USB3", None)
+
+
+def test_hangul_stays_outside_of_what_is_read_again():
+    assert figure_runs(line("총", "사업비", "는", "1,738", "명")) == [(3, 4)]
+    assert figure_runs(line("소", "48,163")) == [(0, 2)]
+    assert figure_runs(line("가로등", "정비")) == []
+
+
+def test_tables_read_without_the_model_are_not_called_equal(monkeypatch: pytest.MonkeyPatch):
+    engine = TesseractRecognizer()
+    monkeypatch.setattr(figures, "model", lambda: None)
+    assert engine.weights()["figures"] == "missing"
+    [advice] = engine.advises()
+    assert advice.endswith(": pip install 'kopub[figures]'")
+
+
+def test_a_printed_sign_is_read(tmp_path: Path):
+    if figures.model() is None:
+        pytest.skip("the extra figures is not installed")
+    import cv2
+
+    page = np.full((80, 500), 255, np.uint8)
+    cv2.putText(page, "48,163", (140, 55), cv2.FONT_HERSHEY_SIMPLEX, 1.2, 0, 2, cv2.LINE_AA)
+    cv2.polylines(page, [np.array([[98, 56], [118, 24], [138, 56]], np.int32)], True, 0, 2, cv2.LINE_AA)
+    reader = Reader(tessdata_folder())
+    assert reader.block(page).text == "△48,163"
+    reader.close()
