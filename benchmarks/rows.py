@@ -24,7 +24,7 @@ from rich.table import Table
 
 from benchmarks.made_up_vectors import column, noise, unit
 from kopub.search.metrics import score
-from kopub.search.ranking import BestPages, Bm25, fuse
+from kopub.search.ranking import BestPages, Bm25, Ranking, fuse
 from kopub.store.schemas import page_embeddings
 from kopub.store.table_store import ShardStore
 from kopub.tables.checks import unaccounted, unsound_vectors
@@ -72,11 +72,11 @@ def measured(rows: int, dim: int, queries: int) -> dict[str, float]:
     asked = vectors[chance.integers(0, rows, queries)]
     best = BestPages(queries)
 
-    def nearest() -> np.ndarray:
+    def nearest() -> Ranking:
         for start in range(0, rows, AT_ONCE):
             pages = np.arange(start, min(start + AT_ONCE, rows))
             best.add_vectors(pages, vectors[pages], asked)
-        return best.ranking()
+        return Ranking("text", best.ranking(), best.scores())
 
     by_vectors = timed("scores: vectors", nearest)
     words = np.array([f"w{number}" for number in range(VOCABULARY)], object)

@@ -170,7 +170,8 @@ def _with_table(regions: Sequence[Region], box: Box) -> list[Region]:
     known = next((region for region in outer if region.task is Task.TABLE), None)
     if known is not None and len(inner) <= 1:
         # Layout may lose a last row without a rule below it.
-        whole = replace(known, bbox=_floats(_around([known.bbox, box])))
+        (x1, y1, x2, y2), (left, top, right, bottom) = known.bbox, box
+        whole = replace(known, bbox=(min(x1, left), min(y1, top), max(x2, right), max(y2, bottom)))
         return [whole if region is known else region for region in regions]
     table = Region(0, "table", Task.TABLE, 1.0, _floats(box))
     kept = [region for region in regions if region not in inner]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import mean
 
 import pytest
-from docling_core.types.doc import DoclingDocument, ListItem
+from docling_core.types.doc.document import DoclingDocument, ListItem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,5 +1,8 @@
 """The structure of office files: all that they show, in place, and nothing hidden or deleted."""
 
+# The libraries that make the files state no types of what they make.
+# pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false, reportArgumentType=false
+
 import io
 import zipfile
 from collections.abc import Callable

@@ -37,7 +37,7 @@ def foreign_site() -> Iterator[str]:
             self.send_header("Content-Type", "text/html")
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:
             return
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Empty) as server:

@@ -39,6 +39,7 @@ def load_made_tables(folder: Path) -> Benchmark:
     """Load the born-digital pages, with their text layers."""
     gathered = SampleCollector()
     for page in _pages(folder, gathered):
+        assert page.picture is not None
         picture = SamplePicture(page.picture.path, page.picture.page, with_layer=True)
         gathered.add(page.id, picture, page.gold, page.document, page.slices)
     return gathered.benchmark(MADE_TABLES, VERSION)
@@ -48,6 +49,7 @@ def load_scanned_tables(folder: Path) -> Benchmark:
     """Load every page once in each form of a scan."""
     gathered = SampleCollector()
     for page in _pages(folder, gathered):
+        assert page.picture is not None
         for form, (dpi, turn) in SCANS.items():
             id = f"{page.id}__{form.replace(' ', '_')}"
             picture = SamplePicture(page.picture.path, page.picture.page, partial(_scan, page.picture, id, dpi, turn))

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from kopub.errors import SourceError
 from kopub.evaluation.made_tables.content import Look, MadeCell, MadeTable, Sheet
-from kopub.files import replace_file
+from kopub.files import replace_bytes
 from kopub.pages.documents import libreoffice
 
 _SECONDS = 180
@@ -31,7 +31,7 @@ def print_sheets(producer: str, sheets: Sequence[Sheet], pdf: Path) -> None:
         PRODUCERS[producer](sheets, made)
         if not made.is_file():
             raise SourceError(f"{producer} made no PDF")
-        replace_file(pdf, lambda path: shutil.copyfile(made, path))
+        replace_bytes(pdf, made.read_bytes())
 
 
 def _by_chromium(sheets: Sequence[Sheet], pdf: Path) -> None:

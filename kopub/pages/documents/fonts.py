@@ -80,7 +80,8 @@ def prefer_korean_fonts() -> None:
     class KoreanFonts(PdfSysfontBase):
         """The choice of fonts as before, except for Hangul without a glyph."""
 
-        def MapFont(self, _: Any, *asked: Any) -> Any:
+        # PDFium calls it by position, whatever the stub names.
+        def MapFont(self, _: Any, *asked: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
             _weight, _italic, charset, *_others = asked
             chosen = self.default.MapFont(self.default, *asked)
             name = self._name(chosen) if chosen and charset == _HANGUL else ""

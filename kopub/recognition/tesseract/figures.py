@@ -56,7 +56,7 @@ class FigureModel:
     """The recognition model of PP-OCRv6 on one core, used by one thread at a time."""
 
     def __init__(self, model: Path) -> None:
-        from onnxruntime import InferenceSession, SessionOptions
+        from onnxruntime import InferenceSession, SessionOptions  # pyright: ignore[reportAttributeAccessIssue]
 
         options = SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
