@@ -166,7 +166,7 @@ class CorpusCheck:
 
     def __init__(self, store: TableStore, source: Source) -> None:
         self._source = source
-        self.footers = FooterCache(store)
+        self.footers: FooterCache = FooterCache(store)
 
     def look(self, known: Mapping[str, Mapping[str, Entry]] | None = None) -> IsOfCorpus:
         """Return the check for the present tables; a missing table fails it.

@@ -7,7 +7,8 @@ from dataclasses import replace
 from statistics import mean
 
 import pytest
-from docling_core.types.doc.document import DoclingDocument, ListItem
+from docling_core.types.doc.document import DoclingDocument
+from docling_core.types.doc.items.text import ListItem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -228,3 +228,21 @@ def test_a_title_whose_number_is_printed_in_another_form_has_its_place() -> None
     )
     assert placed.unprinted == {}
     assert texts(list(placed.pages[0])) == [("paragraph_title", "1.1 Section 1.1"), ("text", "Bar")]
+
+
+@converts
+def test_a_document_whose_structure_cannot_be_read_is_printed_and_partial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = docx.Document()
+    document.add_paragraph("사업 계획서")
+    document.save(str(path := tmp_path / "a.docx"))
+
+    def odd(name: str, content: bytes) -> list[Piece]:
+        raise KeyError("rId7")
+
+    monkeypatch.setattr(office, "read_pieces", odd)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    converted = conversion._convert_file(path, tmp_path)
+    assert converted.pdf.is_file()
+    assert converted.lost[0].startswith("only the print of the document was read, for its structure is odd: ")

@@ -87,8 +87,12 @@ def convert(path: Path, pdf: Path) -> None:
         libreoffice.print_pdf(source, pdf, copy=_copy(pdf, suffix))
 
 
+class UnreadablePieces(Exception):
+    """The error that a document's print says what the document itself cannot be asked."""
+
+
 def pieces(path: Path, pdf: Path) -> list[Piece]:
-    """Return the pieces of a converted document; none if they cannot be read."""
+    """Return the pieces of a converted document. Raises `UnreadablePieces`."""
     suffix = path.suffix.lower()
     try:
         if suffix in _CALC:
@@ -97,9 +101,9 @@ def pieces(path: Path, pdf: Path) -> list[Piece]:
             return read_pieces("page.html", web_page.printed(path.read_bytes()))
         copy = _copy(pdf, suffix) or path
         return read_pieces(f"document{copy.suffix.lower()}", copy.read_bytes())
-    # Readers raise many kinds of exceptions for odd files, whose print has the text all the same.
-    except Exception:
-        return []
+    # Readers raise many kinds of exceptions for odd files, whose print has most of the text all the same.
+    except Exception as error:
+        raise UnreadablePieces(visible(first_line(error), 100)) from error
 
 
 def _copy(pdf: Path, suffix: str) -> Path | None:
