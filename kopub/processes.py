@@ -17,9 +17,10 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
 from pathlib import Path
 from queue import LifoQueue
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from kopub.confinement import Reach, bare_environment
+if TYPE_CHECKING:
+    from kopub.confinement import Reach
 
 STOP_SECONDS = 10.0
 """Time for a process to end after it is told to; then it is killed."""
@@ -36,7 +37,7 @@ def start_child(
     *descriptors: int,
     group: int | None = None,
     environment: Mapping[str, str] | None = None,
-    confined: Reach | None = None,
+    confined: "Reach | None" = None,
 ) -> "tuple[Connection, subprocess.Popen[bytes]]":
     """Start `module:function` in a process at the other end of a pipe.
 
@@ -47,6 +48,8 @@ def start_child(
     """
     closed = ""
     if confined is not None:
+        from kopub.confinement import bare_environment
+
         closed, environment = json.dumps(confined), bare_environment()
     ours, theirs = Pipe()
     # After this block only the child holds its end, so its death closes the pipe.
@@ -108,7 +111,7 @@ class ChildWorker:
     says; an answer takes at most `seconds`.
     """
 
-    def __init__(self, main: str, seconds: float, confined: Reach | None = None) -> None:
+    def __init__(self, main: str, seconds: float, confined: "Reach | None" = None) -> None:
         self._main, self._seconds, self._confined = main, seconds, confined
         self._cancelled = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -163,7 +166,7 @@ class ChildWorker:
 class ChildPool:
     """`count` child processes that threads share; the arguments are those of `ChildWorker`."""
 
-    def __init__(self, main: str, count: int, seconds: float, confined: Reach | None = None) -> None:
+    def __init__(self, main: str, count: int, seconds: float, confined: "Reach | None" = None) -> None:
         self.workers = [ChildWorker(main, seconds, confined) for _ in range(count)]
         # The worker that finished last is used first, so that no process starts while another is idle.
         self._idle: LifoQueue[ChildWorker] = LifoQueue()

@@ -11,7 +11,7 @@ from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlo
 from kopub.documents.headings import is_named
 from kopub.documents.tables import TableGrid, captions_of, grid_of
 from kopub.figures.figure import FigureNote
-from kopub.recognition.vlm.client.tables import is_table, tables_and_text
+from kopub.recognition.tables import is_table, tables_and_text
 from kopub.states import LOST
 from kopub.texts.markup import defuse, inert_latex
 

@@ -11,7 +11,7 @@ from kopub.documents.outline import NUMBER_SIGN
 from kopub.documents.tables import CONTINUED, TableGrid, grid_of
 from kopub.recognition.content import content_parts
 from kopub.recognition.regions import RegionRecord
-from kopub.recognition.vlm.client.tables import is_table, tables_and_text
+from kopub.recognition.tables import is_table, tables_and_text
 from kopub.search.words import korean_analyser
 
 ITEM = re.compile(r"\s*(?:[•●○◎◦▪■□▣◆◇▶▷ㆍ∙‧※]\s*|[·–*+°ㅇ\-]\s+)(?=\S)")

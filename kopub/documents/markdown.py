@@ -10,7 +10,7 @@ from kopub.documents.tables import caption_of, rows_of, without_rows
 from kopub.errors import visible
 from kopub.figures.figure import FigureNote
 from kopub.recognition.content import fence_code
-from kopub.recognition.vlm.client.tables import is_table, tables_and_text
+from kopub.recognition.tables import is_table, tables_and_text
 from kopub.states import LOST, State
 from kopub.texts.markdown import DOTS, NOT_PRINTED, link_target
 from kopub.texts.markup import block_markdown, formula_markdown, inline_markdown, printable, title_markdown

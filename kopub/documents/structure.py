@@ -13,7 +13,7 @@ from kopub.documents.headings import find_furniture, is_number_alone, rank_of, w
 from kopub.documents.joins import ITEM, join_pages, one_line, paragraphs
 from kopub.documents.outline import with_entries
 from kopub.recognition.content import strip_delimiters, strip_fences
-from kopub.recognition.vlm.client.tables import is_table, tables_and_text
+from kopub.recognition.tables import is_table, tables_and_text
 from kopub.states import State
 from kopub.texts.markdown import HASHES, TABLE_LABELS, formula_numbers
 from kopub.texts.markup import printable

@@ -8,6 +8,16 @@ from kopub.engine import Engine
 from kopub.layout.regions import PageLayout
 from kopub.pages.page import Page
 
+SPECK = 0.005
+"""Largest speck as a share of the sides of the page: 12 x 17 pixels on A4 at 300 dpi, a dot of a millimetre.
+
+Any line of text, down to 7 points, has a larger mark (`benchmarks/reading/blank_pages.py`).
+"""
+SPECK_FIELD = (
+    "Share of the width and of the height of the page that a speck may have: a page with nothing but specks is blank. "
+    "0 counts every mark as writing."
+)
+
 
 class LayoutDetector(Engine):
     """Finds the regions of pages."""

@@ -13,15 +13,6 @@ if TYPE_CHECKING:
 BLANK_SHARE = 4e-6
 """A page with a smaller share of ink is blank: on A4 at 300 dpi that is 35 pixels, less than a 10-point full stop."""
 
-SPECK = 0.005
-"""Largest speck as a share of the sides of the page: 12 x 17 pixels on A4 at 300 dpi, a dot of a millimetre.
-
-Any line of text, down to 7 points, has a larger mark (`benchmarks/reading/blank_pages.py`).
-"""
-SPECK_FIELD = (
-    "Share of the width and of the height of the page that a speck may have: a page with nothing but specks is blank. "
-    "0 counts every mark as writing."
-)
 _SPARSE = 0.02
 """Share of ink above which a page is not checked for consisting of specks: a line of text has 0.003, dust less."""
 

@@ -11,7 +11,6 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from kopub.errors import UndecodableImage, UnreadImage, first_line, is_of_machine, visible
-from kopub.pages.damage import GROUP_4, fax_damage, jpeg_damage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,6 +59,8 @@ _TIFF_SUBFILE = 0x00FE
 _COPY, _MASK = 0b001, 0b100
 """Bits of the TIFF subfile tag: a smaller copy of another picture, and a mask for one."""
 _TIFF_COMPRESSION = 0x0103
+GROUP_4 = 4
+"""The TIFF number of the black-and-white compression of fax machines and scanners."""
 _MOST_COUNTED = 1000
 """Most pictures of a TIFF that are counted; a hostile one could have millions."""
 _MP_ENTRIES = 0xB002
@@ -94,6 +95,9 @@ def inspect(data: bytes | memoryview) -> ImageInfo:
     marker, and is decoded to find damaged parts; so is a TIFF, and one with fax data twice. Raises only
     `UndecodableImage`, with a reason that a person can understand.
     """
+    # A search opens no picture.
+    from kopub.pages.damage import fax_damage, jpeg_damage
+
     with _open(data, "damaged") as image:
         info = ImageInfo(_format(image), *_upright_size(image))
         if info.format == "TIFF":

@@ -134,7 +134,7 @@ def first_markdown(table: pa.Table, column: str) -> Markdown:
     for page_id, text in zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True):
         if not text:
             continue
-        blocks = _PICTURE.sub(r"*(\1)*", defuse(text)).split("\n\n")
+        blocks = defuse(_PICTURE.sub(r"*(\1)*", text)).split("\n\n")
         shown, left = [], _PREVIEW_CHARACTERS
         for block in blocks:
             left -= len(block)

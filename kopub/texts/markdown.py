@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 from kopub.recognition.content import content_parts, fence_code, strip_delimiters, strip_fences
 from kopub.recognition.regions import Crop, RegionText, TextOrigin, crop_index, readable
-from kopub.recognition.vlm.client.tables import is_table, tables_and_text
+from kopub.recognition.tables import is_table, tables_and_text
 from kopub.texts.markup import block_markdown, formula_markdown, inline_markdown, line_start, printable, title_markdown
 
 HASHES = re.compile(r"^#{1,6}\s+(?=\S)")

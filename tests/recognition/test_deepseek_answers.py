@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kopub.layout.regions import Task
+from kopub.recognition.tables import count_placeholders
 from kopub.recognition.vlm.client.answers import tidy
 from kopub.recognition.vlm.client.deepseek import clean
-from kopub.recognition.vlm.client.tables import count_placeholders
 
 
 @pytest.mark.parametrize(

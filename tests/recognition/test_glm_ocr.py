@@ -23,6 +23,7 @@ from kopub.pages.page import Page
 from kopub.recognition.base import STEP_TIMES
 from kopub.recognition.regions import PageReading, RegionText, region_pixels
 from kopub.recognition.step_times import step_times
+from kopub.recognition.tables import clean_tables, join_tables
 from kopub.recognition.vlm.client.answers import Problem, find_defect, loop_start, tidy
 from kopub.recognition.vlm.client.chat_requests import answer_room, request_body
 from kopub.recognition.vlm.client.region_images import (
@@ -35,7 +36,6 @@ from kopub.recognition.vlm.client.region_images import (
     pack_pixels,
     region_image,
 )
-from kopub.recognition.vlm.client.tables import clean_tables, join_tables
 from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from kopub.states import State
 from kopub.texts.markdown import page_text

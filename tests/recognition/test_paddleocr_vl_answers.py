@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from kopub.layout.regions import Task
 from kopub.recognition.regions import RegionText
+from kopub.recognition.tables import clean_tables
 from kopub.recognition.vlm.client.answers import tidy
 from kopub.recognition.vlm.client.paddle import clean
-from kopub.recognition.vlm.client.tables import clean_tables
 from kopub.texts.markdown import page_markdown, page_text
 
 

@@ -31,7 +31,7 @@ from kopub.evaluation.characters import edit
 from kopub.evaluation.tables import BoundedTeds
 from kopub.layout.regions import Task
 from kopub.recognition.content import strip_delimiters
-from kopub.recognition.vlm.client.tables import clean_tables
+from kopub.recognition.tables import clean_tables
 from kopub.states import LOST
 
 

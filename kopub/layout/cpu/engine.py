@@ -8,8 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from kopub.fingerprints import CodeVersion
-from kopub.layout.base import LayoutDetector
-from kopub.layout.ink import SPECK, SPECK_FIELD
+from kopub.layout.base import SPECK, SPECK_FIELD, LayoutDetector
 from kopub.layout.regions import PageLayout
 from kopub.pages.page import Page
 from kopub.parallel import bounded_map, of_two_cores

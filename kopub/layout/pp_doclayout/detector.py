@@ -14,8 +14,7 @@ from kopub.engine import ProfileOnly, missing_modules, releases, require_install
 from kopub.errors import ConfigError, EngineError
 from kopub.fingerprints import CodeVersion, file_sha256
 from kopub.gpu import all_gpus, named_gpus
-from kopub.layout.base import LayoutDetector
-from kopub.layout.ink import SPECK, SPECK_FIELD
+from kopub.layout.base import SPECK, SPECK_FIELD, LayoutDetector
 from kopub.layout.pp_doclayout.model import batch_error
 from kopub.layout.pp_doclayout.page_regions import Health, PageFindings, PageInput, PageRules, find_regions, prepare
 from kopub.layout.pp_doclayout.postprocess import BoxRules, Containment, make_rules

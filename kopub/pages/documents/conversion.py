@@ -255,8 +255,6 @@ def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
     except office.UnreadablePieces as error:
         odd = f"only the print of the document was read, for its structure is odd: {error}"
         return ConvertedDocument(pdf, {0: odd})
-            pdf, {0: f"only the print of the document was read, for its structure is odd: {error}"}
-        )
     placed = place_pieces(pieces, [page.split() for page in pages])
     unprinted = {at: _unprinted(texts) for at, texts in placed.unprinted.items()}
     return ConvertedDocument(pdf, unprinted, placed.pages)

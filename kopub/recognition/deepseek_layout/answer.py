@@ -7,10 +7,10 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from kopub.layout.regions import Task
+from kopub.recognition.tables import count_placeholders
 from kopub.recognition.vlm.client.answers import Defect, Problem, find_defect, tidy
 from kopub.recognition.vlm.client.chat_requests import ChatAnswer
 from kopub.recognition.vlm.client.deepseek import clean
-from kopub.recognition.vlm.client.tables import count_placeholders
 
 OURS: Mapping[str, str] = MappingProxyType(
     {

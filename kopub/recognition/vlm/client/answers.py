@@ -12,8 +12,8 @@ from rapidfuzz import fuzz
 from kopub.layout.regions import Region, Task
 from kopub.recognition.content import script_of, strip_delimiters, strip_fillers
 from kopub.recognition.regions import RegionText
+from kopub.recognition.tables import clean_tables, join_tables
 from kopub.recognition.vlm.client.chat_requests import ChatAnswer
-from kopub.recognition.vlm.client.tables import clean_tables, join_tables
 from kopub.states import State
 
 

@@ -12,8 +12,8 @@ from markdown_it import MarkdownIt
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import Task
 from kopub.recognition.content import content_parts, fence_code
+from kopub.recognition.tables import is_bare, strip_placeholders
 from kopub.recognition.vlm.client.region_images import RegionImage, encode_image, relative_size, resize
-from kopub.recognition.vlm.client.tables import is_bare, strip_placeholders
 
 VERSION = CodeVersion("recognition.deepseek_crops", {1: "the first release"})
 """Version of how a region becomes an image; the answer cache keeps answers to the same image."""

@@ -4,7 +4,7 @@ import re
 
 from kopub.layout.regions import Task
 from kopub.recognition.content import ContentPart, content_parts, fence_code
-from kopub.recognition.vlm.client.tables import strip_placeholders
+from kopub.recognition.tables import strip_placeholders
 
 _PROSE = frozenset({"markdown", "md", "text", "txt", "plaintext"})
 """Languages of a fence that contains not code but the whole answer, as chat models wrap it."""

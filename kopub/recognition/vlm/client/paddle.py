@@ -12,6 +12,7 @@ import numpy as np
 
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import Task
+from kopub.recognition.tables import strip_placeholders
 from kopub.recognition.vlm.client.region_images import (
     PATCH,
     RegionImage,
@@ -22,7 +23,6 @@ from kopub.recognition.vlm.client.region_images import (
     relative_size,
     resize,
 )
-from kopub.recognition.vlm.client.tables import strip_placeholders
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -21,6 +21,7 @@ from kopub.recognition.regions import (
     skipped,
 )
 from kopub.recognition.step_times import keep, timed
+from kopub.recognition.tables import count_placeholders
 from kopub.recognition.vlm.client.answers import (
     FIRST_ATTEMPT,
     Attempt,
@@ -58,7 +59,6 @@ from kopub.recognition.vlm.client.region_images import (
     pack_pixels,
     scale_to_lines,
 )
-from kopub.recognition.vlm.client.tables import count_placeholders
 from kopub.states import State
 from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import JobFigures, OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
