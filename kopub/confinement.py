@@ -128,7 +128,8 @@ def _program_paths() -> list[str]:
     python = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     libraries = [os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix)]
     shared = [f"/usr/share/{name}" for name in _SHARED]
-    fonts = [*_FONTS, *(os.path.expanduser(f"~/{name}") for name in _OWN_FONTS)]
+    named = [os.environ[name] for name in ("FONTCONFIG_FILE", "FONTCONFIG_PATH") if os.environ.get(name)]
+    fonts = [*_FONTS, *named, *(os.path.expanduser(f"~/{name}") for name in _OWN_FONTS)]
     own = str(Path(__file__).parent)
     return [own, *packages, *python, *libraries, *_PROGRAMS, *_SETTINGS, *_OFFICE, *shared, *fonts]
 

@@ -18,7 +18,7 @@ from dagster._grpc.client import DagsterGrpcClient
 from dagster._grpc.types import GetCurrentRunsResult
 from dagster._serdes import serialize_value
 
-from kopub_assets.running.execution import execute
+from kopub_assets.running.execution import EXECUTOR, execute
 from kopub_assets.running.watched_launcher import MACHINE_TAG, WatchedRunLauncher, is_alive
 from tests.support.dagster.dagster_daemon import Daemon, with_status
 from tests.support.dagster.dagster_home import make_dagster_home
@@ -161,7 +161,7 @@ def test_the_code_server_of_another_machine_says_which_runs_it_has(listed: bool,
 
 def test_a_run_of_the_command_line_says_on_which_machine_its_process_is():
     with dg.DagsterInstance.ephemeral() as instance:
-        assert execute(dg.Definitions([_made]), instance, ["_made"], ["shard_00"]) == []
+        assert execute(dg.Definitions([_made], executor=EXECUTOR), instance, ["_made"], ["shard_00"]) == []
         (run,) = instance.get_runs()
         assert run.tags[MACHINE_TAG] == platform.node()
         # The run's recorded process is this one, which is alive.
@@ -178,7 +178,7 @@ def test_a_run_that_is_stopped_before_it_starts_is_canceled(monkeypatch: pytest.
 
         monkeypatch.setattr(instance.run_storage, "add_run", store_and_interrupt)
         with pytest.raises(KeyboardInterrupt):
-            execute(dg.Definitions([_made]), instance, ["_made"], ["shard_00"])
+            execute(dg.Definitions([_made], executor=EXECUTOR), instance, ["_made"], ["shard_00"])
         assert [run.status for run in instance.get_runs()] == [Status.CANCELED]
 
 
@@ -194,7 +194,7 @@ def test_a_run_that_is_stopped_between_its_steps_is_canceled(event: str, monkeyp
 
         monkeypatch.setattr(instance.event_log_storage, "store_event", store_and_interrupt)
         with pytest.raises(KeyboardInterrupt):
-            execute(dg.Definitions([_made]), instance, ["_made"], ["shard_00"])
+            execute(dg.Definitions([_made], executor=EXECUTOR), instance, ["_made"], ["shard_00"])
         assert [run.status for run in instance.get_runs()] == [Status.CANCELED]
 
 
