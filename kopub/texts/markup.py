@@ -38,8 +38,8 @@ _ENTITIES = {"<": "&lt;", "&": "&amp;"}
 _PAIRED = re.compile(r"\*+|_+|~+|`+|\$+")
 _ADDRESS = re.compile(r"(?:(?:https?|ftp)(?=://)|www(?=\.))([:.])(?=(\S*))", re.IGNORECASE)
 _MATH = re.compile(r"\$(?=\S)[^$\n]{1,1000}?(?<=\S)\$(?![0-9])")
-_LATEX = re.compile(r"\\[A-Za-z]|\^|_\{")
-"""Signs of a formula; between other dollar signs are amounts of money, or whatever is printed."""
+_LATEX = re.compile(r"\\[A-Za-z]|\^|_\{|^\$[A-Za-z](?:\$|[^가-힣]*[=<>+])")
+"""Signs of a formula, or a single letter; between other dollar signs are amounts of money, or whatever is printed."""
 
 
 def inline_markdown(text: str) -> str:

@@ -57,7 +57,8 @@ def test_a_fence_around_the_whole_of_a_text_is_no_code(language: str) -> None:
 
 def test_tags_between_backticks_are_shown_as_printed() -> None:
     official = "the tag is `<local-jndi-name>` rather than `<jndi-name>`."
-    assert shown(official) == (official, official)
+    said = r"the tag is \`&lt;local-jndi-name>\` rather than \`&lt;jndi-name>`."
+    assert shown(official) == (said, official)
 
 
 def test_centred_text_is_text() -> None:
