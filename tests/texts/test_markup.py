@@ -71,7 +71,7 @@ def test_a_document_is_shown_as_it_was_read(label: str, texts: list[str]) -> Non
         ("+ 더하기", r"\+ 더하기"),
         ("[담당자](비공개)", r"[담당자\](비공개)"),
         (r"C:\temp\*.txt", r"C:\temp\\*.txt"),
-        ("$a$ and $1$", r"$a$ and \$1\$"),
+        ("$a$ and $1$", r"$a$ and \$1$"),
         ("a * b * c, x*y, 5 < 6, R&D, 3~5, $5", "a * b * c, x*y, 5 < 6, R&D, 3~5, $5"),
     ],
 )

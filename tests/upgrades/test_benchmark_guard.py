@@ -138,13 +138,13 @@ def test_a_benchmark_that_was_never_read_is_evaluated_before_anything_is_upgrade
 def test_a_benchmark_whose_pages_are_being_written_is_not_scored_yet(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ):
-    def stop(picture: SamplePicture) -> bytes:
+    def stop(picture: SamplePicture) -> object:
         raise KeyboardInterrupt
 
     (platform.home / "answers" / "p_8.png").write_bytes(b"a new picture")
     (platform.home / "answers" / "p_8.txt").write_text(TEXT, "utf-8")
     (asked,) = guards_of(platform.settings)
-    monkeypatch.setattr(SamplePicture, "read", stop)
+    monkeypatch.setattr(SamplePicture, "made", stop)
     with pytest.raises(KeyboardInterrupt):
         prepare_answers(asked, platform.home)
     (shown,) = plan_values(platform.settings)["evaluations"]

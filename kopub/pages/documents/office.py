@@ -182,5 +182,6 @@ def _require_small(sheet: IO[bytes]) -> None:
             rows, columns = max(rows, int(number)), max(columns, column)
         rest = chunk[-_LONGEST_CELL:]
     if rows * columns > _MOST_CELLS:
-        end = f"a sheet reaches to row {rows:,} and column {columns:,}"
-        raise UndecodableImage(f"{end}: clear its last cells, or divide it")
+        raise UndecodableImage(
+            f"a sheet reaches to row {rows:,} and column {columns:,}: clear its last cells, or divide it"
+        )
