@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from hashlib import sha256
 from importlib.metadata import files
 from pathlib import Path
 from threading import Lock
@@ -14,7 +13,7 @@ import numpy as np
 from kopub.embedding.base import PassageEmbedding, PassageVector
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.engine import releases
-from kopub.fingerprints import CodeVersion
+from kopub.fingerprints import CodeVersion, file_sha256
 from kopub.states import State
 
 if TYPE_CHECKING:
@@ -140,4 +139,4 @@ def _hashes() -> dict[str, str]:
         found = [file for file in files(_PACKAGE) or () if "resources" in file.parts]
     except ModuleNotFoundError:
         return {}
-    return {file.name: sha256(Path(str(file.locate())).read_bytes()).hexdigest() for file in sorted(found)}
+    return {file.name: file_sha256(Path(str(file.locate()))) for file in sorted(found)}

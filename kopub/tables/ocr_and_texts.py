@@ -83,7 +83,6 @@ class OcrResults(EngineTable):
         {
             1: "the first release",
             2: "a title keeps the number sign that it begins with (`#1 과제`)",
-            3: "markdown shows signs as they were read (`3~5`, `__init__`, `○`), and none is a link or picture",
         },
     )
     parents = (RawPages, LayoutRegions)

@@ -6,7 +6,6 @@ PP-OCRv6 reads those that Tesseract's Korean data lack, but no Hangul.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kopub.engine import releases
-from kopub.fingerprints import file_sha256
+from kopub.fingerprints import CodeVersion, file_sha256
 from kopub.recognition.tesseract.words import CERTAIN, OcrWord, count_syllables, join_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+CODE = CodeVersion("recognition.figures", {1: "the first release"})
 NAME = "PP-OCRv6_rec_small.onnx"
 INSTALL = "pip install 'kopub[figures]'"
 _HEIGHT = 48
@@ -162,11 +162,7 @@ def model() -> Path | None:
 
 
 def identity() -> dict[str, str]:
-    """Return what determines the second readings; `missing` without the model."""
-    path = model()
-    return {"figures": "missing"} if path is None else {"figures": _sha256(path), **releases("onnxruntime")}
-
-
-@cache
-def _sha256(path: Path) -> str:
-    return file_sha256(path)
+    """Return what determines the second readings; empty without the model, when Tesseract's stay as they are."""
+    if (path := model()) is None:
+        return {}
+    return {CODE.name: str(CODE.number), "figures": file_sha256(path), **releases("onnxruntime")}
