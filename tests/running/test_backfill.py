@@ -54,7 +54,7 @@ def ui(home: Path, tmp_path: Path) -> Iterator[Ui]:
 
 @pytest.mark.timeout(600)
 def test_a_backfill_over_all_shards(ui: Ui, home: Path):
-    keys = [{"path": [asset]} for asset in (*STANDARD, "retrieval_scores")]
+    keys = [{"path": [asset]} for asset in (*STANDARD, "passage_embeddings", "retrieval_scores")]
     launched = ui.ask(LAUNCH, names=SHARDS, keys=keys)["launchPartitionBackfill"]
     assert launched["__typename"] == "LaunchBackfillSuccess", launched
 
