@@ -34,7 +34,7 @@ UNLINKED = (
     "/nowhere",
 )
 """Addresses that no link leads to, or whose kind another address already covers."""
-FILES = ("/picture", "/figure", "/markdown", "/json", "/pdf")
+FILES = ("/picture", "/figure", "/markdown", "/json", "/pdf", "/xlsx", "/csv")
 
 
 @pytest.fixture(scope="module")

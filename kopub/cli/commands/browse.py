@@ -102,6 +102,9 @@ def host_names(host: str, named: list[str] | None) -> list[str]:
     """
     from kopub.web.own_pages import LOOPBACK
 
+    if not host.strip():
+        # For a socket, it would mean every address of the machine.
+        raise ConfigError("--host is empty: name an address, such as 127.0.0.1")
     if host not in LOOPBACK and not named:
         raise ConfigError(
             f"--host {host}: name the hosts by which browsers reach it, such as --allow-host {socket.gethostname()}"
@@ -123,9 +126,6 @@ def listening_at(host: str, port: int) -> Iterator[socket.socket]:
 
     Raises `ConfigError` if they cannot be used.
     """
-    if not host.strip():
-        # For a socket, it would mean every address of the machine.
-        raise ConfigError("--host is empty: name an address, such as 127.0.0.1")
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
         # As in servers, a port with closing connections counts as free; on Windows, so would another program's port.
         if os.name == "posix":
