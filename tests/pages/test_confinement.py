@@ -24,6 +24,11 @@ confines = pytest.mark.skipif(confinement.why_open() is not None, reason=str(con
 converts = pytest.mark.skipif(any(map(office.lacks, office.SUFFIXES)), reason="apt-get install libreoffice")
 
 pytestmark = pytest.mark.usefixtures("one_process")
+_LONG = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif("KOPUB_TEST_HOSTILE" not in os.environ, reason="takes minutes: set KOPUB_TEST_HOSTILE=1"),
+]
 
 
 @confines
@@ -32,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("one_process")
     "names",
     [
         pytest.param(("include.rtf-absolute-png.rtf", "include.rtf-host-png.rtf", "svg.docx-file-pdf.docx")),
-        pytest.param(None, marks=pytest.mark.slow),
+        pytest.param(None, marks=_LONG),
     ],
 )
 def test_no_file_of_the_machine_and_no_host_comes_out(
