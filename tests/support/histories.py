@@ -83,7 +83,7 @@ def killed_after(writes: int) -> Iterator[None]:
         return call
 
     clear = AppendLog.clear
-    places = [(ShardStore, "_put"), (AppendLog, "clear"), (Versions, "keep"), (Versions, "prune")]
+    places = [(ShardStore, "_put"), (AppendLog, "clear"), (Versions, "keep"), (Versions, "remove")]
     patches = [patch.object(owner, name, dying(getattr(owner, name))) for owner, name in places]
     for each in patches:
         each.start()
