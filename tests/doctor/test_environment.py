@@ -66,6 +66,9 @@ def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     """Return a function that runs `kopub doctor --quick` with the Hub offline, where all converters are installed."""
     monkeypatch.setattr(conversion, "has_korean_font", lambda: True)
     monkeypatch.setattr(conversion, "all_lacking", list)
+    monkeypatch.setattr(checks.fonts, "draws_hangul", lambda: True)
+    monkeypatch.setattr(checks.confinement, "why_open", lambda: None)
+    monkeypatch.setattr(TesseractRecognizer, "advises", lambda self: [])
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))

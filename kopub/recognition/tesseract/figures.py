@@ -173,7 +173,7 @@ def model() -> Path | None:
 
 
 def identity() -> dict[str, str]:
-    """Return what determines the second readings; empty without the model, when Tesseract's stay as they are."""
+    """Return what determines the second readings; empty without the model."""
     if (path := model()) is None:
         return {}
     return {CODE.name: str(CODE.number), "figures": file_sha256(path), **releases("opencv-python-headless")}
