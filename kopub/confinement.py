@@ -49,7 +49,7 @@ _KEPT_PREFIXES = ("LC_", "PYTHON", "FONTCONFIG_", "XDG_")
 
 
 class Reach(TypedDict, total=False):
-    """What a confined process may read, and below what it may write."""
+    """The paths that a confined process may read, and below which it may write."""
 
     reads: list[str]
     writes: list[str]

@@ -46,7 +46,6 @@ class SentenceEmbedder(HashedEmbedder):
     fusion_floor: ClassVar[float] = 0.36
     queries_match: ClassVar[frozenset[str]] = HashedEmbedder.queries_match | {"meaning"}
     fusion: ClassVar[Mapping[str, float]] = {"meaning": 1.0, "text": 0.3, "bm25": 0.3}
-    typical_passages_seconds: ClassVar[float] = 0.02
     limits: ClassVar[tuple[str, ...]] = (
         "Vectors of meaning are by Universal Sentence Encoder Multilingual v3 (Apache-2.0), which knows 16 languages "
         "and little of numbers and rare names: those are found by words.",

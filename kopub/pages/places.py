@@ -40,7 +40,7 @@ class CorpusPlace:
 
     @property
     def remote(self) -> bool:
-        """Whether the index is in object storage."""
+        """True if the index is in object storage."""
         return is_url(self.url)
 
     @property

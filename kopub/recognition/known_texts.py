@@ -76,7 +76,7 @@ class PageToRead:
 
     @property
     def to_read(self) -> list[Region]:
-        """What a recognizer gets: regions, even pictures and skipped ones, and samples."""
+        """The regions that a recognizer gets, even pictures and skipped ones, and samples."""
         believed = self.believed
         unknown = [region for region in self.regions if region.index not in believed]
         first = 1 + max((region.index for region in self.regions), default=-1)
@@ -139,7 +139,7 @@ class _PageRouter:
 
     @property
     def has_doubted(self) -> bool:
-        """Whether a page must be read again because a sample contradicts it."""
+        """True if a page must be read again because a sample contradicts it."""
         return bool(self._doubted)
 
     def next_to_read(self) -> bool:

@@ -19,7 +19,7 @@ from kopub.search.reranking import RankedQuestion, Reranking, kept_scores, order
 from kopub.search.scores import ALL, Contents, ScoredRun
 from kopub.search.words import TOKENS, made_from, tokenise
 from kopub.states import MADE
-from kopub.store.corpus_tables import TABLES, VECTOR_TABLES
+from kopub.store.corpus_tables import PARTS, TABLES, VECTOR_TABLES
 from kopub.store.rows import vector_matrix, vector_width, with_vector
 from kopub.store.schemas import RETRIEVAL_SCORES
 from kopub.store.table_source import CorpusCheck, FooterCache, IsOfCorpus
@@ -287,7 +287,7 @@ class SearchedCorpus:
         """
         for shard in self.shards:
             table = self._made(VECTORS[kind], shard)
-            if VECTORS[kind] in (FIGURES, PASSAGES):
+            if VECTORS[kind] in PARTS:
                 table = with_vector(table)
             yield self._pages(table), vector_matrix(table["vector"])
 

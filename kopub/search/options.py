@@ -43,7 +43,7 @@ class Where:
 
     @property
     def looks_at_pages(self) -> bool:
-        """Whether the filter depends on more than the shard of a page."""
+        """True if the filter depends on more than the shard of a page."""
         return bool(self.documents or self.scripts) or self.has_table or self.has_figure
 
 

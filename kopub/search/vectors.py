@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +15,12 @@ from kopub.search.answer import CannotSearch
 from kopub.search.options import Mode
 from kopub.search.pages import ArrowCache, SearchedTables
 from kopub.states import MADE
-from kopub.store.corpus_tables import FIGURE_VECTORS, PASSAGE_VECTORS, TABLES, VECTOR_TABLES
+from kopub.store.corpus_tables import PARTS, TABLES, VECTOR_TABLES
 from kopub.store.rows import MADE_WITH, with_vector
 from kopub.store.table_source import IsOfCorpus
 
 VECTORS = {Mode(kind): table.name for kind, table in VECTOR_TABLES.items()}
 """The table name of each kind of vector."""
-_PARTS = {FIGURE_VECTORS.name: "figures", PASSAGE_VECTORS.name: "passages"}
-"""The column of each table of vectors that lists parts of a page."""
 _ENGINES = b"engines"
 
 
@@ -33,9 +32,14 @@ class VectorLookup:
     ) -> None:
         self._store, self._shards, self._embedding, self._profile = store, shards, embedding, profile
         self._cache = cache
-        self._recipe = json.loads(json.dumps([embedding.recipe()]))
+        self._recipe = _as_json([embedding.recipe()])
         self._loaded: dict[tuple[Mode, str], ShardVectors] = {}
         self._open: dict[Mode, tuple[dict[str, str], Vectors]] = {}
+
+    @cached_property
+    def _passage_recipe(self) -> Any:
+        # Only a search of passages waits for the hashes of their engine's files.
+        return _as_json([self._embedding.passage_recipe()])
 
     def is_of_engine(self, asset: str, shard: str) -> bool:
         """Return whether a table was made with the present engine."""
@@ -85,11 +89,11 @@ class VectorLookup:
 
     def _with_vector(self, asset: str, shard: str) -> pa.Table:
         """Return a table's rows with a vector; its metadata names the engines that made it."""
-        columns = ["page_id", _PARTS.get(asset, "vector"), "state"]
+        columns = ["page_id", PARTS.get(asset, "vector"), "state"]
         table = self._store.read(asset, shard, columns)
         made_with = json.loads(self._store.metadata(asset, shard)[MADE_WITH])
         made = table.filter(pc.field("state").isin(MADE)).drop_columns("state")
-        if asset in _PARTS:
+        if asset in PARTS:
             made = with_vector(made)
         return made.replace_schema_metadata({_ENGINES: json.dumps(made_with["engines"])})
 
@@ -100,10 +104,15 @@ class VectorLookup:
         wanted = self._embedding.passage_dim if of_passages else self._embedding.dim
         if width != wanted:
             return f"have {width} dimensions, those of profile {self._profile} {wanted}"
-        recipe = json.loads(json.dumps([self._embedding.passage_recipe()])) if of_passages else self._recipe
+        recipe = self._passage_recipe if of_passages else self._recipe
         if json.loads((vectors.table.schema.metadata or {})[_ENGINES]) != recipe:
             return f"were made with another engine, or another version of it, than that of profile {self._profile}"
         return None
+
+
+def _as_json(values: Any) -> Any:
+    """Return values as they are once they were written to JSON and read back."""
+    return json.loads(json.dumps(values))
 
 
 def left_out(what: str, shards: Sequence[str], made: Sequence[str], of_corpus: Sequence[str]) -> list[str]:

@@ -65,6 +65,8 @@ PASSAGE_VECTORS = Table("passage_embeddings", schemas.passage_embeddings)
 """The table of passages, made only if the engine of vectors makes them."""
 DOCUMENT_CHUNKS = Table("document_chunks", schemas.DOCUMENT_CHUNKS)
 """The chunks of the documents that begin in a shard, made only if a profile asks for them."""
+PARTS = {FIGURE_VECTORS.name: "figures", PASSAGE_VECTORS.name: "passages"}
+"""The column of each table that lists parts of a page, each with a vector."""
 VECTOR_TABLES = {
     "text": TABLES.text_vectors,
     "meaning": PASSAGE_VECTORS,

@@ -150,7 +150,7 @@ class ShardAsset(ABC):
 
     @property
     def engine_recipes(self) -> list[dict[str, Any]]:
-        """What the engines say determines a row."""
+        """The recipes of the engines, which determine a row."""
         return [engine.recipe() for engine in self.engines]
 
     @cached_property

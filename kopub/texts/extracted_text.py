@@ -22,6 +22,7 @@ from kopub.recognition.regions import RegionText, TextOrigin
 from kopub.states import State
 from kopub.store.corpus_tables import TABLES
 from kopub.texts.layer_lines import (
+    MOST_BARE,
     Line,
     RegionWords,
     clean,
@@ -163,8 +164,6 @@ CODE = CodeVersion(
 _CODE_LABEL = "algorithm"
 _DRAWN = frozenset({"seal"})
 """Labels of text that is a picture."""
-_MOST_BARE = 0.25
-"""Most of a region's ink that may be outside words: rules under words, frames. Text drawn as shapes has more."""
 _FORMULA = re.compile("[∑∏∫∮√∂∇\U0001d400-\U0001d7ff]")
 """Signs of a formula in a line: a layer has the characters of a formula but not their arrangement."""
 _NOT_PRINT = Mark.INVISIBLE | Mark.UNMAPPED
@@ -234,7 +233,7 @@ def _can_be_taken(region: Region, within: RegionWords) -> bool:
     return (
         region.task in (Task.TEXT, Task.ABANDON)
         and region.label not in _DRAWN
-        and within.bare_share <= _MOST_BARE
+        and within.bare_share <= MOST_BARE
         and not any(word.marks & _NOT_PRINT or _FORMULA.search(word.text) for word in within.words)
     )
 
@@ -260,7 +259,7 @@ def _table(layer: TextLayer, region: Region, words: Sequence[Word]) -> LayerTabl
     if any(word.marks & Mark.INVISIBLE for word in words):
         return None
     [bare] = words_of_regions(without_rules(layer), [region.bbox])
-    return table_of(layer, words, region.bbox) if bare.bare_share <= _MOST_BARE else None
+    return table_of(layer, words, region.bbox) if bare.bare_share <= MOST_BARE else None
 
 
 def _text(region: Region, lines: Sequence[Line]) -> str:
@@ -362,7 +361,7 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
         printed = letters(text_of(lines_of(within.words)))
         was_read = reading.state is not State.FAILED and reading.finish_reason != "skipped"
         is_table = reading.native_label == _TABLE
-        is_text = is_table or (within.bare_share <= _MOST_BARE and reading.native_label not in _FORMULAS)
+        is_text = is_table or (within.bare_share <= MOST_BARE and reading.native_label not in _FORMULAS)
         if was_read and printed and is_text:
             measure = _unshared if is_table else Levenshtein.distance
             edits += measure(told, printed)

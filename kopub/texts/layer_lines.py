@@ -260,3 +260,17 @@ def _bare_share(layer: TextLayer, covered: "NDArray[np.bool_]", box: Sequence[fl
     bare = int(layer.bare[top:bottom, left:right].sum())
     printed = bare + int((covered & ~layer.bare)[top:bottom, left:right].sum())
     return bare / printed if printed else 0.0
+
+
+MOST_BARE = 0.25
+"""Most of a region's ink that may be outside words: rules, frames, a fill. Text drawn as shapes has more."""
+
+
+def area(box: Sequence[float]) -> float:
+    """Return the area of a box in pixels, at least 1."""
+    return max(1.0, (box[2] - box[0]) * (box[3] - box[1]))
+
+
+def shared(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return the area that two boxes have in common, in pixels."""
+    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))

@@ -13,7 +13,7 @@ from kopub.pages.documents.text_layer import NO_MARK, Box, Mark, TextLayer, Word
 from kopub.states import State
 from kopub.texts.extracted_text import unsound
 from kopub.texts.layer_columns import split_columns
-from kopub.texts.layer_lines import Line, outside_of, set_upright, words_of_regions
+from kopub.texts.layer_lines import MOST_BARE, Line, area, outside_of, set_upright, shared, words_of_regions
 from kopub.texts.layer_tables import aligned, chunks_of, is_plain_table, printed_rows, table_of, without_rules
 from kopub.texts.piece_regions import regions_of_pieces
 
@@ -39,8 +39,6 @@ _SAME = 0.8
 """Share of the area of two boxes that they have in common if they are the same table."""
 _PITCH = 3.0
 """Distance between two lines of a table or block without rules, in heights of a word."""
-_MOST_BARE = 0.25
-"""Share of a picture's ink outside of words up to which it is a filled box with text on it."""
 _HANGUL = re.compile("[가-힣]")
 _BAND_GAP = 1.5
 """Distance between two bands of one table, in heights of a band."""
@@ -107,7 +105,7 @@ def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
     rules = set(layer.rules)
     bands = [_around(group) for group in groups if group and rules.isdisjoint(group)]
     banded = list(_banded(sorted(bands, key=lambda box: box[1]), layer))
-    around = [*banded, *(box for box in whole if not any(_shared(box, band) >= _area(box) for band in banded))]
+    around = [*banded, *(box for box in whole if not any(shared(box, band) >= area(box) for band in banded))]
     for box, within in zip(around, words_of_regions(layer, around), strict=True):
         own = replace(layer, rules=tuple(_inside(layer.rules, box)), fills=tuple(_inside(layer.fills, box, most)))
         table = table_of(own, within.words, box) if within.words else None
@@ -153,20 +151,20 @@ def _without_joined(regions: Sequence[Region], tables: Sequence[Box], layer: Tex
     joined = [
         region
         for region in regions
-        if region.task is Task.TABLE and sum(_shared(region.bbox, box) >= _SAME * _area(box) for box in tables) > 1
+        if region.task is Task.TABLE and sum(shared(region.bbox, box) >= _SAME * area(box) for box in tables) > 1
     ]
     between = [word.box for word in outside_of(layer, tables)] if joined else []
     return [
         region
         for region in regions
-        if region not in joined or not any(_shared(region.bbox, word) >= _WITHIN * _area(word) for word in between)
+        if region not in joined or not any(shared(region.bbox, word) >= _WITHIN * area(word) for word in between)
     ]
 
 
 def _with_table(regions: Sequence[Region], box: Box) -> list[Region]:
     """Return the regions with a table in a box, in place of those within it."""
-    inner = [region for region in regions if _shared(region.bbox, box) >= _WITHIN * _area(region.bbox)]
-    outer = [region for region in regions if _shared(region.bbox, box) >= _SAME * _area(box)]
+    inner = [region for region in regions if shared(region.bbox, box) >= _WITHIN * area(region.bbox)]
+    outer = [region for region in regions if shared(region.bbox, box) >= _SAME * area(box)]
     known = next((region for region in outer if region.task is Task.TABLE), None)
     if known is not None and len(inner) <= 1:
         # Layout may lose a last row without a rule below it.
@@ -235,7 +233,7 @@ def _with_homeless(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
             continue
         at = changed.index(region)
         blocks = [replace(_text(block), polygon=None) for block in _blocks(within.words)]
-        kept = [] if plain.bare_share <= _MOST_BARE else [region]
+        kept = [] if plain.bare_share <= MOST_BARE else [region]
         changed[at : at + 1] = [*kept, *blocks]
     held = {id(word) for within in held_words for word in within.words}
     for block in _blocks([word for word in layer.words if id(word) not in held]):
@@ -277,7 +275,7 @@ def _without_emptied(regions: Sequence[Region], layer: TextLayer) -> list[Region
         [inside] = words_of_regions(plain, [region.bbox])
         if region.task not in READ_TASKS or own.words or not _letters(inside.words):
             kept.append(region)
-        elif inside.bare_share > _MOST_BARE:
+        elif inside.bare_share > MOST_BARE:
             kept.append(replace(region, label="image", task=Task.SKIP))
     return kept
 
@@ -346,11 +344,3 @@ def _around(boxes: Sequence[Box]) -> Box:
 def _floats(box: Sequence[float]) -> tuple[float, float, float, float]:
     x1, y1, x2, y2 = map(float, box)
     return x1, y1, x2, y2
-
-
-def _area(box: Sequence[float]) -> float:
-    return max(1.0, (box[2] - box[0]) * (box[3] - box[1]))
-
-
-def _shared(a: Sequence[float], b: Sequence[float]) -> float:
-    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))

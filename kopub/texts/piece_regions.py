@@ -11,14 +11,12 @@ from kopub.pages.documents.text_layer import TextLayer, Word
 from kopub.recognition.content import fence_code
 from kopub.recognition.known_texts import KnownText
 from kopub.recognition.regions import TextOrigin
-from kopub.texts.layer_lines import clean, on_one_line, words_of_regions
+from kopub.texts.layer_lines import MOST_BARE, area, clean, on_one_line, shared, words_of_regions
 from kopub.texts.layer_tables import without_rules
 
 _CODE, _NOTE = "algorithm", "aside_text"
 _MARK, _NEAR = 8, 4.0
 """Most letters of the bullet or number before a text, and its distance in heights of a word."""
-_MOST_BARE = 0.25
-"""Share of a picture's ink outside of words up to which it is a filled box with text on it."""
 _SAME = 0.5
 """Share of a region within a chart, or of a picture within a table, from which it is a part of that."""
 
@@ -116,8 +114,8 @@ def _beside(regions: Iterable[Region], pieces: Sequence[Region], layer: TextLaye
         has_own = any(id(word) not in free for word in within.words)
         is_picture = region.task is Task.SKIP and region.label in PICTURES
         around = [*charts, *tables] if is_picture else charts
-        is_part = any(_shared(region.bbox, box) >= _SAME * _area(region.bbox) for box in around)
-        is_beside = not has_own or (is_picture and within.bare_share > _MOST_BARE)
+        is_part = any(shared(region.bbox, box) >= _SAME * area(region.bbox) for box in around)
+        is_beside = not has_own or (is_picture and within.bare_share > MOST_BARE)
         if is_beside and not is_part:
             yield replace(region, text=None)
 
@@ -125,11 +123,3 @@ def _beside(regions: Iterable[Region], pieces: Sequence[Region], layer: TextLaye
 def _around(words: Sequence[Word]) -> tuple[float, float, float, float]:
     x1, y1, x2, y2 = zip(*(word.box for word in words), strict=True)
     return float(min(x1)), float(min(y1)), float(max(x2)), float(max(y2))
-
-
-def _area(box: Sequence[float]) -> float:
-    return max(1.0, (box[2] - box[0]) * (box[3] - box[1]))
-
-
-def _shared(a: Sequence[float], b: Sequence[float]) -> float:
-    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))

@@ -141,7 +141,7 @@ def test_a_storage_that_stays_away_is_one_line_and_the_old_table_stays(
     monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 0.2)
     s3.before = lambda method, path: fault
     with pytest.raises(
-        StoreError, match=r"shard_00(\.parquet)? cannot be .* the storage does not answer \(.+\); what is"
+        StoreError, match=r"ocr_results/shard_00 cannot be listed, the storage does not answer \(.+\); what is"
     ) as e:
         store.write("ocr_results", "shard_00", TABLE, {"recipe": "now"})
     assert "\n" not in str(e.value)

@@ -46,7 +46,7 @@ class Piece:
 
     @property
     def is_table(self) -> bool:
-        """Whether its content is a table."""
+        """True if its content is a table."""
         return self.label in (TABLE, CHART)
 
     @property
