@@ -13,8 +13,8 @@ import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from kopub.layout.base import SPECK
 from kopub.layout.cpu.detector import detect_page
-from kopub.layout.ink import SPECK
 from kopub.pages.page import Page
 from kopub.parallel import bounded_map
 
