@@ -26,7 +26,7 @@ from kopub.vllm.server import VLLMServer
 from kopub.vllm.supervisor.server_state import ServerFolder
 from tests.support.checkpoints.tiny_vlm import save_qwen3_vl
 from tests.support.harness import Platform
-from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program
+from tests.support.servers.vllm_cpu import cpu_server, held_server, needs_vllm, program
 from tests.support.sources import corpora
 from tests.support.sources.corpora import query
 from tests.support.waiting import until
@@ -46,15 +46,11 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServer]:
-    """Return one server for all tests, held by a lease."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KOPUB_RUNTIME", str(tmp_path_factory.mktemp("runtime")))
-        sizes = {"images_kwargs": {"size": {"shortest_edge": 4096, "longest_edge": 1_843_200}}}
-        own = {"runner": "pooling", "dtype": "float32", "max_image_tokens": 1800, "mm_processor": sizes}
-        fields = cpu_server(checkpoint, **own, idle_seconds=2, max_num_seqs=8)
-        server = VLLMServer(**fields)
-        with server.lease():
-            yield server
+    sizes = {"images_kwargs": {"size": {"shortest_edge": 4096, "longest_edge": 1_843_200}}}
+    own = {"runner": "pooling", "dtype": "float32", "max_image_tokens": 1800, "mm_processor": sizes}
+    fields = cpu_server(checkpoint, **own, idle_seconds=2, max_num_seqs=8)
+    with held_server(tmp_path_factory.mktemp("runtime"), fields) as server:
+        yield server
 
 
 def embedder(server: VLLMServer, **fields: Any) -> Qwen3VLEmbedder:

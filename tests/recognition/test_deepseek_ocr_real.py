@@ -25,7 +25,7 @@ from kopub.vllm.endpoint import Endpoint
 from kopub.vllm.server import VLLMServer
 from tests.support.checkpoints.tiny_deepseek import EOS, save_deepseek_ocr
 from tests.support.real_readings import assert_whole, sample_work
-from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program
+from tests.support.servers.vllm_cpu import cpu_server, held_server, needs_vllm, program
 from tests.support.sources.grounded_pages import drawn_page
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm, pytest.mark.timeout(900)]
@@ -35,36 +35,26 @@ ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ((300, 600), (641, 640), (1280, 640), (90, 1900), (1700, 210))
 
 
-def server_of(folder: Path) -> VLLMServer:
+def fields_of(folder: Path) -> dict[str, Any]:
     vllm = program()
     assert vllm is not None
     fields = cpu_server(folder, idle_seconds=2, max_image_tokens=1280, max_model_len=CONTEXT)
     serve = ROOT / "tests" / "support" / "checkpoints" / "tiny_deepseek_serve.py"
     own = ["--load-format", "dummy", f"--logits-processors={LOGITS_PROCESSOR}"]
-    return VLLMServer(
-        **{
-            **fields,
-            # This vLLM's environment lacks the project, whose loop guard it loads.
-            "env": {**fields["env"], **RUNNER, "PYTHONPATH": str(ROOT)},
-            "command": [str(vllm.with_name("python")), str(serve), "serve"],
-            "extra_flags": [*fields["extra_flags"], *own],
-        }
-    )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KOPUB_RUNTIME", str(tmp_path_factory.mktemp("runtime")))
-        patch.setenv("no_proxy", "127.0.0.1")  # the tests' own requests
-        yield
+    return {
+        **fields,
+        # This vLLM's environment lacks the project, whose loop guard it loads.
+        "env": {**fields["env"], **RUNNER, "PYTHONPATH": str(ROOT)},
+        "command": [str(vllm.with_name("python")), str(serve), "serve"],
+        "extra_flags": [*fields["extra_flags"], *own],
+    }
 
 
 @pytest.fixture(scope="module")
-def server(runtime: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServer]:
-    """Return one server for all tests of the first generation, held by a lease."""
-    server = server_of(save_deepseek_ocr(tmp_path_factory.mktemp("deepseek-ocr") / "model"))
-    with server.lease():
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServer]:
+    """Return one server for all tests of the first generation."""
+    fields = fields_of(save_deepseek_ocr(tmp_path_factory.mktemp("deepseek-ocr") / "model"))
+    with held_server(tmp_path_factory.mktemp("runtime"), fields) as server:
         yield server
 
 
@@ -148,8 +138,8 @@ def test_whole_pages_are_asked_for_as_the_real_model_s_classes_take_them(server:
 
 
 def test_the_second_generation_takes_whole_pages_too(tmp_path: Path) -> None:
-    server = server_of(save_deepseek_ocr(tmp_path / "deepseek-ocr-2", ocr2=True))
-    with server.lease():
+    fields = fields_of(save_deepseek_ocr(tmp_path / "deepseek-ocr-2", ocr2=True))
+    with held_server(tmp_path / "runtime", fields) as server:
         detector = DeepSeekOcrLayout(server=server, processes=1, sampling={"max_tokens": 24}, ocr2=True)
         (layout,) = detector.detect([drawn_page()])
         figures = detector.take_figures()
