@@ -269,9 +269,9 @@ class RowTable(ShardAsset):
     def rows(self, shard: str) -> Iterable[RowSpec]:
         """Return the rows that the shard must end up with, in order. Raises `StoreError`, `SourceError`."""
 
-    @abstractmethod
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterable[RowResult]:
         """Yield one result for each row of `todo`, in any order. Raises `EngineError`, `SourceError`."""
+        raise NotImplementedError
 
     @property
     def spans_shards(self) -> bool:
@@ -336,7 +336,7 @@ class RowTable(ShardAsset):
 
 
 class EngineTable(RowTable):
-    """A `RowTable` whose rows are the results of its engine."""
+    """A `RowTable` whose rows are the results of its engine, which takes inputs instead of rows."""
 
     @abstractmethod
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterable[Any]:
@@ -363,14 +363,6 @@ class EngineTable(RowTable):
     @property
     def spans_shards(self) -> bool:
         return self.engine.spans_shards
-
-    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
-        specs = {spec.id: spec for spec in todo}
-        for result in self.results(iter(self.inputs(shard, todo))):
-            row_id = self.row_id(result)
-            if row_id not in specs:
-                raise unasked(row_id)
-            yield self.row(specs[row_id], result)
 
 
 def retries_partial(run: RunContext) -> bool:
