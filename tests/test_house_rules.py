@@ -62,7 +62,9 @@ def test_no_module_is_too_long():
 
 
 def test_signs_are_counted_in_code_alone_and_one_past_its_limit_is_named():
-    few = signs.measure(['"""A module."""\n\n# Why.\nlimit = 1\n\n\ndef _twice() -> int:\n    """Double."""\n    import os\n'])
+    few = signs.measure(
+        ['"""A module."""\n\n# Why.\nlimit = 1\n\n\ndef _twice() -> int:\n    """Double."""\n    import os\n']
+    )
     assert few["lines"] == 9
     assert few["functions per 1,000 lines of code"] == pytest.approx(1000 / 3)
     assert few["private functions per 1,000 lines of code"] == pytest.approx(1000 / 3)

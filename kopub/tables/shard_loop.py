@@ -4,6 +4,7 @@
 `shard_work.py` has what each of them does to the rows of one shard.
 """
 
+import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Generator, Iterable, Iterator
@@ -120,7 +121,8 @@ class OpenShards:
     """The shards of a run, from the first that waits to the last that is published.
 
     One thread plans the next shard and another publishes complete ones; everything else runs in the thread that takes
-    the outcomes. If calls do not span shards, each shard is published before the next is planned.
+    the outcomes, except that an engine asked early is given its rows in another. If calls do not span shards, each
+    shard is published before the next is planned.
 
     The time between two results is charged to the shard of the later result. So the shards' times add up to the total
     time, and no GPU second counts twice.
@@ -142,6 +144,8 @@ class OpenShards:
         self._publishing: deque[tuple[_OpenShard, Future[PublishedShard]]] = deque()
         self._outcomes: deque[Outcome] = deque()
         self._charged = time.monotonic()
+        self._lock = threading.RLock()
+        """Held where a shard is opened, ended or changed; an engine that was asked early takes rows in its thread."""
 
     def open_next(self, wait: bool) -> _OpenShard | None:
         """Open the next shard with rows to make, and end those without on the way.
@@ -200,7 +204,7 @@ class OpenShards:
     def results(self, first: _OpenShard) -> Iterable[Any]:
         """Return the results of the rows of `first`, and of the later shards that the call spans."""
         if isinstance(self._asset, EngineTable):
-            return self._asset.results(self._inputs(self._asset, first))
+            return self._run.calls.results(self._asset, self._inputs(self._asset, first))
         first.asked = {spec.id: spec for spec in first.work.todo}
         return self._asset.make(first.name, first.work.todo)
 
@@ -213,44 +217,46 @@ class OpenShards:
                     if shard.failure is not None:
                         break
                     shard.asked[spec.id] = spec
-                    yield given
+                    if not self._run.calls.has_been_given(spec):
+                        yield given
             except KopubError as error:
                 shard.failure = shard.failure or error
             if not asset.spans_shards:
                 return  # the shard ends with the call, after which the engine has its figures
-            shard.inputs_exhausted = True
-            if shard.complete:
-                self._end(shard)
-            shard = self.open_next(wait=False)
+            with self._lock:
+                shard.inputs_exhausted = True
+                if shard.complete:
+                    self._end(shard)
+                shard = self.open_next(wait=False)
         if not self._waiting:
             self._run.inputs_exhausted()
 
     def take(self, result: Any) -> None:
         """Keep the row of a result, and end its shard if it was the last. Raises `KopubError`."""
-        row_id = self._asset.row_id(result) if isinstance(self._asset, EngineTable) else result.id
-        shard = next((shard for shard in self._open.values() if row_id in shard.asked), None)
-        if shard is None:
-            raise unasked(row_id)
-        row = self._asset.row(shard.asked[row_id], result) if isinstance(self._asset, EngineTable) else result
-        del shard.asked[row_id]
-        self._charge(shard)
-        figures = self._asset.take_figures()
-        for name, value in figures.items():
-            shard.figures[name] += value
-        try:
-            shard.work.take(row, figures)
-        except StoreError as error:
-            if not self._asset.spans_shards:
-                raise
-            shard.failure = shard.failure or error
-        if shard.complete:
-            self._end(shard)
-        for other in self._open.values():
+        with self._lock:
+            row_id = self._asset.row_id(result) if isinstance(self._asset, EngineTable) else result.id
+            shard = next((shard for shard in self._open.values() if row_id in shard.asked), None)
+            if shard is None:
+                raise unasked(row_id)
+            row = self._asset.row(shard.asked[row_id], result) if isinstance(self._asset, EngineTable) else result
+            del shard.asked[row_id]
+            self._charge(shard)
+            figures = self._run.calls.take_figures(self._asset)
+            for name, value in figures.items():
+                shard.figures[name] += value
             try:
-                other.work.keep_up()
+                shard.work.take(row, figures)
             except StoreError as error:
-                other.failure = other.failure or error
-        self._run.require_going_on()
+                if not self._asset.spans_shards:
+                    raise
+                shard.failure = shard.failure or error
+            if shard.complete:
+                self._end(shard)
+            for other in self._open.values():
+                try:
+                    other.work.keep_up()
+                except StoreError as error:
+                    other.failure = other.failure or error
 
     def _charge(self, shard: _OpenShard) -> None:
         now = time.monotonic()
@@ -286,7 +292,8 @@ class OpenShards:
 
     def outcomes(self, every: bool = False) -> Iterator[Outcome]:
         """Yield the outcomes known so far; with `every`, wait until all shards are published."""
-        self._collect(every)
+        with self._lock:
+            self._collect(every)
         while self._outcomes:
             yield self._outcomes.popleft()
 

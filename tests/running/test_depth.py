@@ -16,7 +16,7 @@ from tests.support.harness import Platform
 from tests.support.sources.corpora import pages
 
 PRODUCT = tuple(str(Path(kopub.__file__).parents[1] / package) for package in ("kopub/", "kopub_assets/", "resources/"))
-MOST_FRAMES, MOST_GENERATORS = 10, 6
+MOST_FRAMES, MOST_GENERATORS = 10, 4
 
 
 class DepthReader(SlowReader):
