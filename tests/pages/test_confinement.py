@@ -11,13 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from kopub import confinement
+from kopub.errors import UndecodableImage
 from kopub.folders import runtime_folder
 from kopub.pages.documents import conversion, office
 from kopub.pages.documents.pool import DocumentPool
+from kopub.pages.documents.references import without_references
 from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
 from kopub.pages.page import decode
 from kopub.processes import start_child
 from tests.support.sources.hostile_files import COLOUR, TOKEN, far_cell, fine_pattern, nested_forms, references, secrets
+from tests.support.sources.office_files import docx, open_document, pptx, xlsx
 from tests.support.sources.source_folder import SourceFolder
 
 confines = pytest.mark.skipif(confinement.why_open() is not None, reason=str(confinement.why_open()))
@@ -58,6 +61,53 @@ def test_no_file_of_the_machine_and_no_host_comes_out(
     for shard in folder.files():
         assert TOKEN not in str(pq.read_table(folder.home / "rendered" / shard).drop_columns(["image"]).to_pylist())
     assert asked == []
+
+
+@converts
+@pytest.mark.slow
+def test_without_landlock_references_are_removed_or_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confinement, "why_open", lambda: "the kernel 4.18 has no Landlock")
+    secrets(tmp_path / "secret")
+    made = references(tmp_path / "secret", "http://127.0.0.1:9")
+    shown = ("include.rtf-absolute-png.rtf",)
+    refused = [name for name in made if name.startswith(("svg.", "linked.", "section.", "sheet.", "field."))]
+    assert len(refused) > 50
+    for at, name in enumerate((*shown, *refused)):
+        path, folder = tmp_path / name, tmp_path / f"made {at}"
+        path.write_bytes(made[name])
+        folder.mkdir()
+        if name in refused:
+            with pytest.raises(UndecodableImage, match=r"it refers to .* cannot keep LibreOffice from files"):
+                office.convert(path, folder / "document.pdf")
+            continue
+        office.convert(path, folder / "document.pdf")
+        assert not _shows_secret(decode(_first_page(folder / "document.pdf"))), name
+
+
+def test_without_landlock_ordinary_office_files_are_converted(tmp_path: Path) -> None:
+    link = '<w:p><w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>HYPERLINK "http://a.b"</w:instrText></w:r></w:p>'
+    for suffix, content in {
+        "docx": docx("words", body=link),
+        "xlsx": xlsx([["words"]]),
+        "pptx": pptx("words"),
+        "odt": open_document("text", "words"),
+        "ods": open_document("spreadsheet", "words"),
+        "rtf": b"{\\rtf1 words}",
+        "html": b'<p style="color:red"><a href="http://a.b">words</a></p>',
+    }.items():
+        path = tmp_path / f"a.{suffix}"
+        path.write_bytes(content)
+        cleaned = without_references(path, tmp_path).read_bytes()
+        assert cleaned == content or (suffix == "html" and b'<a href="http://a.b">words</a>' in cleaned)
+
+
+def _first_page(pdf: Path) -> bytes:
+    with DocumentPool(1) as pool:
+        (page,) = pool.render([(pdf, 0)], 72)
+    assert isinstance(page, MadePage)
+    return page.data
 
 
 def _answer(server: socket.socket, asked: list[bytes]) -> None:

@@ -6,11 +6,13 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
+from kopub import confinement
 from kopub.errors import UndecodableImage, first_line, visible
 from kopub.fingerprints import CodeVersion
 from kopub.pages.documents import libreoffice, web_page
 from kopub.pages.documents.hwp import LOCKED, require_usable
 from kopub.pages.documents.pieces import Piece
+from kopub.pages.documents.references import without_references
 from kopub.pages.documents.sheet_pieces import read_sheets
 from kopub.pages.documents.source_pieces import read_pieces
 
@@ -59,7 +61,8 @@ def lacks(suffix: str) -> str | None:
 
 def converter() -> str:
     """Return the converter's name and versions. Raises `SourceError` if it does not start."""
-    return f"{libreoffice.version()}, print {libreoffice.PRINT.number}, pieces {PIECES.number}"
+    confined = "" if confinement.why_open() is None else ", without references"
+    return f"{libreoffice.version()}, print {libreoffice.PRINT.number}, pieces {PIECES.number}{confined}"
 
 
 def program_paths() -> list[str]:
@@ -76,6 +79,8 @@ def convert(path: Path, pdf: Path) -> None:
     The document is copied beside the PDF under a plain name, so that it cannot include files beside it.
     """
     _require_usable(path)
+    if confinement.why_open() is not None:
+        path = without_references(path, pdf.parent)
     suffix = path.suffix.lower()
     source = pdf.with_name(f"source{suffix}")
     if suffix in _HTML:
