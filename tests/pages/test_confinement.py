@@ -4,7 +4,7 @@ import os
 import socket
 import stat
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,7 +18,7 @@ from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.references import without_references
 from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
 from kopub.pages.page import decode
-from kopub.processes import start_child
+from kopub.processes import ChildPool, start_child
 from tests.support.sources.hostile_files import COLOUR, TOKEN, far_cell, fine_pattern, nested_forms, references, secrets
 from tests.support.sources.office_files import docx, open_document, pptx, xlsx
 from tests.support.sources.source_folder import SourceFolder
@@ -191,6 +191,30 @@ def test_a_page_that_computes_too_long_is_quarantined_while_others_come_out(tmp_
     assert isinstance(first, Failure)
     assert (first.may_pass, "it takes too long to compute" in first.reason) == (False, True)
     assert isinstance(second, MadePage)
+
+
+@pytest.mark.parametrize("slow", ["slow.pdf", "slow.docx"])
+def test_other_files_are_made_while_one_is_slow(slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [tmp_path / f"{at}.pdf" for at in range(20)]
+    for path in (tmp_path / slow, *others):
+        path.write_bytes(b"x")
+    made: list[str] = []
+    all_made = Event()
+
+    def work_on(path: Path) -> Failure | MadePage:
+        if path.name == slow:
+            return Failure("" if all_made.wait(10) else "the others waited")
+        made.append(path.name)
+        if len(made) == len(others):
+            all_made.set()
+        return MadePage(b"x")
+
+    monkeypatch.setattr(ChildPool, "ask", lambda pool, request, file: work_on(request[1]))
+    monkeypatch.setattr(conversion.Conversions, "pdf", lambda conversions, name, path: work_on(path))
+    with DocumentPool(2) as pool:
+        first, *rest = pool.render([(path, 0) for path in (tmp_path / slow, *others)], 72)
+    assert first == Failure("")
+    assert rest == [MadePage(b"x")] * len(others)
 
 
 @converts
