@@ -1,8 +1,10 @@
 """Hostile documents: nothing of the machine comes out, and a bomb costs its own page alone."""
 
+import io
 import os
 import socket
 import stat
+import zipfile
 from pathlib import Path
 from threading import Event, Thread
 
@@ -13,13 +15,25 @@ import pytest
 from kopub import confinement
 from kopub.errors import UndecodableImage
 from kopub.folders import runtime_folder
-from kopub.pages.documents import conversion, office
+from kopub.pages.documents import conversion, hwp, office
+from kopub.pages.documents.extents import require_small
 from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.references import without_references
 from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
 from kopub.pages.page import decode
 from kopub.processes import ChildPool, start_child
-from tests.support.sources.hostile_files import COLOUR, TOKEN, far_cell, fine_pattern, nested_forms, references, secrets
+from tests.support.sources.hostile_files import (
+    COLOUR,
+    TOKEN,
+    far_cell,
+    fine_pattern,
+    in_open_document,
+    nested_forms,
+    references,
+    repeated_cells,
+    secrets,
+)
+from tests.support.sources.hwp_files import hwpx, paragraph
 from tests.support.sources.office_files import docx, open_document, pptx, xlsx
 from tests.support.sources.source_folder import SourceFolder
 
@@ -217,13 +231,40 @@ def test_other_files_are_made_while_one_is_slow(slow: str, tmp_path: Path, monke
     assert rest == [MadePage(b"x")] * len(others)
 
 
-@converts
-def test_a_sheet_with_a_far_cell_is_one_line_at_once(folder: SourceFolder) -> None:
-    folder.put("a.xlsx", far_cell())
-    folder.index()
-    (row,) = folder.rows()
-    assert "a sheet reaches to row 1,048,576 and column 16,384" in str(row.problem)
-    assert not row.failed
+VALUE = ' office:value-type="float" office:value="1"'
+FAR = "a sheet or table reaches to row"
+
+
+SPACES = '<text:p><text:s text:c="2000000000"/></text:p>'
+NESTED = "it nests more than 256 elements"
+LARGE = {
+    "far.xlsx": (far_cell(), f"{FAR} 1,048,576 and column 16,384"),
+    "prefixed.xlsx": (far_cell("Z1048576", prefixed=True), FAR),
+    "repeated.ods": (repeated_cells("spreadsheet", 1_000_000, 16_000, VALUE), f"{FAR} 1,000,000"),
+    "repeated.odt": (repeated_cells("text", 1_000_000, 16_000), f"{FAR} 1,000,000"),
+    "spaces.odt": (
+        in_open_document("text", '<text:p><text:s text:c="2000000000"/></text:p>', {}),
+        "67,108,864 letters",
+    ),
+    "nested.docx": (docx("x", body="<w:sdt>" * 300 + "</w:sdt>" * 300), NESTED),
+    "nested.hwpx": (hwpx(paragraph("x", "<hp:ctrl>" * 300 + "</hp:ctrl>" * 300)), NESTED),
+    "table.hwpx": (hwpx(paragraph("x", '<hp:tbl rowCnt="65535" colCnt="65535"/>')), f"{FAR} 65,535"),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_xml_states_too_large_is_one_line_at_once(name: str, tmp_path: Path) -> None:
+    content, reason = LARGE[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UndecodableImage, match=reason):
+        hwp.paragraphs(path) if name.endswith(".hwpx") else office.convert(path, tmp_path / "a.pdf")
+
+
+def test_sheets_formatted_to_their_last_row_are_small() -> None:
+    made = repeated_cells("spreadsheet", 1_048_575, 16_384, ' table:style-name="x"')
+    with zipfile.ZipFile(io.BytesIO(made)) as archive:
+        require_small(archive)
 
 
 def test_the_lock_of_office_files_is_in_a_folder_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
