@@ -14,7 +14,7 @@ _NO_LINES = frozenset({"table", "chart", "display_formula", "inline_formula"})
 
 
 def text_of_page(regions: Iterable[Mapping[str, Any]] | None, width: float, height: float) -> str:
-    """Return the text of a page as `page_text`, its words mended where a line's end cuts them.
+    """Return the text of a page with words whole that a line's end cuts.
 
     `regions` are those of its row of `ocr_results`, `width` and `height` the pixels of the page. Lines stay lines, and
     every letter stays in its region.

@@ -233,9 +233,9 @@ class Manifest(_FileEntry):
         return [shard for shard in self.shards if shard.source == source]
 
     def shards_to_search(self, shards: Collection[str], sources: Collection[str], since: str = "") -> frozenset[str]:
-        """Return the keys of `shards` that belong to any of `sources`, last indexed `since` a date (YYYY-MM-DD).
+        """Return the keys of `shards` of any of `sources` that were indexed `since` a date.
 
-        Empty if none of them is given, which means all. Raises `SourceError`.
+        The date is written YYYY-MM-DD. Empty if none of them is given, which means all. Raises `SourceError`.
         """
         if not sources and not since:
             return frozenset(shards)

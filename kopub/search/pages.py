@@ -277,7 +277,7 @@ def _has(regions: list[dict[str, Any]] | None, kind: str) -> bool:
 
 
 def _regions(regions: Any, text: str) -> list[dict[str, Any]]:
-    """Return the regions of a page in order, each with its part of the page's `text`.
+    """Return a page's regions in order, each with its part of the page's `text`.
 
     The page's text has words whole that a line's end cuts in the reading of a region.
     """

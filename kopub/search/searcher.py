@@ -27,9 +27,9 @@ _Page = tuple[str, str]
 
 @dataclass
 class _Found:
-    """The rankings of a question, and the score from which a page of each matches well.
+    """The rankings of a question, and the floors from which their pages match well.
 
-    The floor is None if a ranking cannot tell, and missing if it need not.
+    A floor is None if a ranking cannot tell, and missing if it need not.
     """
 
     rankings: dict[Mode, list[Neighbour]] = field(default_factory=dict)
@@ -37,9 +37,9 @@ class _Found:
     pages: int = 0
 
     def judged(self, ranked: Sequence[Neighbour], floor: float | None) -> tuple[bool | None, dict[_Page, bool]]:
-        """Return whether a page matches well, and whether each page does where its score can tell.
+        """Return whether any page matches well, and whether each does.
 
-        `floor` is that of a fusion's own scores, if it has one: what words and meaning say together is surer than what
+        Scores that cannot tell that of each page give none. `floor` is that of a fusion's own scores, if it has one: what words and meaning say together is surer than what
         either says alone.
         """
         if floor is None and len(self.rankings) == 1:
@@ -212,7 +212,7 @@ class Searcher:
             return self._words_now(self._look())[0]
 
     def open(self) -> None:
-        """Open what a search by the default mode reads, so that the first one need not wait for it.
+        """Open what a search by the default mode reads, before the first one.
 
         Model servers are left alone. Raises `CannotSearch`, and what the store raises.
         """

@@ -162,7 +162,7 @@ _PATIENCE = 2.0
 
 
 class WordLoader:
-    """A loader of the words, and all else that a `searcher` reads, in a thread of its own.
+    """A loader of what a `searcher` reads, in a thread of its own.
 
     Threads may share it.
     """

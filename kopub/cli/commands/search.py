@@ -110,7 +110,7 @@ def _nothing(answer: "Answer", where: Where) -> str:
 
 
 def _place(hit: "Hit", sources: Mapping[str, str], is_weak: bool) -> Text:
-    """Return the line below a passage: its page, what matches there, and whether it does so weakly."""
+    """Return the line below a passage, about its page and what matches there."""
     page = hit.page
     matching = [page.regions[at] for at in hit.match.regions]
     named = ", ".join(str(each.index) if each.label == "text" else f"{each.index} ({each.label})" for each in matching)
