@@ -9,7 +9,7 @@ from typing import IO
 from kopub.errors import UndecodableImage, first_line, visible
 from kopub.fingerprints import CodeVersion
 from kopub.pages.documents import libreoffice, web_page
-from kopub.pages.documents.hwp import LOCKED, require_usable
+from kopub.pages.documents.archives import LOCKED, require_usable
 from kopub.pages.documents.pieces import Piece
 from kopub.pages.documents.sheet_pieces import read_sheets
 from kopub.pages.documents.source_pieces import read_pieces
