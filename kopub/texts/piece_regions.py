@@ -21,6 +21,8 @@ _MARK, _NEAR = 8, 4.0
 """Most letters of the bullet or number before a text, and its distance in heights of a word."""
 _BULLET = re.compile(r"[•●○◎◦▪■□▣◆◇▶▷∙‧※❖☞✔★☆]+(?=[\w(])")
 """A bullet that touches the word behind it."""
+_DEEPEST = 6
+"""The deepest level of a title in markdown."""
 _SAME = 0.5
 """Share of a region within a chart, or of a picture within a table, from which it is a part of that."""
 
@@ -68,6 +70,8 @@ def regions_of_pieces(layout: PageLayout, layer: TextLayer) -> tuple[list[Region
             # The file may have the number in another form.
             content = content if not mark or content.startswith(mark.rstrip(".)")) else f"{mark} {content}"
             box = _around([layer.words[at] for at in (*marks, *words)])
+        if piece.level > 1:
+            content = f"{'#' * min(piece.level, _DEEPEST)} {content}"
         label = "table" if piece.is_table else piece.label if words or piece.label == FORMULA else _NOTE
         task = Task.TABLE if piece.is_table else Task.FORMULA if piece.label == FORMULA else Task.TEXT
         regions.append(Region(0, label, task, 1.0, box, text=content))

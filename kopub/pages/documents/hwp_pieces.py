@@ -62,7 +62,7 @@ def pieces_of(content: Sequence[HwpParagraph], label: str = "text") -> Iterator[
     for paragraph in content:
         if text := paragraph.text.strip(_BLANKS):
             is_title = label == "text" and paragraph.level > 0 and len(text) <= _MOST_TITLE
-            yield Piece.of("paragraph_title" if is_title else label, text)
+            yield Piece.of("paragraph_title" if is_title else label, text, level=max(1, paragraph.level))
         for tied in paragraph.objects:
             if isinstance(tied, HwpBox):
                 yield from pieces_of(tied.content, label if tied.label == "text" else tied.label)

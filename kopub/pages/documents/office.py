@@ -27,7 +27,10 @@ _FORMATS = {
     "calc": "XLS, XLSX and ODS",
     "impress": "PPT, PPTX and ODP",
 }
-PIECES = CodeVersion("pages.office_pieces", {1: "the first release"})
+PIECES = CodeVersion(
+    "pages.office_pieces",
+    {1: "the first release", 2: "titles have the levels of the file, and running heads and feet are pieces"},
+)
 """A new version converts office files again."""
 _MOST_CELLS = 5_000_000
 """Most cells to the last row and column of a sheet, empty ones among them."""

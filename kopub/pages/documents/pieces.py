@@ -33,7 +33,8 @@ class Piece:
 
     `label` is a label of regions. A table has cells in the order of their rows; anything else has one. `slide` is the
     number of its slide among those that are shown, from 0. `box` is the place (x1, y1, x2, y2) of a chart in shares of
-    its page. A piece that is not `printed`, such as a speaker's note, is on the page of its neighbours.
+    its page. A piece that is not `printed`, such as a speaker's note, is on the page of its neighbours. `level` is that
+    of a title, 1 for the uppermost below the document's own.
     """
 
     label: str
@@ -41,11 +42,12 @@ class Piece:
     slide: int | None = None
     box: tuple[float, float, float, float] | None = None
     printed: bool = True
+    level: int = 1
 
     @classmethod
-    def of(cls, label: str, text: str, slide: int | None = None) -> Self:
+    def of(cls, label: str, text: str, slide: int | None = None, level: int = 1) -> Self:
         """Return a piece that is no table."""
-        return cls(label, (PieceCell(0, 0, 1, 1, text),), slide)
+        return cls(label, (PieceCell(0, 0, 1, 1, text),), slide, level=level)
 
     @property
     def is_table(self) -> bool:
@@ -64,12 +66,12 @@ class Piece:
     def to_json(self) -> list[Any]:
         """Return the piece as it is stored."""
         cells = [[cell.row, cell.column, cell.row_span, cell.column_span, cell.text] for cell in self.cells]
-        return [self.label, cells, self.box, self.printed]
+        return [self.label, cells, self.box, self.printed, self.level]
 
     @classmethod
     def from_json(cls, stored: Sequence[Any]) -> Self:
         """Return the piece stored by `to_json`. Raises `ValueError` or `TypeError`."""
-        label, cells, box, printed = stored
+        label, cells, box, printed, level = stored
         return cls(
             str(label),
             tuple(
@@ -78,6 +80,7 @@ class Piece:
             ),
             box=None if box is None else (float(box[0]), float(box[1]), float(box[2]), float(box[3])),
             printed=bool(printed),
+            level=int(level),
         )
 
 
