@@ -132,7 +132,7 @@ def _marks(words: Sequence[Word], first: int, free: set[int]) -> list[int]:
 
 
 def _beside(regions: Iterable[Region], pieces: Sequence[Region], layer: TextLayer, rest: set[int]) -> Iterable[Region]:
-    """Yield the layout's regions that hold no word of a piece, and its pictures."""
+    """Yield the layout's regions that hold no word of a piece, and its pictures, but no empty boxes."""
     kept = list(regions)
     free = {id(layer.words[at]) for at in rest}
     charts, tables = ([own.bbox for own in pieces if own.task is task] for task in (Task.SKIP, Task.TABLE))
@@ -142,8 +142,9 @@ def _beside(regions: Iterable[Region], pieces: Sequence[Region], layer: TextLaye
         is_picture = region.task is Task.SKIP and region.label in PICTURES
         around = [*charts, *tables] if is_picture else charts
         is_part = any(shared(region.bbox, box) >= _SAME * area(region.bbox) for box in around)
+        is_empty = not is_picture and not within.words and not within.bare_share
         is_beside = not has_own or (is_picture and within.bare_share > MOST_BARE)
-        if is_beside and not is_part:
+        if is_beside and not is_part and not is_empty:
             yield replace(region, text=None)
 
 

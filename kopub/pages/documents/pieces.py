@@ -167,8 +167,10 @@ class PrintedWords:
         words: list[int | None] = [None] * len(wanted)
         places: list[int] = []
         done = 0
+        whole = self._find(wanted, at, within, False, len(wanted)) if wanted else None
         while done < len(wanted):
-            place = self._find(wanted[done : done + _SEED], at, within, bool(places), len(wanted))
+            seed = wanted[done : done + _SEED]
+            place = whole if whole is not None else self._find(seed, at, within, bool(places), len(wanted))
             if place is None:
                 done += 1
                 continue
