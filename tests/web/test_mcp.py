@@ -60,11 +60,11 @@ def test_an_agent_finds_the_page_that_answers_and_cites_it(samples: dict[str, st
             "table",
             "picture",
         }
-        hit = (await told(client, "search", question="데비안 하드웨어 요구 사항", limit=3))["hits"][0]
+        hit = (await told(client, "search", query="데비안 하드웨어 요구 사항", limit=3))["hits"][0]
         assert hit["page"] == "install.ko_19"
         assert hit["link"] == "http://127.0.0.1:3030/page?id=install.ko_19"
         assert hit["regions"][0]["link"].startswith(f"{hit['link']}#text-")
-        assert all(0 <= side <= 1000 for side in hit["regions"][0]["box"])
+        assert all(0 <= side <= 1000 for side in hit["regions"][0]["bbox_2d"])
         whole = await told(client, "read", page=hit["page"], characters=100_000)
         assert whole["next"] is None
         parts, at = "", 0
@@ -167,7 +167,7 @@ def test_what_is_wrong_is_said(tmp_path: Path):
             ("read", {"document": "a", "first": 19}, "the document has 2 pages, counted from 1, and first is 19"),
             ("read", {"document": "a", "first": 2, "last": 1}, "the last page comes before the first"),
             ("read", {"page": "a_1", "characters": 10**9}, "less than or equal"),
-            ("search", {"question": ""}, "at least 1"),
+            ("search", {"query": ""}, "at least 1"),
             ("table", {"document": "a", "number": 7}, "the document has 0 tables"),
             ("picture", {"page": "a_1", "size": "huge"}, "size"),
         ):
