@@ -196,7 +196,7 @@ def _begin_run(
     engines: RunEngines,
     require_read_well: Callable[[], None],
 ) -> RunContext:
-    """Return the run of an asset, with the problems of its last run. Raises `dg.Failure` if a gate is closed."""
+    """Return the run of an asset. Raises `dg.Failure` if a gate is closed."""
     if at_terminal() and MACHINE_TAG not in context.run.tags:
         # Dagster's own commands do not record the machine; `kopub run` already has.
         context.instance.add_run_tags(context.run.run_id, {MACHINE_TAG: platform.node()})
@@ -259,7 +259,7 @@ def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:
 
 
 def _head_start(run: RunContext, made: PublishedShard) -> Metadata:
-    """Return how long before its step the engine was given rows, for the rows that it made."""
+    """Return how long before its step the engine was given the rows it made."""
     seconds = run.calls.seconds_before_step
     return {"seconds_before_step": seconds} if seconds and made.metadata["computed"] else {}
 

@@ -5,6 +5,7 @@ that grows without need, shows here first. A sign that is worse than its limit f
 the lower one, and raise one only with a reason in the commit.
 """
 
+import argparse
 import ast
 import io
 import re
@@ -97,6 +98,7 @@ def worse(signs: Mapping[str, float]) -> list[str]:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     paths = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
     signs = measure(path.read_text("utf-8") for path in paths)
     for name, value in signs.items():

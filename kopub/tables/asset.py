@@ -350,7 +350,7 @@ class RowTable(ShardAsset):
 
 
 class EngineTable(RowTable):
-    """A `RowTable` whose rows are the results of its engine, which takes inputs instead of rows."""
+    """A `RowTable` of the results of its engine, which takes inputs instead of rows."""
 
     @abstractmethod
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterable[Any]:

@@ -142,7 +142,7 @@ class Survey:
         }
 
     def with_rows_to_make(self, names: Sequence[str], shards: Sequence[str]) -> list[str]:
-        """Return those of the assets `names` whose engine has rows to make in `shards`, judged by footers alone.
+        """Return the assets of `names` whose engines have rows to make, by footers alone.
 
         An engine has rows to make if its table is missing, is stale or has failed rows, or if the engine of a parent
         among `names` has some. `names` lists each asset after its parents.

@@ -81,7 +81,7 @@ def make_shards(asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, 
 
 @dataclass(eq=False)
 class _PlannedShard:
-    """A shard whose table is locked, until `lock` is closed, and whose rows are planned in a thread."""
+    """A shard whose table is locked, and whose rows are planned in a thread."""
 
     name: str
     lock: ExitStack
@@ -95,7 +95,7 @@ class _PlannedShard:
 
 @dataclass(eq=False)
 class _OpenShard(_PlannedShard):
-    """A shard whose rows the engine is given; `asked` are those that it has not answered yet."""
+    """A shard whose rows the engine is given; `asked` are those not yet answered."""
 
     work: ShardWork
     asked: dict[str, RowSpec] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class _OpenShard(_PlannedShard):
 
 
 class OpenShards:
-    """The shards of a run, from the first that waits to the last that is published.
+    """The shards of a run, from the first that waits to the last published.
 
     One thread plans the next shard and another publishes complete ones; everything else runs in the thread that takes
     the outcomes, except that an engine asked early is given its rows in another. If calls do not span shards, each
@@ -181,7 +181,7 @@ class OpenShards:
         return None
 
     def _plan(self, wait: bool) -> _PlannedShard | None:
-        """Lock the next shard and plan its rows; None if none is left or another run holds it."""
+        """Lock the next shard and plan its rows; None if none is left or free."""
         if not self._waiting:
             return None
         name, lock = self._waiting[0], ExitStack()
@@ -202,7 +202,7 @@ class OpenShards:
         self._next = self._plan(wait=False) if self._asset.spans_shards else None
 
     def results(self, first: _OpenShard) -> Iterable[Any]:
-        """Return the results of the rows of `first`, and of the later shards that the call spans."""
+        """Return the results of `first`, and of the later shards that the call spans."""
         if isinstance(self._asset, EngineTable):
             return self._run.calls.results(self._asset, self._inputs(self._asset, first))
         first.asked = {spec.id: spec for spec in first.work.todo}
@@ -232,7 +232,7 @@ class OpenShards:
             self._run.inputs_exhausted()
 
     def take(self, result: Any) -> None:
-        """Keep the row of a result, and end its shard if it was the last. Raises `KopubError`."""
+        """Keep the row of a result; the last ends its shard. Raises `KopubError`."""
         with self._lock:
             row_id = self._asset.row_id(result) if isinstance(self._asset, EngineTable) else result.id
             shard = next((shard for shard in self._open.values() if row_id in shard.asked), None)

@@ -1,4 +1,4 @@
-"""The resource that prepares the engines of a run, and gives them back when the run ends."""
+"""The resource that prepares the engines of a run, and releases them at its end."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -56,7 +56,7 @@ def range_tags(first: str, last: str) -> dict[str, str]:
 
 
 def shards_of(run: dg.DagsterRun, corpus: Corpus) -> list[str]:
-    """Return the shards that a run was asked for, as far as the corpus has them."""
+    """Return the shards that a run was asked for and the corpus has."""
     keys = list(corpus.manifest.keys)
     first, last = (run.tags.get(tag, run.tags.get("dagster/partition", "")) for tag in range_tags("", ""))
     return keys[keys.index(first) : keys.index(last) + 1] if first in keys and last in keys else []
