@@ -18,13 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("kopub", "kopub_assets", "resources")
 AT_MOST = {
-    "functions per 1,000 lines of code": 95.0,
-    "comprehensions per 1,000 lines of code": 65.0,
-    "private functions per 1,000 lines of code": 38.0,
-    "imports inside functions": 760,
+    "functions per 1,000 lines of code": 93.5,
+    "comprehensions per 1,000 lines of code": 66.0,
+    "private functions per 1,000 lines of code": 37.5,
+    "imports inside functions": 770,
     "classes named after a region or block": 27,
-    "classes named after a page or document": 86,
-    "lines": 75_500,
+    "classes named after a page or document": 87,
+    "lines": 76_500,
 }
 AT_LEAST = {"comments, percent of lines": 0.8}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -163,7 +163,9 @@ class RunEngines:
                 return
             if isinstance(asset, EngineTable) and asset.spans_shards and not asset.after and _is_tested(asset):
                 left_out = self.left_out(asset)
-                self._forward[asset.name] = ForwardCalls(asset, [each for each in self._shards if each not in left_out])
+                self._forward[asset.name] = ForwardCalls(
+                    asset, [shard for shard in self._shards if shard not in left_out]
+                )
                 return
 
     def _drop(self, names: Set[str]) -> None:

@@ -36,16 +36,16 @@ def run_engines(graph: Graph, scan: Survey | None = None) -> dg.ResourceDefiniti
             if (selected is None or name in selected)
             and (run.step_keys_to_execute is None or name in run.step_keys_to_execute)
         }
-        made = RunEngines(
+        running = RunEngines(
             assets,
             shards_of(run, resources["corpus"]),
             lambda: scan or survey(resources, FooterCache(resources["store"]), graph, unreadable={}, damage=set()),
             graph.assets,
         )
         try:
-            yield made
+            yield running
         finally:
-            made.end()
+            running.end()
 
     return engines
 
