@@ -1,4 +1,4 @@
-"""Office, OpenDocument and HTML files: their pieces, and their PDF made by LibreOffice."""
+"""Office, OpenDocument, HTML and plain files: their pieces, and their PDF made by LibreOffice."""
 
 import re
 import shutil
@@ -8,23 +8,23 @@ from typing import IO
 
 from kopub.errors import UndecodableImage, first_line, visible
 from kopub.fingerprints import CodeVersion
-from kopub.pages.documents import libreoffice, web_page
+from kopub.pages.documents import libreoffice, plain, web_page
 from kopub.pages.documents.hwp import LOCKED, require_usable
 from kopub.pages.documents.pieces import Piece
 from kopub.pages.documents.sheet_pieces import read_sheets
 from kopub.pages.documents.source_pieces import read_pieces
 
-_WRITER = frozenset({".docx", ".odt", ".doc", ".rtf", ".html", ".htm"})
 _HTML = frozenset({".html", ".htm"})
-_CALC = frozenset({".xlsx", ".ods", ".xls"})
+_WRITER = frozenset({".docx", ".odt", ".doc", ".rtf", ".eml"}) | _HTML | plain.TEXTS
+_CALC = frozenset({".xlsx", ".ods", ".xls"}) | plain.TABLES
 _IMPRESS = frozenset({".pptx", ".odp", ".ppt"})
 SUFFIXES = _WRITER | _CALC | _IMPRESS
 _OPEN_XML = frozenset({".docx", ".pptx", ".xlsx"})
 _OPEN_DOCUMENT = frozenset({".odt", ".ods", ".odp"})
 
 _FORMATS = {
-    "writer": "DOC, DOCX, ODT, RTF and HTML",
-    "calc": "XLS, XLSX and ODS",
+    "writer": "DOC, DOCX, ODT, RTF, HTML, TXT, Markdown and EML",
+    "calc": "XLS, XLSX, ODS and CSV",
     "impress": "PPT, PPTX and ODP",
 }
 PIECES = CodeVersion("pages.office_pieces", {1: "the first release"})
@@ -78,10 +78,15 @@ def convert(path: Path, pdf: Path) -> None:
     _require_usable(path)
     suffix = path.suffix.lower()
     source = pdf.with_name(f"source{suffix}")
-    if suffix in _HTML:
-        source.write_bytes(web_page.with_references(path.read_bytes()))
+    if suffix in _HTML | plain.TEXTS:
+        source = pdf.with_name("source.html")
+        source.write_bytes(web_page.with_references(_web_page(path)))
         # As a web page, HTML would lose its first line.
         libreoffice.print_pdf(source, pdf, "HTML (StarWriter)")
+    elif suffix in plain.TABLES:
+        source = pdf.with_name("source.fods")
+        source.write_bytes(plain.spreadsheet(suffix, path.read_bytes()))
+        libreoffice.print_pdf(source, pdf)
     else:
         shutil.copyfile(path, source)
         libreoffice.print_pdf(source, pdf, copy=_copy(pdf, suffix))
@@ -97,8 +102,8 @@ def pieces(path: Path, pdf: Path) -> list[Piece]:
     try:
         if suffix in _CALC:
             return read_sheets(libreoffice.cells_of(pdf))
-        if suffix in _HTML:
-            return read_pieces("page.html", web_page.printed(path.read_bytes()))
+        if suffix in _HTML | plain.TEXTS:
+            return read_pieces("page.html", web_page.printed(_web_page(path)))
         copy = _copy(pdf, suffix) or path
         return read_pieces(f"document{copy.suffix.lower()}", copy.read_bytes())
     # Readers raise many kinds of exceptions for odd files, whose print has most of the text all the same.
@@ -106,9 +111,14 @@ def pieces(path: Path, pdf: Path) -> list[Piece]:
         raise UnreadablePieces(visible(first_line(error), 100)) from error
 
 
+def _web_page(path: Path) -> bytes:
+    suffix = path.suffix.lower()
+    return path.read_bytes() if suffix in _HTML else plain.web_page(suffix, path.read_bytes())
+
+
 def _copy(pdf: Path, suffix: str) -> Path | None:
     """Return where LibreOffice writes a document of an older or another format as Open XML."""
-    if suffix in _OPEN_XML | _CALC | _HTML:
+    if suffix in _OPEN_XML | _CALC | _HTML | plain.TEXTS:
         return None
     return pdf.with_name("copy.pptx" if suffix in _IMPRESS else "copy.docx")
 

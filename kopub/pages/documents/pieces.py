@@ -3,8 +3,9 @@
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 TABLE, CHART = "table", "chart"
@@ -72,6 +73,15 @@ class Piece:
             box=None if box is None else (float(box[0]), float(box[1]), float(box[2]), float(box[3])),
             printed=bool(printed),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedDocument:
+    """A document's PDF, and by page, from 0, what it `lost` and the document's pieces."""
+
+    pdf: Path
+    lost: Mapping[int, str]
+    pieces: Mapping[int, Sequence[Piece]] = field(default_factory=dict)
 
 
 _SEED = 6
