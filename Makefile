@@ -43,13 +43,14 @@ test-all: setup ## All tests: kills, daemons, browsers, servers, real models, ex
 	$(KEPT) $(BIN)/python -m pytest $(PARALLEL) --numprocesses $(TWICE)
 
 # Pyright finds the package whose types it verifies by PYTHONPATH, not by the editable install.
-check: setup ## Lint, types, layers, dependencies, locked recipes, and that the definitions load
+check: setup ## Lint, types, layers, dependencies, locked recipes, signs of how code reads, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	PYTHONPATH=$(CURDIR) $(BIN)/pyright --pythonpath $(BIN)/python --verifytypes kopub.api --ignoreexternal
 	$(BIN)/lint-imports
 	$(BIN)/deptry kopub kopub_assets resources
 	$(BIN)/python -m tools.recipes_lock && $(BIN)/python -m tools.settings_doc --check
+	$(BIN)/python -m tools.signs
 	$(BIN)/dagster definitions validate
 	$(BIN)/dg check defs && $(BIN)/dg check toml
 

@@ -97,7 +97,7 @@ def find_documents(source: SourcePath) -> Found:
 
 
 def _rank(path: SourcePath) -> int:
-    """Return how far a document gives way to others of its name: a PDF never, a text to all."""
+    """Return whose ids a document leaves alone: a PDF comes first, a text last."""
     return 0 if is_pdf(path) else 2 if path.suffix.lower() in plain.SUFFIXES else 1
 
 

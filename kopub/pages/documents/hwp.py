@@ -16,6 +16,7 @@ from shutil import which
 from typing import IO, Any
 
 from kopub.errors import UndecodableImage, first_line, visible
+from kopub.pages.documents.extents import require_small
 
 SUFFIXES = frozenset({".hwp", ".hwpx"})
 RENDERER = "rsvg-convert"
@@ -165,6 +166,7 @@ def _text(content: bytes) -> str:
 def _in_hwpx(archive: zipfile.ZipFile) -> Iterator[str]:
     """Yield the paragraphs of an HWPX file, which is an archive of XML."""
     require_usable(archive)
+    require_small(archive)
     names = set(archive.namelist())
     sections = sorted((int(found[1]), name) for name in names if (found := _SECTION.fullmatch(name)))
     if not sections:

@@ -139,7 +139,7 @@ def _converted(part: EmailMessage, folder: Path, convert_file: Convert) -> Conve
 
 
 def _of_picture(file: Path) -> ConvertedDocument:
-    """Return a picture as a PDF with a page for each of its own. Raises `UndecodableImage`."""
+    """Return a picture as a PDF with as many pages. Raises `UndecodableImage`."""
     from PIL import Image
 
     opened = pictures.Pictures()

@@ -15,8 +15,9 @@ from kopub.errors import UndecodableImage, counted, first_line, is_of_machine
 from kopub.fingerprints import CodeVersion
 from kopub.pages.damage import fax_as_tiff, fax_damage, jbig2_damage, jpeg_damage
 from kopub.pages.documents.fonts import KOREAN_FONTS, prefer_korean_fonts
+from kopub.pages.documents.layer_reader import read_layer
 from kopub.pages.documents.pieces import Piece
-from kopub.pages.documents.text_layer import MadePage, Mark, PageCount, TextLayer, read_layer
+from kopub.pages.documents.text_layer import MadePage, Mark, PageCount, TextLayer
 from kopub.pages.page import MAX_PIXELS
 
 if TYPE_CHECKING:

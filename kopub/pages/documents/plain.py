@@ -38,7 +38,7 @@ def decoded(content: bytes) -> str:
 
 
 def web_page(suffix: str, content: bytes) -> bytes:
-    """Return a text or a markdown file as HTML in UTF-8, in which HTML of its own is text."""
+    """Return a text or markdown as HTML in UTF-8. Its own tags are text."""
     text = decoded(content)
     return (f'<html><head><meta charset="utf-8"></head><body>{_body(suffix, text)}</body></html>').encode()
 
@@ -52,7 +52,7 @@ def _body(suffix: str, text: str) -> str:
 
 
 def paragraphs(text: str) -> str:
-    """Return a text as HTML, with its lines and columns, and a paragraph between empty lines."""
+    """Return a text as HTML, with its lines, columns and paragraphs."""
     kept = _GAP.sub(lambda gap: "\xa0" * len(gap[0].expandtabs(8)), text)
     blocks = (block.strip("\r\n") for block in re.split(r"(?:\r?\n|\r)[ \t\xa0]*(?:\r?\n|\r)+", kept))
     return "".join(f"<p>{'<br>'.join(escape(block).splitlines())}</p>" for block in blocks if block.strip())
