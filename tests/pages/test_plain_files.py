@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from pypdfium2 import PdfDocument
+from pypdfium2 import PdfDocument, PdfImage
 
 from kopub.config.settings import ROOT
 from kopub.pages.documents import conversion, office
@@ -103,7 +103,7 @@ def test_a_mail_comes_with_its_attachments_and_names_those_that_cannot_be_read(
     assert isinstance(made, ConvertedDocument), made
     with PdfDocument(made.pdf) as document:
         texts = [page.get_textpage().get_text_range() for page in document]
-        pictures = [sum(part.type == 3 for part in page.get_objects()) for page in document]
+        pictures = [sum(isinstance(part, PdfImage) for part in page.get_objects()) for page in document]
     assert len(texts) == 5
     assert "전달합니다" in texts[0]
     assert "첨부를 보십시오" in texts[1]

@@ -4,7 +4,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from email import message_from_bytes, policy
-from email.message import EmailMessage
+from email.message import EmailMessage, MIMEPart
 from html import escape
 from io import BytesIO
 from pathlib import Path, PurePath
@@ -59,20 +59,20 @@ def convert(path: Path, folder: Path, convert_file: Convert) -> ConvertedDocumen
     return _joined(documents, folder / "document.pdf", lost)
 
 
-def _attached(part: EmailMessage, body: EmailMessage | None, alternative: bool = False) -> Iterator[EmailMessage]:
+def _attached(part: MIMEPart, body: MIMEPart | None, alternative: bool = False) -> Iterator[MIMEPart]:
     """Yield the parts that are neither the body nor another form of it."""
     if part.is_multipart() and part.get_content_type() != "message/rfc822":
         for inner in part.iter_parts():
-            yield from _attached(inner, body, part.get_content_type() == "multipart/alternative")  # pyright: ignore[reportArgumentType]
+            yield from _attached(inner, body, part.get_content_type() == "multipart/alternative")
     elif part is not body and not (alternative and part.get_content_maintype() == "text"):
         yield part
 
 
 def _web_page(
-    message: EmailMessage, body: EmailMessage | None, inline: dict[str, EmailMessage], names: list[str]
-) -> tuple[str, list[EmailMessage]]:
+    message: MIMEPart, body: MIMEPart | None, inline: dict[str, MIMEPart], names: list[str]
+) -> tuple[str, list[MIMEPart]]:
     """Return a mail as HTML, and the pictures that stand in it."""
-    shown: list[EmailMessage] = []
+    shown: list[MIMEPart] = []
 
     def picture(found: re.Match[str]) -> str:
         part = inline.get(found[1])
@@ -104,7 +104,7 @@ def _web_page(
     return f"{start}{''.join(heads)}<hr>{text}</body></html>", shown
 
 
-def _text(part: EmailMessage) -> str:
+def _text(part: MIMEPart) -> str:
     content, charset = _content(part), part.get_content_charset("")
     try:
         return plain.decoded(content) if charset in _KOREAN else content.decode(charset, "replace")
@@ -112,7 +112,7 @@ def _text(part: EmailMessage) -> str:
         return content.decode("utf-8", "replace")
 
 
-def _content(part: EmailMessage) -> bytes:
+def _content(part: MIMEPart) -> bytes:
     if part.get_content_type() == "message/rfc822":
         [inner] = part.iter_parts()
         return inner.as_bytes()
@@ -120,12 +120,12 @@ def _content(part: EmailMessage) -> bytes:
     return content if isinstance(content, bytes) else b""
 
 
-def _name(part: EmailMessage) -> str:
+def _name(part: MIMEPart) -> str:
     kind = part.get_content_subtype()
     return PurePath(part.get_filename() or f"unnamed.{_SUFFIXES.get(kind, kind)}").name
 
 
-def _converted(part: EmailMessage, folder: Path, convert_file: Convert) -> ConvertedDocument:
+def _converted(part: MIMEPart, folder: Path, convert_file: Convert) -> ConvertedDocument:
     """Return an attachment as a PDF. Raises `UndecodableImage`."""
     suffix = PurePath(_name(part)).suffix.lower()
     if sum(place.startswith(_PLACE) for place in folder.parts) > _DEEPEST:
