@@ -24,10 +24,10 @@ def require_small(archive: zipfile.ZipFile) -> None:
         with archive.open(entry) as part:
             start = part.read(_PIECE)
             if start.replace(b"\0", b"").lstrip(_MARKS).startswith(b"<"):
-                _Part().read(start, part)
+                _XmlPart().read(start, part)
 
 
-class _Part:
+class _XmlPart:
     """An XML part while it is read, of Open XML, OpenDocument or HWPX."""
 
     def __init__(self) -> None:

@@ -8,8 +8,8 @@ from kopub import confinement
 from kopub.errors import UndecodableImage, first_line, visible
 from kopub.fingerprints import CodeVersion
 from kopub.pages.documents import libreoffice, plain, web_page
+from kopub.pages.documents.archives import LOCKED, require_usable
 from kopub.pages.documents.extents import require_small
-from kopub.pages.documents.hwp import LOCKED, require_usable
 from kopub.pages.documents.pieces import Piece
 from kopub.pages.documents.references import without_references
 from kopub.pages.documents.sheet_pieces import read_sheets
@@ -28,7 +28,13 @@ _FORMATS = {
     "calc": "XLS, XLSX, ODS and CSV",
     "impress": "PPT, PPTX and ODP",
 }
-PIECES = CodeVersion("pages.office_pieces", {1: "the first release"})
+PIECES = CodeVersion(
+    "pages.office_pieces",
+    {
+        1: "the first release",
+        2: "titles have the levels of the file, heads and feet are pieces, and cells of several lines keep their sheet",
+    },
+)
 """A new version converts office files again."""
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
