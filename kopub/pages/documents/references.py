@@ -114,6 +114,6 @@ def _plain_page(page: bytes) -> bytes:
         element.attrs = {
             name: value
             for name, value in element.attrs.items()
-            if name not in _WEB_ATTRIBUTES and not (name == "style" and _STYLES.search(value))
+            if name not in _WEB_ATTRIBUTES and not (name == "style" and _STYLES.search(str(value)))
         }
     return str(soup).encode()
