@@ -211,13 +211,13 @@ class ObjectLock:
         self._lost = holder is None or holder.id != self._self.id
         self.check()
 
-    def publish(self, path: str, content: bytes) -> None:
+    def publish(self, path: str, content: bytes, is_first: bool = False) -> None:
         """Write a file that the lock protects, unless another process wrote it meanwhile.
 
-        Raises `LockLost`, `StoreError`.
+        It `is_first` if there was none when the lock was taken. Raises `LockLost`, `StoreError`.
         """
         # Whoever takes the lock over after it was confirmed changes the mark before this process wakes up.
-        mark = self._objects.mark(path)
+        mark = None if is_first else self._objects.mark(path)
         self.confirm()
         if not self._objects.conditional:
             self._objects.put(path, content)
