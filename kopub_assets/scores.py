@@ -16,7 +16,14 @@ from kopub.errors import ConfigError, KopubError
 from kopub.evaluation.benchmarks.texts import CORRECTIONS
 from kopub.evaluation.home import KnownAnswers
 from kopub.evaluation.metrics import ALL as EVERY
-from kopub.evaluation.reading_scores import HISTORY, ReadingScores, headline, keep_baseline, significant_drops
+from kopub.evaluation.reading_scores import (
+    HISTORY,
+    ReadingScores,
+    begin_baseline,
+    headline,
+    keep_baseline,
+    significant_drops,
+)
 from kopub.evaluation.scoring import VERSION as READING_VERSION
 from kopub.pages.corpus import Corpus, queries_source
 from kopub.pages.manifest import shard_source
@@ -274,6 +281,7 @@ def _evaluate(settings: Settings, log: Callable[[str], None]) -> dict[str, Evalu
             write_checked_pages(settings.corpus, settings.store, asked.folder)
         prepare_answers(asked, settings.home)
         moved, baseline = settings_in(settings, asked), asked.baseline(settings.home)
+        begin_baseline(baseline, asked.stores(settings.home, settings.profile_name))
         before = HISTORY.latest(baseline)
         with watched_by(NOBODY):
             evaluated = evaluate(moved)

@@ -2,9 +2,7 @@
 
 The store says what is stale, as in `kopub plan`, and Dagster's conditions say when. The conditions look at a tick by
 attributes of its context, most of which Dagster does not declare public. What it does not export at all is imported in
-`running/watched_launcher.py` (answers of a launcher), `running/execution.py` (the tail of a step's output, a run in
-this process), `shard_assets.py` (an output event, and the plan of a run from its step) and `kopub/cli/commands/ui.py`
-(workspace, code server, daemon).
+`private.py`, and in `kopub/cli/commands/ui.py` (workspace, code server, daemon).
 """
 
 import os

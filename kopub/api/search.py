@@ -151,7 +151,7 @@ class Hit:
 
     `score` is specific to the answer's mode and cannot be compared across modes. `passage` is the part of the page's
     text with most words of the question; `marks` are the (start, end) in it of matching words. `also` are other pages
-    with the same picture, byte for byte.
+    with the same picture, byte for byte. `matches_well` is None where only the answer as a whole can be judged.
     """
 
     rank: int
@@ -162,6 +162,7 @@ class Hit:
     matching: tuple[int, ...] = field(repr=False)
     """Numbers of the regions with the words, in the reading order of the page."""
     also: "tuple[Page, ...]" = ()
+    matches_well: bool | None = None
 
     @property
     def regions(self) -> "tuple[Region, ...]":
@@ -220,6 +221,7 @@ def answer_of(found: "SearcherAnswer", page_of: "Callable[[str], Page]", notes: 
             hit.match.passage.marks,
             tuple(hit.page.regions[at].index for at in hit.match.regions),
             tuple(page_of(page.page_id) for page in hit.also),
+            hit.matches_well,
         )
         for hit in found.hits
     )

@@ -2,9 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import pairwise
 
 from kopub.documents.document import BlockKind, BlockPart, DocumentBlock
 from kopub.documents.outline import NUMBER_SIGN
@@ -147,16 +148,48 @@ def are_print_lines(lines: list[str], width: float, height: float) -> bool:
 
 def _unwrap(text: str) -> list[str]:
     lines = [line.strip() for line in text.split("\n")]
-    longest = max(map(columns, lines))
     paragraphs: list[str] = []
-    goes_on = False
-    for line in lines:
-        if goes_on and line and not _begins_entry(paragraphs[-1], line) and not is_command(line):
+    for line, continues in zip(lines, _continuing(lines), strict=True):
+        if continues:
             paragraphs[-1] = glue_lines(paragraphs[-1], line)
         else:
             paragraphs.append(line)
-        goes_on = columns(line) >= _FULL * longest and not is_command(line) and not _LEADER.search(line)
     return paragraphs
+
+
+def _continuing(lines: Sequence[str]) -> Iterator[bool]:
+    """Yield whether each printed line continues the one before."""
+    longest = max(map(columns, lines))
+    goes_on = False
+    for before, line in pairwise(["", *lines]):
+        yield bool(goes_on and line and not _begins_entry(before, line) and not is_command(line))
+        goes_on = columns(line) >= _FULL * longest and not is_command(line) and not _LEADER.search(line)
+
+
+def mend_words(text: str, width: float = 0, height: float = 0, *, is_one_line: bool = False) -> str:
+    """Return printed lines, each word that a line's end cuts whole in its first line.
+
+    `width` and `height` are those of the region in pixels. All lines of a text that `is_one_line`, as titles are,
+    continue each other; others as those of `paragraphs`.
+    """
+    lines = text.split("\n")
+    if is_one_line:
+        continuing = [False, *map(bool, map(str.strip, lines[1:]))]
+    elif are_print_lines([line for line in lines if line.strip()], width, height):
+        continuing = _continuing([line.strip() for line in lines])
+    else:
+        return text
+    mended: list[str] = []
+    for (before, line), continues in zip(pairwise(["", *lines]), continuing, strict=True):
+        end, _, rest = line.strip().partition(" ")
+        if not continues or joint(before.rstrip(), line.strip()):
+            mended.append(line)
+            continue
+        begun = mended.pop().rstrip()
+        mended.append((begun[:-1] if is_broken_word(before.rstrip(), end) else begun) + end)
+        if rest:
+            mended.append(rest)
+    return "\n".join(mended)
 
 
 def _group_lines(lines: Iterable[str]) -> list[Paragraph]:

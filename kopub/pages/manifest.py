@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import date, datetime
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -232,16 +232,26 @@ class Manifest(_FileEntry):
         """Return the shards of the source with this name."""
         return [shard for shard in self.shards if shard.source == source]
 
-    def shards_to_search(self, shards: Collection[str], sources: Collection[str]) -> frozenset[str]:
-        """Return the keys of `shards` that belong to any of `sources`.
+    def shards_to_search(self, shards: Collection[str], sources: Collection[str], since: str = "") -> frozenset[str]:
+        """Return the keys of `shards` of any of `sources` that were indexed `since` a date.
 
-        Empty if neither is given, which means all. Raises `SourceError`.
+        The date is written YYYY-MM-DD. Empty if none of them is given, which means all. Raises `SourceError`.
         """
-        if not sources:
+        if not sources and not since:
             return frozenset(shards)
-        of_sources = {each.key for name in sources for each in self.shards_of(self.source(name).name)}
+        named_sources = [self.source(name) for name in sources] or self.sources
+        if since:
+            try:
+                first = date.fromisoformat(since)
+            except ValueError:
+                raise SourceError(f"{since!r} is no date: write it as 2026-01-31") from None
+            dated = [(source, source.indexed_at) for source in named_sources]
+            named_sources = [source for source, at in dated if at is not None and at.astimezone().date() >= first]
+            if not named_sources:
+                raise SourceError(f"nothing was indexed since {since}: `kopub sources` says when each source was")
+        of_sources = {each.key for source in named_sources for each in self.shards_of(source.name)}
         if shards and not of_sources & set(shards):
-            named = f"{', '.join(shards)} is not of {', '.join(sources)}"
+            named = f"{', '.join(shards)} is not of {', '.join(source.name for source in named_sources)}"
             raise SourceError(f"{named}: `kopub sources --json` lists the shards of each")
         return frozenset(of_sources & set(shards) if shards else of_sources)
 

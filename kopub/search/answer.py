@@ -45,7 +45,7 @@ class Hit:
     fusion the sum of reciprocal ranks. Scores of different modes cannot be compared. `also` are the pages with the same
     picture, byte for byte, that were found after it. `by` are the ways of searching that put the page of a fusion among
     their first ten, such as `bm25` and `meaning`. `figure` is the figure that was found on the page, if any; it is
-    also among the regions of `match`.
+    also among the regions of `match`. `matches_well` is None where only the answer as a whole can be judged.
     """
 
     rank: int
@@ -55,6 +55,7 @@ class Hit:
     also: tuple[PageView, ...] = ()
     figure: RegionView | None = None
     by: tuple[str, ...] = ()
+    matches_well: bool | None = None
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
@@ -77,6 +78,7 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
     return {
         "rank": hit.rank,
         "score": hit.score,
+        "matches_well": hit.matches_well,
         **_place_json(page),
         "also": [*map(_place_json, hit.also)],
         "passage": passage.text,

@@ -1,10 +1,12 @@
 """Pages as a search shows them, their tables, and a cache of Arrow files."""
 
+import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +25,7 @@ from kopub.store.corpus_tables import TABLES, Table, lacking
 from kopub.store.table_source import IsOfCorpus
 from kopub.texts.markdown import page_text
 
-FORMAT = 3
+FORMAT = 4
 """The format of the files. Increase it when their schemas change: files of another format are made again."""
 
 
@@ -128,6 +130,9 @@ _PAGES = pa.schema(
     ]
 )
 _PAGE_COLUMNS = ["page_id", "page_idx", "doc_id", "page_no", "width", "height", "sha256"]
+_SHOWN = (TABLES.pages.name, TABLES.readings.name, TABLES.texts.name)
+_CUTS = re.compile(r"[\s-]")
+"""What the end of a line may put into a word."""
 _TABLE, _FIGURE = KINDS[Task.TABLE], KINDS[Task.SKIP]
 """The kinds of a table and a figure in a filter."""
 
@@ -169,7 +174,7 @@ class PageLookup:
 
     def refreshed(self, is_of_corpus: IsOfCorpus) -> "PageViews":
         """Return the tables' current pages, without those of another corpus."""
-        published = {asset: self._store.published(asset) for asset in (TABLES.pages.name, TABLES.readings.name)}
+        published = {asset: self._store.published(asset) for asset in _SHOWN}
 
         @cache  # a search calls this for each page that it ranked
         def opened(shard: str) -> tuple[pa.Table, dict[str, int]]:
@@ -231,10 +236,16 @@ class PageViews:
 
 
 def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table:
-    pages, readings = TABLES.pages.name, TABLES.readings.name
-    known = _rows(store, TABLES.pages, shard, _PAGE_COLUMNS) if pages in used else []
-    read = _rows(store, TABLES.readings, shard, ["page_id", "regions"]) if readings in used else []
-    regions = {row["page_id"]: list(_regions(row["regions"] or ())) for row in read}
+    known, read, texts = (
+        _rows(store, table, shard, columns) if table.name in used else []
+        for table, columns in (
+            (TABLES.pages, _PAGE_COLUMNS),
+            (TABLES.readings, ["page_id", "regions"]),
+            (TABLES.texts, ["page_id", "text"]),
+        )
+    )
+    whole = {row["page_id"]: row["text"] or "" for row in texts}
+    regions = {row["page_id"]: _regions(row["regions"] or (), whole.get(row["page_id"], "")) for row in read}
     places = {row["page_id"]: row for row in known}
     rows = [
         {
@@ -265,15 +276,27 @@ def _has(regions: list[dict[str, Any]] | None, kind: str) -> bool:
     return any(region["label"] == kind for region in regions or ())
 
 
-def _regions(regions: Any) -> Iterator[dict[str, Any]]:
-    for region in sorted(regions, key=lambda region: region["index"]):
-        text = page_text(region_texts([region]))
-        yield {
+def _regions(regions: Any, text: str) -> list[dict[str, Any]]:
+    """Return a page's regions in order, each with its part of the page's `text`.
+
+    The page's text has words whole that a line's end cuts in the reading of a region.
+    """
+    ordered = sorted(regions, key=lambda region: region["index"])
+    read = [page_text(region_texts([region])) for region in ordered]
+    blocks = text.split("\n\n")
+    counts = [part.count("\n\n") + 1 if part else 0 for part in read]
+    if sum(counts) == len(blocks) and _CUTS.sub("", "".join(read)) == _CUTS.sub("", text):
+        ends = [0, *accumulate(counts)]
+        read = ["\n\n".join(blocks[start:end]) for start, end in pairwise(ends)]
+    return [
+        {
             "index": region["index"],
             "label": region["label"],
             "bbox_2d": region["bbox_2d"],
-            "text": unicodedata.normalize("NFC", text),
+            "text": unicodedata.normalize("NFC", part),
         }
+        for region, part in zip(ordered, read, strict=True)
+    ]
 
 
 def _view(shard: str, row: dict[str, Any]) -> PageView:

@@ -21,24 +21,36 @@ from kopub.search.words import TEXTS, WordLookup, Words, query_tokens
 from kopub.store.table_source import CorpusCheck, IsOfCorpus
 
 EVERYWHERE = Where()
+_Page = tuple[str, str]
+"""A page by shard and id."""
 
 
 @dataclass
 class _Found:
-    """The rankings of a question, and each ranking's verdict on its best match.
+    """The rankings of a question, and the floors from which their pages match well.
 
-    The verdict is None if a ranking cannot tell whether a page matches well.
+    A floor is None if a ranking cannot tell, and missing if it need not.
     """
 
     rankings: dict[Mode, list[Neighbour]] = field(default_factory=dict)
-    verdicts: list[bool | None] = field(default_factory=list)
+    floors: dict[Mode, float | None] = field(default_factory=dict)
     pages: int = 0
 
-    @property
-    def matches_well(self) -> bool | None:
-        if not self.verdicts or any(self.verdicts):
-            return True if self.verdicts else None
-        return None if None in self.verdicts else False
+    def judged(self, ranked: Sequence[Neighbour], floor: float | None) -> tuple[bool | None, dict[_Page, bool]]:
+        """Return whether any page matches well, and whether each does.
+
+        Scores that cannot tell that of each page give none. `floor` is that of a fusion's own scores, if it has one: what words and meaning say together is surer than what
+        either says alone.
+        """
+        if floor is None and len(self.rankings) == 1:
+            floor = next(iter(self.floors.values()), None)
+        if floor is not None:
+            well = {(near.shard, near.page_id): near.score >= floor for near in ranked}
+            return any(well.values()), well
+        floors = [(self.rankings[mode], floor) for mode, floor in self.floors.items()]
+        if any(ranking and floor is not None and ranking[0].score >= floor for ranking, floor in floors):
+            return True, {}
+        return (None if not floors or any(floor is None for _, floor in floors) else False), {}
 
 
 class Searcher:
@@ -123,13 +135,11 @@ class Searcher:
                 share = match / ranking[0].score
                 ranking = [replace(near, score=near.score * share) for near in ranking]
             found.rankings[Mode.BM25] = ranking
-            found.verdicts.append(match >= self._floor)
+            found.floors[Mode.BM25] = self._floor * ranking[0].score / match if ranking else 0.0
             found.pages = max(found.pages, words.count(pages))
             notes += of_words
         ranked = _fuse(found.rankings, weights) if len(found.rankings) > 1 else next(iter(found.rankings.values()))
-        if weights and self._embedding:
-            # What words and meaning say together is surer than what either says alone.
-            found.verdicts = [bool(ranked) and ranked[0].score >= self._embedding.fusion_floor]
+        matches_well, well = found.judged(ranked, self._embedding.fusion_floor if weights and self._embedding else None)
         if used is Mode.RERANKED:
             ranked, problem = self._rerank(query, ranked)
             if problem:
@@ -141,10 +151,10 @@ class Searcher:
             notes += self._cache_notes()
         asked = QueryWords.of(query)
         hits = tuple(
-            _hit(rank, same[0], same_pages, asked)
+            replace(_hit(rank, same[0], same_pages, asked), matches_well=well.get((same[0].shard, same[0].page_id)))
             for rank, (same, same_pages) in enumerate(zip(best, shown, strict=True), start=1)
         )
-        return Answer(query, used, chosen, hits, found.matches_well, found.pages, tuple(notes))
+        return Answer(query, used, chosen, hits, matches_well, found.pages, tuple(notes))
 
     @property
     def choices(self) -> tuple[Mode, ...]:
@@ -200,6 +210,28 @@ class Searcher:
         """Return the words of the current texts. Raises `CannotSearch`."""
         with self._words_lock:
             return self._words_now(self._look())[0]
+
+    def open(self) -> None:
+        """Open what a search by the default mode reads, before the first one.
+
+        Model servers are left alone. Raises `CannotSearch`, and what the store raises.
+        """
+        with self._lock:
+            is_of_corpus = self._look()
+            used, _ = self._chosen(self._mode)
+            kinds = self._kinds(used)
+        if used in _WITH_WORDS:
+            self.words()
+        with self._lock:
+            for kind in kinds:
+                self._lookup.refreshed(kind, is_of_corpus)
+            views = self._pages.refreshed(is_of_corpus)
+            for shard in self._shards:
+                views.opened(shard)
+        if self._embedding and self._embedding.is_lexical:
+            self._embed("meaning")
+            if Mode.MEANING in kinds:
+                self._embedding.embed_questions(["meaning"])
 
     def _look(self) -> IsOfCorpus:
         return self._corpus_check.look() if self._corpus_check else lambda asset, shard: True
@@ -267,20 +299,18 @@ class Searcher:
         if kind is Mode.MEANING:
             vector = self._embedding.embed_questions([query])[0]
         assert vector is not None
-        ranking = found.rankings[kind] = vectors.nearest(vector, DEPTH, pages)
+        found.rankings[kind] = vectors.nearest(vector, DEPTH, pages)
         found.pages = max(found.pages, vectors.count(pages))
         if kind is Mode.MEANING:
-            found.verdicts.append(bool(ranking) and ranking[0].score >= self._embedding.passage_floor)
+            found.floors[kind] = self._embedding.passage_floor
             return
         if kind is Mode.FIGURE:
             # Figures have no known floor, because most questions are answered by text.
             return
         with self._lock:
             floor = self._known.floor(kind, self._shards, vectors, self._lookup.is_of_engine, is_of_corpus)
-        if floor is not None:
-            found.verdicts.append(bool(ranking) and ranking[0].score >= floor)
-        elif not self._embedding.is_lexical:
-            found.verdicts.append(None)
+        if floor is not None or not self._embedding.is_lexical:
+            found.floors[kind] = floor
 
     def _words_now(self, is_of_corpus: IsOfCorpus) -> tuple[Words, list[str]]:
         """Return the words of the current texts, and notes on what is left out.

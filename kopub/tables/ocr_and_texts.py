@@ -15,6 +15,7 @@ from kopub.config.choices import Pdf
 from kopub.config.settings import Resources
 from kopub.corrections.corrected import CorrectedTables
 from kopub.corrections.log import CorrectionLog
+from kopub.documents.page_text import text_of_page
 from kopub.engine import Resource
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import PICTURES, Region, Task
@@ -41,7 +42,7 @@ from kopub.texts.extracted_text import (
     layer_figures,
     unsound,
 )
-from kopub.texts.markdown import page_markdown, page_text
+from kopub.texts.markdown import page_markdown
 from kopub.texts.piece_regions import texts_of_pieces
 from kopub.texts.text_quality import (
     DOUBTFUL,
@@ -241,9 +242,14 @@ _COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason", "sta
 
 @dataclass(frozen=True, slots=True)
 class _ReadPage:
-    """The reading of a page, and its text layer if the two are compared."""
+    """The reading of a page, and its text layer if the two are compared.
+
+    `width` and `height` are its pixels.
+    """
 
     regions: Sequence[Row]
+    width: int
+    height: int
     page_idx: int
     layer: str | None
 
@@ -269,6 +275,7 @@ class ParsedTexts(RowTable):
             7: "a page that lost a part of itself and has no text says why",
             8: "text between and below the tables of a region is in lines of its own",
             9: "figures that two readers read differently are named",
+            10: "a word that a line's end cuts is one word",
         },
     )
     parents = (RawPages, OcrResults)
@@ -302,8 +309,9 @@ class ParsedTexts(RowTable):
                 for part in regions
             ]
             layer = page["text_layer_id"] if self._compares else None
-            given = _ReadPage(regions, page["page_idx"], layer)
-            made_from = [self.recipe_hash, read, *layer_made_from(layer)]
+            size = page["width"] or 0, page["height"] or 0
+            given = _ReadPage(regions, *size, page["page_idx"], layer)
+            made_from = [self.recipe_hash, read, size, *layer_made_from(layer)]
             spec = RowSpec.after(row, made_from, {"page_id": row["page_id"]}, given)
             # A page that may only look blank is reported as doubtful; it may have lost all that it shows.
             if row["state"] == State.BLANK and (reason := row["reason"] or page["reason"]):
@@ -317,7 +325,7 @@ class ParsedTexts(RowTable):
         layers = self.corpus.text_layers(shard) if any(page.given.layer for page in todo) else None
         for page in todo:
             readings = region_texts(page.given.regions)
-            text = page_text(readings)
+            text = text_of_page(page.given.regions, page.given.width, page.given.height)
             two_ways = [Doubt("figures", _TWO_WAYS, says) for says in filter(None, map(_two_ways, page.given.regions))]
             found = by_weight([*doubts(text, boxes_of(page.given.regions), self._scripts), *two_ways])
             script, compared = main_script(text), Row()

@@ -10,10 +10,11 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from kopub.config.settings import Resources
-from kopub.errors import SourceError, StoreError
+from kopub.errors import KopubError, SourceError, StoreError
 from kopub.files import is_url
 from kopub.layout.regions import READ_TASKS
 from kopub.pages.corpus import Corpus
+from kopub.states import State
 from kopub.store import ledger
 from kopub.store.corpus_tables import DOCUMENT_CHUNKS, TABLES
 from kopub.store.table_source import SOURCE, Entry, FooterCache, Source
@@ -139,6 +140,37 @@ class Survey:
             asset: {shard for shard, found in shards.items() if found in (Standing.STALE, Standing.MAYBE_STALE)}
             for asset, shards in self.standings.items()
         }
+
+    def with_rows_to_make(self, names: Sequence[str], shards: Sequence[str]) -> list[str]:
+        """Return those of the assets `names` whose engine has rows to make in `shards`, judged by footers alone.
+
+        An engine has rows to make if its table is missing, is stale or has failed rows, or if the engine of a parent
+        among `names` has some. `names` lists each asset after its parents.
+        """
+        making: dict[str, set[str]] = {}
+        for name in names:
+            asset = self.assets[name]
+            parents = [parent.table.name for parent in asset.reads if parent.table.name in making]
+            making[name] = {
+                shard
+                for shard in shards
+                if any(shard in making[parent] for parent in parents) or self._has_rows(asset, shard)
+            }
+        return [name for name in names if making[name] and self.assets[name].engines]
+
+    def _has_rows(self, asset: ShardAsset, shard: str) -> bool:
+        """Return whether a run makes rows of a table whose parents are unchanged."""
+        standing = self.standings[asset.name][shard]
+        if standing is Standing.MISSING and asset.reads:
+            return all(shard in self.tables[parent.table.name] for parent in asset.reads)
+        if standing is Standing.MISSING and asset.engines and isinstance(asset, RowTable):
+            # A corpus without queries has no rows of query vectors to make. The step reports what cannot be read.
+            with suppress(KopubError):
+                return any(True for _ in asset.rows(shard))
+            return False
+        if standing is Standing.CURRENT:
+            return bool(self.tables[asset.name][shard].states.get(State.FAILED))
+        return standing in (Standing.MISSING, Standing.STALE)
 
     def plans(self) -> list[AssetPlan]:
         """Return the plan of every asset, in the order of making. Raises `StoreError`."""

@@ -1,17 +1,21 @@
 """One shard of a table, from the list of its rows to the published table."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from kopub.errors import KopubError
 from kopub.fingerprints import canonical_json
 from kopub.states import State
 from kopub.store.rows import known_rows
-from kopub.tables.asset import Metadata, PublishedShard, RowTable, RunContext, retries_partial, unasked
+from kopub.store.table_source import FooterCache
+from kopub.store.table_store import JOURNAL
+from kopub.tables.asset import Metadata, PublishedShard, RowTable, RunContext, ShardAsset, retries_partial, unasked
 from kopub.tables.checks import ACCOUNTED, unaccounted
 from kopub.tables.metadata import Account, Moment
 from kopub.tables.progress import watcher
+from kopub.tables.provenance import StoredProvenance
 from kopub.tables.rows import Key, Progress, RowResult, RowSpec, ShardResult, Work, assemble, keys
 
 
@@ -172,3 +176,32 @@ class ShardWork:
             return self._asset.schema.empty_table()
         asset, wanted = self._asset, [spec.key for spec in todo]
         return known_rows(asset.store, asset.name, self.shard, asset.schema, asset.table.key, wanted)
+
+
+def current_shards(asset: ShardAsset, run: RunContext) -> Iterator[tuple[str, PublishedShard]]:
+    """Yield the shards with nothing to make, if the store is object storage.
+
+    All footers are read once for all shards, because locking each table and reading its parents takes a dozen
+    requests. On a disk that costs nothing.
+    """
+    if asset.store.local:
+        return
+    footers = FooterCache(asset.store)
+    own = footers.tables(asset.name)
+    shards = [shard for shard in run.shards if shard in own]
+    if not shards:
+        return
+    parents = {parent.table.name: footers.tables(parent.table.name) for parent in asset.reads}
+    begun = {name.partition("/")[0] for name in asset.store.parts(JOURNAL, asset.name).names()}
+    for shard in shards:
+        above = {name: tables[shard] for name, tables in parents.items() if shard in tables}
+        if shard in begun or len(above) < len(parents):
+            continue
+        try:
+            stamp = asset.provenance_of(shard, {name: StoredProvenance.of(footer) for name, footer in above.items()})
+            kept = asset.keep(shard, run, stamp) if own[shard].recipe == stamp.recipe else None
+        except KopubError:
+            continue  # making the shard reports the error
+        if kept is not None:
+            watcher().planned(asset.name, shard, 0)
+            yield shard, kept

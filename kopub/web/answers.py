@@ -162,7 +162,7 @@ _PATIENCE = 2.0
 
 
 class WordLoader:
-    """A loader of the words for a `searcher`, in a thread of its own.
+    """A loader of what a `searcher` reads, in a thread of its own.
 
     Threads may share it.
     """
@@ -182,11 +182,7 @@ class WordLoader:
                 return None
         except KopubError:
             return None
-        with self._lock:
-            if self._finding is None or not self._finding.is_alive():
-                self._finding = Thread(target=self._find, name="words", daemon=True)
-                self._finding.start()
-            finding = self._finding
+        finding = self.start()
         while finding.is_alive():
             finding.join(_PATIENCE)
             # The words of a few pages are found in a moment.
@@ -194,15 +190,23 @@ class WordLoader:
                 return found
         return None
 
+    def start(self) -> Thread:
+        """Open the indexes unless that is going on, and return the thread that does."""
+        with self._lock:
+            if self._finding is None or not self._finding.is_alive():
+                self._finding = Thread(target=self._open, name="words", daemon=True)
+                self._finding.start()
+            return self._finding
+
     def end(self) -> None:
         """Stop finding words; the words of complete shards are kept."""
         self._searcher.end()
         if self._finding is not None:
             self._finding.join()
 
-    def _find(self) -> None:
+    def _open(self) -> None:
         try:
-            self._searcher.words()
+            self._searcher.open()
         except KopubError:
-            # The search that waits for the words reports the error.
+            # The search that waits for it reports the error.
             return

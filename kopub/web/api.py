@@ -227,6 +227,7 @@ class ApiHit(_Answer):
 
     rank: int
     score: float
+    matches_well: bool | None
     page: ApiPageLine
     also: list[ApiPageLine]
     passage: str
@@ -377,7 +378,7 @@ class ApiAnswers:
 
     def search(
         self,
-        q: Question,
+        query: Question | None = None,
         limit: Annotated[int, Field(ge=1, le=MOST)] = 10,
         mode: Mode | None = None,
         document: Id | None = None,
@@ -385,15 +386,19 @@ class ApiAnswers:
         has_table: bool = False,
         has_figure: bool = False,
         scripts: Annotated[str, Field(max_length=200, description="Separated by commas: hangul,latin.")] = "",
+        q: Annotated[Question | None, Field(deprecated=True, description="The older name of `query`.")] = None,
     ) -> ApiFound:
         """Find the pages that answer a question: in the corpus, a document or a shard, or mainly in some scripts."""
+        query = q if query is None else query
+        if query is None:
+            raise ApiProblem(400, "query: name the question")
         if waits := self._room.words.waits(mode):
             raise ApiProblem(503, f"splitting the pages into words: {waits[0]} of {waits[1]} shards so far; ask again")
         documents, shards = (frozenset(() if name is None else (name,)) for name in (document, shard))
         names = frozenset(filter(None, (name.strip() for name in scripts.split(","))))
         where = Where(documents, shards, has_table, has_figure, names)
         try:
-            found = self._room.searcher.search(q, limit, mode, where)
+            found = self._room.searcher.search(query, limit, mode, where)
         except CannotSearch as error:
             raise ApiProblem(404 if isinstance(error, NotInCorpus) else 400, str(error)) from None
         answer = answer_of(found, self._room.page_found)
@@ -401,6 +406,7 @@ class ApiAnswers:
             ApiHit(
                 rank=hit.rank,
                 score=hit.score,
+                matches_well=hit.matches_well,
                 page=_line(hit.page),
                 also=[*map(_line, hit.also)],
                 passage=hit.passage,

@@ -57,7 +57,7 @@ class Citation(BaseModel):
     """A region of a page to cite."""
 
     page: str
-    box: tuple[int, int, int, int]
+    bbox_2d: tuple[int, int, int, int]
     link: str
 
 
@@ -71,6 +71,7 @@ class McpHit(BaseModel):
     document: str
     number: int | None
     passage: Content
+    matches_well: bool | None
     regions: list[Citation]
     also: list[Citation]
     link: str
@@ -126,19 +127,20 @@ class CorpusTools:
 
     def search(
         self,
-        question: Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY)],
+        query: Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY)],
         limit: Annotated[Number, Field(ge=1, le=20)] = 5,
         document: Id | None = None,
     ) -> McpHits:
         """Find the pages that answer a question, in all documents or in one."""
         where = Where(frozenset(() if document is None else (document,)))
-        answer = answer_of(self._room.searcher.search(question, limit, None, where), self._room.page_found)
+        answer = answer_of(self._room.searcher.search(query, limit, None, where), self._room.page_found)
         hits = [
             McpHit(
                 page=hit.page.id,
                 document=hit.page.document.id,
                 number=hit.page.number,
                 passage=hit.passage[:_PASSAGE],
+                matches_well=hit.matches_well,
                 regions=[self._cited(hit.page.id, region.box_2d, region.index) for region in hit.regions],
                 also=[self._cited(page.id, _WHOLE) for page in hit.also],
                 link=self._link(hit.page.id),
@@ -235,7 +237,7 @@ class CorpusTools:
         return self._url + self._to.page(page)
 
     def _cited(self, page: str, box: tuple[int, int, int, int], region: int | None = None) -> Citation:
-        return Citation(page=page, box=box, link=self._link(page) + ("" if region is None else f"#text-{region}"))
+        return Citation(page=page, bbox_2d=box, link=self._link(page) + ("" if region is None else f"#text-{region}"))
 
 
 def server_of(room: Room, url: str) -> "MCPServer":
@@ -254,6 +256,10 @@ def server_of(room: Room, url: str) -> "MCPServer":
             return listed
 
         async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            if name == "search" and "question" in arguments:
+                # The older name of `query`.
+                arguments = {"query": arguments["question"], **arguments}
+                del arguments["question"]
             known = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
             for given in arguments if name in known else ():
                 if given not in known[name]:

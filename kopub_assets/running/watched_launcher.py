@@ -15,8 +15,7 @@ from typing import Any
 import dagster as dg
 import psutil
 
-# Dagster has no public name for a launcher's answer.
-from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
+from kopub_assets.private import CheckRunHealthResult, WorkerStatus
 
 GRPC_INFO_TAG = ".dagster/grpc_info"
 """Dagster's system tag that says which code server started a run."""

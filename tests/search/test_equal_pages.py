@@ -64,7 +64,7 @@ def test_the_package_names_all_places(platform: Platform):
 @pytest.mark.services
 def test_the_command_names_all_places(platform: Platform):
     shown = run(platform.home, "kopub", "search", "화면 밝기", "--top", "1").stdout.splitlines()
-    assert shown[1].strip() == "the same page: b_1 b, page 1"
+    assert shown[2].strip() == "the same page: b_1 b, page 1"
     (hit,) = json.loads(run(platform.home, "kopub", "search", "화면 밝기", "--top", "1", "--json").stdout)["hits"]
     (also,) = hit["also"]
     assert (also["page_id"], also["doc_id"], also["page_no"], also["shard"]) == ("b_1", "b", 1, "shard_01")

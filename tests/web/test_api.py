@@ -108,7 +108,7 @@ def test_the_answers_equal_those_of_the_package(api: TestClient, corpus: kopub.C
 @pytest.mark.parametrize("mode", ["bm25", "text"])
 def test_a_search_finds_what_the_package_finds(api: TestClient, corpus: kopub.Corpus, mode: str):
     found, known = (
-        api.get("search", params={"q": "화면 밝기", "mode": mode}).json(),
+        api.get("search", params={"query": "화면 밝기", "mode": mode}).json(),
         corpus.search("화면 밝기", mode=mode),
     )
     assert [(hit["page"]["id"], hit["score"], hit["passage"]) for hit in found["hits"]] == [
@@ -119,10 +119,12 @@ def test_a_search_finds_what_the_package_finds(api: TestClient, corpus: kopub.Co
     ]
     assert (found["searched"], found["matches_well"]) == (known.searched, known.matches_well)
     for scripts in (["HANGUL"], ["LATIN"], ["HANGUL", "LATIN"]):
-        told = api.get("search", params={"q": "화면 밝기", "mode": mode, "scripts": ",".join(scripts).lower()}).json()
+        told = api.get(
+            "search", params={"query": "화면 밝기", "mode": mode, "scripts": ",".join(scripts).lower()}
+        ).json()
         chosen = corpus.search("화면 밝기", mode=mode, scripts=scripts)
         assert [hit["page"]["id"] for hit in told["hits"]] == [hit.page.id for hit in chosen]
-    assert "script is 'THAI'" in problem(api.get("search", params={"q": "화면", "scripts": "thai"}), 400)
+    assert "script is 'THAI'" in problem(api.get("search", params={"query": "화면", "scripts": "thai"}), 400)
 
 
 def test_a_page_that_was_made_a_moment_ago_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -184,12 +186,13 @@ def test_pictures_come_by_size(api: TestClient):
         ("markdown?document=a&first=-1", 400),
         ("markdown?document=a&first=2&last=1", 400),
         ("markdown?document=a&first=3", 400),
-        ("search?q=", 400),
-        ("search?q=%20", 400),
-        (f"search?q={'x' * 3000}", 400),
-        ("search?q=x&mode=magic", 400),
-        ("search?q=x&shard=nowhere", 404),
-        ("search?q=x&document=nobody", 404),
+        ("search?query=", 400),
+        ("search?query=%20", 400),
+        ("search", 400),
+        (f"search?query={'x' * 3000}", 400),
+        ("search?query=x&mode=magic", 400),
+        ("search?query=x&shard=nowhere", 404),
+        ("search?query=x&document=nobody", 404),
         ("nowhere", 404),
         ("../v1/%2e%2e/page", 404),
     ],
@@ -279,7 +282,7 @@ def test_more_pages_than_an_answer_may_have_are_refused(api: TestClient, monkeyp
 
 @pytest.mark.slow
 def test_500_requests_at_once_are_answered(api: TestClient):
-    paths = ["corpus", "pages", "page?id=a_1", "regions?page=a_2", "picture?page=b_1", "search?q=밝기", "page?id=x"]
+    paths = ["corpus", "pages", "page?id=a_1", "regions?page=a_2", "picture?page=b_1", "search?query=밝기", "page?id=x"]
     with ThreadPoolExecutor(500) as asking:
         answers = list(asking.map(lambda at: api.get(paths[at % len(paths)]).status_code, range(500)))
     assert answers == [404 if paths[at % len(paths)] == "page?id=x" else 200 for at in range(500)]
@@ -309,5 +312,5 @@ def test_a_generated_client_works(api: TestClient, tmp_path: Path, monkeypatch: 
     first = asking["pages"](client=client, limit=1)
     assert first.items[0].id == "a_1"
     assert asking["pages"](client=client, limit=1, cursor=first.next_).items[0].id == "a_2"
-    assert asking["search"](client=client, q="밝기").hits[0].page.id == "a_1"
+    assert asking["search"](client=client, query="밝기").hits[0].page.id == "a_1"
     assert asking["regions"](client=client, page="a_1")[0].label == "text"

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from kopub.cli.main import app
 from kopub.config.settings import ROOT
 from kopub.web.mcp import server_of
-from tests.support.installed import imported
+from tests.support.installed import needs
 
-imported("mcp")
+pytestmark = needs("mcp")
 
 
 class NoRoom:

@@ -228,6 +228,24 @@ def test_a_hit_shows_the_words_on_the_page_and_leads_back(room: TestClient):
     assert 'id="a_1"' in room.get(back).text
 
 
+def test_a_hit_leads_to_its_passage_and_a_weak_one_looks_weak(room: TestClient):
+    queries = ({"q": query, "mode": "fusion"} for query in ("화면 밝기", "김치찌개"))
+    good, bad = (room.get("/search", params=query).text for query in queries)
+    assert address(good, "/page?").endswith("#text-0")
+    assert ('class="weak"' in good, "weak match" in good) == (False, False)
+    assert bad.count('class="weak"') == bad.count("weak match") == bad.count("<li id=") > 0
+
+
+def test_pages_are_found_inside_a_document_and_by_the_day_of_their_index(room: TestClient):
+    form = room.get("/document", params={"id": "b"}).text
+    assert '<input type="hidden" name="doc" value="b">' in form
+    found = room.get("/search", params={"q": "화면", "doc": "b", "since": "2020-01-31"}).text
+    assert re.findall('<li id="(.)', found) == ["b"]
+    for since, line in (("2999-01-31", "nothing was indexed since 2999-01-31"), ("soon", "is no date")):
+        refused = room.get("/search", params={"q": "화면", "since": since})
+        assert (refused.status_code, line in refused.text) == (400, True)
+
+
 def test_printed_lines_are_shown_as_paragraphs_and_found_over_their_breaks(tmp_path: Path):
     printed = (
         "화면 밝기를 조절하려면 시스템 메뉴를 누르고 밝\n기 막대를 움직여 알맞은 밝기를 찾습니다.\n"

@@ -85,6 +85,7 @@ def browse(
     with listening_at(host, port) as listening:
         # The socket is listening already, so a browser that comes now is answered, if a moment later.
         url = url_of(host, listening)
+        room.words.start()
         _say_what_is_shown(room, url)
         if api_token:
             say(table_console(), f"{url}/api/v1 asks for the token {api_token}")

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Column
 from rich.text import Text
 
-from kopub.cli.console import print_json, say, table_console
+from kopub.cli.console import print_json, print_table, right, say, table_console
 from kopub.cli.options import local_file, local_folder, local_path
 from kopub.errors import STOPPED_BY_HAND, ConfigError, KopubError, counted
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from kopub.config.settings import Settings
     from kopub.evaluation.home import EvaluationRequest, KnownAnswers
     from kopub.tables.evaluations import Evaluation
+
+MEANING = "meaning"
+_MEANING_SAYS = "questions in other words than their pages, asked of the corpus (benchmarks/finding/questions)"
 
 
 def evaluate(
@@ -50,12 +54,16 @@ def evaluate(
 ) -> None:
     """Read BENCHMARK with a profile and score it against its known answers.
 
+    `meaning` reads nothing: it asks the corpus the questions of FOLDER.
+
     The pages are read by the same assets as a corpus, in a home of their own
     below $KOPUB_HOME/evaluations. What is read is kept: a second run reads
     nothing, and a new scorer scores what was read before.
     """
     if benchmark == "list":
         return _list(as_json)
+    if benchmark == MEANING:
+        return _ask(folder, _profiles(profile or []), limit, as_json)
     from kopub.cli.evaluation_display import as_json_values, show
     from kopub.evaluation.home import EvaluationRequest
 
@@ -84,6 +92,39 @@ def evaluate(
         show(known, evaluated, table_console())
 
 
+def _ask(folder: Path, profiles: "Sequence[Settings]", limit: int | None, as_json: bool) -> None:
+    """Show how well the corpus is searched by the questions of a folder or file."""
+    import kopub
+    from kopub.cli.commands.search import searcher_of
+    from kopub.evaluation.questions import as_json_values, read_questions, scored
+
+    questions = read_questions(folder)[:limit]
+    found = {
+        settings.profile_name: list(scored(searcher_of(settings), kopub.open(settings.home).pages, questions))
+        for settings in profiles
+    }
+    if as_json:
+        print_json({"questions": len(questions), "profiles": {name: as_json_values(of) for name, of in found.items()}})
+        return
+    out = table_console()
+    columns = [Column("ranked by"), Column("questions"), *right("count", "nDCG@10", "95 %", "precision", "recall")]
+    for name, scores in found.items():
+        rows = [
+            [
+                each.mode,
+                each.group,
+                f"{each.answered:,}",
+                f"{each.ndcg:.3f}",
+                f"{each.interval[0]:.3f} - {each.interval[1]:.3f}",
+                *("-" if value is None else f"{value:.3f}" for value in (each.precision, each.recall)),
+            ]
+            for each in scores
+        ]
+        print_table(out, columns, rows, f'profile {name}; precision and recall are those of "matches well"')
+        if not scores:
+            say(out, "no page of this corpus answers any of the questions: is KOPUB_HOME the right one?", "yellow")
+
+
 def _checked_pages() -> Path:
     """Return the folder of the checked pages of the corpus."""
     from kopub.cli.options import open_settings
@@ -100,11 +141,13 @@ def _list(as_json: bool) -> None:
     from kopub.evaluation.scoring import ADAPTERS
 
     if as_json:
-        print_json([{"benchmark": name, "says": adapter.says} for name, adapter in ADAPTERS.items()])
+        named = {name: adapter.says for name, adapter in ADAPTERS.items()} | {MEANING: _MEANING_SAYS}
+        print_json([{"benchmark": name, "says": says} for name, says in named.items()])
         return
     out = table_console()
     for name, adapter in ADAPTERS.items():
         say(out, f"{name:<14}{adapter.says}", indent=14)
+    say(out, f"{MEANING:<14}{_MEANING_SAYS}", indent=14)
 
 
 def _profiles(names: Sequence[str]) -> "list[Settings]":

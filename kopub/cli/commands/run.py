@@ -103,7 +103,9 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     from kopub_assets.running.execution import chosen, execute, join_failures, shard_ranges
 
     require_reachable(settings.store.url)
-    definitions = definitions_of(settings)
+    footers = FooterCache(settings.store)
+    scan = survey(settings.resources, footers)
+    definitions = definitions_of(settings, scan=scan)
     keys = settings.corpus.manifest.keys
     graph = definitions.resolve_asset_graph()
     made = graph.materializable_asset_keys
@@ -113,8 +115,6 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     if RELEASED_FILES.name in assets:
         require_place(settings.release, settings.corpus, settings.store.url)
     of_shards = chosen(keys, _parse_shards(shards, keys), "shard")
-    footers = FooterCache(settings.store)
-    scan = survey(settings.resources, footers)
     forecast = forecast_of(settings, scan, assets, of_shards)
     require_ready(_engines_at_work(settings, scan, forecast), settings.profile_name)
     _say_what_comes(settings, forecast, of_shards, out)

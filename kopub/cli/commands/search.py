@@ -26,7 +26,7 @@ _ALSO = 3
 
 def search(
     query: Annotated[list[str] | None, typer.Argument(metavar="QUERY", help="A question, in quotes or not.")] = None,
-    top: Annotated[int, typer.Option(min=1, max=MOST, help="Pages to show.")] = 5,
+    limit: Annotated[int, typer.Option("--limit", "--top", min=1, max=MOST, help="Pages to show.")] = 5,
     mode: Annotated[
         Mode | None,
         typer.Option(help="How pages are ranked; by default whatever measured best on this corpus.", show_choices=True),
@@ -42,12 +42,18 @@ def search(
         list[str] | None,
         typer.Option(metavar="NAME", help="Only pages of this source, as `kopub sources` names it; may be repeated."),
     ] = None,
+    since: Annotated[
+        str, typer.Option(metavar="DATE", help="Only pages of sources indexed on this day (2026-01-31) or later.")
+    ] = "",
     has_table: Annotated[bool, typer.Option("--has-table", help="Only pages with a table.")] = False,
     has_figure: Annotated[bool, typer.Option("--has-figure", help="Only pages with a picture or chart.")] = False,
     script: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Only pages mainly in this script (hangul, latin, cjk ...); may be repeated."
+            "--script",
+            "--scripts",
+            metavar="NAME",
+            help="Only pages mainly in this script (hangul, latin, cjk ...); may be repeated.",
         ),
     ] = None,
     as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
@@ -57,9 +63,9 @@ def search(
 
     settings = open_settings()
     manifest = settings.corpus.manifest
-    shards = manifest.shards_to_search(shard or (), source or ())
+    shards = manifest.shards_to_search(shard or (), source or (), since)
     where = Where(frozenset(document or ()), shards, has_table, has_figure, frozenset(script or ()))
-    answer = searcher_of(settings).search(" ".join(query or ()), top, mode, where)
+    answer = searcher_of(settings).search(" ".join(query or ()), limit, mode, where)
     pages = [page for hit in answer.hits for page in (hit.page, *hit.also)]
     sources = {page.shard: manifest.shard(page.shard).source for page in pages}
     if as_json_values:
@@ -88,10 +94,11 @@ def _show(answer: "Answer", sources: Mapping[str, str], where: Where, out: Conso
     for at, hit in enumerate(answer.hits):
         if at:
             out.print()
-        say(out, _headline(hit, sources), indent=_INDENT)
+        is_weak = answer.matches_well is False if hit.matches_well is None else not hit.matches_well
+        say(out, _passage(hit, is_weak), indent=_INDENT)
+        say(out, _place(hit, sources, is_weak), indent=_INDENT)
         if hit.also:
             say(out, _also(hit, sources), indent=_INDENT)
-        say(out, _passage(hit), indent=_INDENT)
     for note in answer.notes:
         say(out, note, "yellow")
 
@@ -102,19 +109,21 @@ def _nothing(answer: "Answer", where: Where) -> str:
     return "There is no page to search." if where == Where() else "No page fits what was asked for."
 
 
-def _headline(hit: "Hit", sources: Mapping[str, str]) -> Text:
+def _place(hit: "Hit", sources: Mapping[str, str], is_weak: bool) -> Text:
+    """Return the line below a passage, about its page and what matches there."""
     page = hit.page
-    where = _where(page, sources)
     matching = [page.regions[at] for at in hit.match.regions]
     named = ", ".join(str(each.index) if each.label == "text" else f"{each.index} ({each.label})" for each in matching)
     by = "words" if hit.match.passage.marks else "meaning"
-    words_in = f"  {by} in region{'s' if matching[1:] else ''} {named}" if matching else ""
-    return Text.assemble(
-        (f"{hit.rank:>2}. ", "bold"),
-        (blanked(page.page_id), "bold"),
-        blanked(f"  {where}" if where else ""),
-        (blanked(words_in), "dim"),
-    )
+    where = _where(page, sources)
+    facts = [
+        where,
+        f"{by} in region{'s' if matching[1:] else ''} {named}" if matching else "",
+        "weak match" if is_weak else "",
+    ]
+    text = Text.assemble((blanked(page.page_id), "bold"), (blanked("  ".join(["", *filter(None, facts)])), "dim"))
+    text.pad_left(_INDENT)
+    return text
 
 
 def _where(page: "PageView", sources: Mapping[str, str]) -> str:
@@ -132,10 +141,9 @@ def _also(hit: "Hit", sources: Mapping[str, str]) -> Text:
     return text
 
 
-def _passage(hit: "Hit") -> Text:
+def _passage(hit: "Hit", is_weak: bool) -> Text:
     passage = hit.match.passage
-    text = Text(blanked(passage.text) or "(no text was read)")
+    text = Text(blanked(passage.text) or "(no text was read)", "dim" if is_weak else "")
     for start, end in passage.marks:
         text.stylize("bold underline green", start, end)
-    text.pad_left(_INDENT)
-    return text
+    return Text.assemble((f"{hit.rank:>2}. ", "bold"), text)

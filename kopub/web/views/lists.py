@@ -14,7 +14,7 @@ from kopub.web.room import DOUBTFUL, LISTS, Room
 _TOP = 10
 _NAMED = 500
 """Most documents that the form suggests to a person who types; others can be typed, too."""
-WAY = ("q", "mode", "doc", "source", "shard", "table", "figure")
+WAY = ("q", "mode", "doc", "source", "since", "shard", "table", "figure")
 """The parts of a URL that make up the question; the page of a hit uses them to lead back."""
 
 
@@ -28,6 +28,7 @@ def search(room: Room, request: ViewRequest) -> ViewResponse:
         "doc": request.text("doc"),
         "source": request.text("source"),
         "sources": list(dict.fromkeys(request.sources.values())),
+        "since": request.text("since"),
         "shard": request.text("shard"),
         "table": request.flag("table"),
         "figure": request.flag("figure"),
@@ -57,40 +58,42 @@ def search(room: Room, request: ViewRequest) -> ViewResponse:
         detail = t.sentence(str(error))
         return ViewResponse("search.html.jinja", {**values, "error": t("search.cannot"), "detail": detail}, 400)
     way = {name: request.values[name] for name in WAY if request.values.get(name)}
-    hits = [_hit(hit, request, way) for hit in answer.hits]
+    hits = [_hit(hit, request, way, answer.matches_well is False) for hit in answer.hits]
     notes = [t.sentence(note) for note in answer.notes]
     return ViewResponse("search.html.jinja", {**values, "answer": answer, "notes": notes, "hits": hits})
 
 
 def _where(room: Room, request: ViewRequest) -> Where:
-    """Return the filter of a search. Raises `SourceError` for an unknown source."""
-    doc, shard, source = request.text("doc"), request.text("shard"), request.text("source")
+    """Return the filter of a search. Raises `SourceError` for an unknown source or date."""
+    doc, shard, source, since = (request.text(name) for name in ("doc", "shard", "source", "since"))
     manifest = room.settings.corpus.manifest
     return Where(
         frozenset([doc] if doc else ()),
-        manifest.shards_to_search([shard] if shard else (), [source] if source else ()),
+        manifest.shards_to_search([shard] if shard else (), [source] if source else (), since),
         has_table=request.flag("table"),
         has_figure=request.flag("figure"),
     )
 
 
-def _hit(hit: Hit, request: ViewRequest, way: dict[str, str]) -> dict[str, Any]:
+def _hit(hit: Hit, request: ViewRequest, way: dict[str, str], weak: bool) -> dict[str, Any]:
     page, passage = hit.page, hit.match.passage
-    matching = [page.regions[at].index for at in hit.match.regions]
+    matching = [page.regions[at] for at in hit.match.regions]
+    # The page lights the region of the passage, whatever way found it.
+    place = "" if hit.match.best is None else f"#text-{page.regions[hit.match.best].index}"
     return {
+        "weak": weak if hit.matches_well is None else not hit.matches_well,
         "source": request.sources.get(page.shard, ""),
         "name": _name(page, request),
         "also": [(_name(also, request), request.to.page(also.page_id, **way)) for also in hit.also],
         "page_id": page.page_id,
-        "href": request.to.page(page.page_id, **way),
+        "href": request.to.page(page.page_id, **way) + place,
         "thumb": request.to.picture(page.page_id, "small", page.sha256) if page.width else None,
         "width": page.width,
         "height": page.height,
         "boxes": [
-            {"index": region.index, "box": region.box, "hue": hue(region.label), "held": region.index in matching}
-            for region in page.regions
+            {"index": region.index, "box": region.box, "hue": hue(region.label), "held": True} for region in matching
         ],
-        "matching": matching,
+        "matching": [region.index for region in matching],
         "has_text": bool(passage.text),
         "pieces": list(pieces(passage.text, passage.marks)),
     }
