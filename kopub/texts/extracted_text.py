@@ -159,7 +159,8 @@ CODE = CodeVersion(
         4: "a layer is judged region by region, completes what is read, and speaks for scripts without a reader; the "
         "text below the rules of a table is no row of it; narrow columns are parted where white runs down through the "
         "rows, and so are rows that are not filled",
-        5: "code keeps its empty lines; tables without rules, and the levels of titles, follow the tags of their PDF",
+        5: "code keeps its empty lines; tables without rules, and the levels of titles, follow the tags of their PDF; "
+        "signs that stand alone are compared too",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""
