@@ -18,7 +18,7 @@ import cv2
 from rich.console import Console
 from rich.table import Table
 
-from kopub.evaluation.benchmark import PageTables, SamplePicture, close_pictures
+from kopub.evaluation.benchmark import PageTables, Sample, SamplePicture, close_pictures
 from kopub.evaluation.benchmarks.made_tables import load_made_tables
 from kopub.evaluation.table_cells import cell_rows
 from kopub.layout.base import SPECK
@@ -35,12 +35,15 @@ Grid = Sequence[Sequence[str | None]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--limit", type=int, help="only the first PAGES")
+    parser.add_argument("--limit", type=int, help="only the first PAGES of each producer")
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
     out = Console()
     benchmark = load_made_tables(arguments.folder)
-    samples = benchmark.samples[: arguments.limit]
+    by_producer: dict[str, list[Sample]] = defaultdict(list)
+    for sample in benchmark.samples:
+        by_producer[sample.slices["producer"]].append(sample)
+    samples = [sample for pages in by_producer.values() for sample in pages[: arguments.limit]]
     for left_out in benchmark.left_out:
         out.print(f"left out: {left_out}")
     shown = Table("reader", "producer", "pages", "cells", "rows", "figures", "CPU ms a page")
@@ -88,7 +91,8 @@ def by_kopub(picture: SamplePicture) -> list[str]:
 def by_pymupdf4llm(picture: SamplePicture) -> list[str]:
     from pymupdf4llm import to_markdown  # pyright: ignore[reportMissingImports]
 
-    return [str(to_markdown(str(picture.path), pages=[_page(picture)], show_progress=False)).replace("**", "")]
+    told = to_markdown(str(picture.path), pages=[_page(picture)], use_ocr=False, show_progress=False)
+    return [str(told).replace("**", "")]
 
 
 def by_pdfplumber(picture: SamplePicture, strategy: str = "lines") -> list[str]:
