@@ -39,8 +39,8 @@ class _Found:
     def judged(self, ranked: Sequence[Neighbour], floor: float | None) -> tuple[bool | None, dict[_Page, bool]]:
         """Return whether any page matches well, and whether each does.
 
-        Scores that cannot tell that of each page give none. `floor` is that of a fusion's own scores, if it has one: what words and meaning say together is surer than what
-        either says alone.
+        Scores that cannot tell that of each page give none. `floor` is that of a fusion's own scores, if it has one:
+        what words and meaning say together is surer than what either says alone.
         """
         if floor is None and len(self.rankings) == 1:
             floor = next(iter(self.floors.values()), None)

@@ -262,10 +262,10 @@ class TableStore:
     def _holds(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> bool:
         """Return whether the stored table is `table`, with `metadata`."""
         try:
-            found = self.find(asset, shard)
+            stored = self.find(asset, shard)
         except DamagedTable:
             return False
-        return found is not None and found[1] == metadata and found[0].equals(table)
+        return stored is not None and stored[1] == metadata and stored[0].equals(table)
 
     def _versions(self, asset: str, shard: str) -> Versions:
         return Versions(self._objects, f"{self._root}/{FOLDER}/{asset}/{shard}")

@@ -25,9 +25,9 @@ from kopub.confinement import Reach
 from kopub.errors import SourceError, UndecodableImage, counted, first_line, visible
 from kopub.fingerprints import CodeVersion
 from kopub.folders import runtime_folder
-from kopub.pages.documents import hwp, office
+from kopub.pages.documents import hwp, mail, office
 from kopub.pages.documents.fonts import KOREAN_FONTS, has_korean_font
-from kopub.pages.documents.pieces import Piece
+from kopub.pages.documents.pieces import ConvertedDocument
 from kopub.pages.documents.placing import place_pieces
 from kopub.pages.documents.text_layer import Failure
 from kopub.processes import OF_REQUEST, how_it_ended, start_child
@@ -41,6 +41,9 @@ CODE = CodeVersion(
     },
 )
 """A new version converts every document again."""
+
+NO_DOCUMENT = "no PDF, image, HWP, office or text file"
+"""The reason to leave out a file of another kind."""
 
 SECONDS = 600.0
 """Most seconds for one document, which a busy machine may need longer for."""
@@ -90,15 +93,6 @@ def converter(suffix: str) -> str | None:
 
 def _format(suffix: str) -> ModuleType:
     return office if suffix in office.SUFFIXES else hwp
-
-
-@dataclass(frozen=True, slots=True)
-class ConvertedDocument:
-    """A document's PDF, and by page, from 0, what it `lost` and the document's pieces."""
-
-    pdf: Path
-    lost: Mapping[int, str]
-    pieces: Mapping[int, Sequence[Piece]] = field(default_factory=dict)
 
 
 @dataclass
@@ -228,9 +222,19 @@ def _end_with_parent(connection: Connection) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
+def _convert_attachment(path: Path, folder: Path) -> ConvertedDocument:
+    """Convert what is attached to a mail. Raises `UndecodableImage`."""
+    suffix = path.suffix.lower()
+    if not is_converted(path) or (lacking := lacks(suffix)):
+        raise UndecodableImage(lacking if is_converted(path) else NO_DOCUMENT)
+    return _convert_file(path, folder)
+
+
 def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
     from pypdfium2 import PdfDocument, PdfiumError
 
+    if path.suffix.lower() == mail.SUFFIX:
+        return mail.convert(path, folder, _convert_attachment)
     is_office = path.suffix.lower() in office.SUFFIXES
     pieces = [] if is_office else hwp.pieces(path)
     pdf = folder / "document.pdf"

@@ -1,4 +1,4 @@
-"""The size of a document as its XML states it, which may be far beyond its bytes."""
+"""The size of a document by its XML, which may be far beyond its bytes."""
 
 import zipfile
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ def require_small(archive: zipfile.ZipFile) -> None:
         with archive.open(entry) as part:
             start = part.read(_PIECE)
             if start.replace(b"\0", b"").lstrip(_MARKS).startswith(b"<"):
-                _Part().read(start, part)
+                _XmlPart().read(start, part)
 
 
-class _Part:
+class _XmlPart:
     """An XML part while it is read, of Open XML, OpenDocument or HWPX."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class _Part:
         self._depth -= 1
 
     def _open_cell(self, place: str) -> None:
-        """Note a cell of a sheet, which says where it is or follows the one before."""
+        """Note a cell of a sheet, which has a place or follows the last."""
         letters = place.rstrip("0123456789")
         column = 0
         for letter in letters[:3].upper():

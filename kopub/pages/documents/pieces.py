@@ -4,8 +4,9 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 TABLE, CHART, FORMULA = "table", "chart", "display_formula"
@@ -82,6 +83,15 @@ class Piece:
             printed=bool(printed),
             level=int(level),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedDocument:
+    """A document's PDF, and by page, from 0, what it `lost` and the document's pieces."""
+
+    pdf: Path
+    lost: Mapping[int, str]
+    pieces: Mapping[int, Sequence[Piece]] = field(default_factory=dict)
 
 
 _MOST_CELLS = 400_000

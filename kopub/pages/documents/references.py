@@ -98,7 +98,7 @@ def _in_xml(content: bytes) -> Iterator[str]:
             fields.append(element.text or "")
         if name == "style" and _STYLES.search("".join(element.itertext())):
             yield "a style sheet"
-        yield from (value for value in values.values() if _STYLES.search(value))
+        yield from (value for value in values.values() if _STYLES.search(str(value)))
     instructions = "".join("".join(fields).split()).upper()
     yield from (f"{field}…" for field in _FIELDS if field in instructions.replace("HYPERLINK", ""))
 
@@ -114,6 +114,6 @@ def _plain_page(page: bytes) -> bytes:
         element.attrs = {
             name: value
             for name, value in element.attrs.items()
-            if name not in _WEB_ATTRIBUTES and not (name == "style" and _STYLES.search(value))
+            if name not in _WEB_ATTRIBUTES and not (name == "style" and _STYLES.search(str(value)))
         }
     return str(soup).encode()

@@ -24,7 +24,8 @@ def read_sheets(path: Path) -> list[Piece]:
     Cells that touch are a table, those that stand alone are text. A sheet that is not the only one begins with its
     name. No pieces if there are more cells than were written. Raises `ValueError` for a table of too many cells.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
+    # Lines within a cell are divided by signs that `splitlines` divides at, too.
+    lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
     if not lines or lines.pop() != "E":
         return []
     sheets: list[_Sheet] = []

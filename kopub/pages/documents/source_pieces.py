@@ -35,7 +35,7 @@ def read_pieces(name: str, content: bytes) -> list[Piece]:
     """
     # docling loads models' libraries if they are installed, and starts LibreOffice for some pictures if it finds it.
     sys.modules.update(dict.fromkeys(_MODELS))  # pyright: ignore[reportArgumentType, reportCallIssue]
-    os.environ["PATH"] = ""
+    path, os.environ["PATH"] = os.environ.get("PATH", os.defpath), ""
     from docling.backend.html_backend import HTMLDocumentBackend
     from docling.backend.mspowerpoint_backend import MsPowerpointDocumentBackend
     from docling.backend.msword_backend import MsWordDocumentBackend
@@ -47,7 +47,10 @@ def read_pieces(name: str, content: bytes) -> list[Piece]:
         ".pptx": (InputFormat.PPTX, MsPowerpointDocumentBackend),
     }.get(PurePath(name).suffix, (InputFormat.HTML, HTMLDocumentBackend))
     opened = InputDocument(BytesIO(content), kind, reader, filename=name)
-    return list(_Pieces(opened._backend.convert()))  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        return list(_Pieces(opened._backend.convert()))  # pyright: ignore[reportAttributeAccessIssue]
+    finally:
+        os.environ["PATH"] = path
 
 
 class _Pieces:
