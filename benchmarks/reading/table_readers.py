@@ -61,7 +61,7 @@ def main() -> None:
         except ImportError as error:
             out.print(f"left out: {name} ({error})")
             continue
-        for producer, count in counts.items():
+        for producer, count in sorted(counts.items()):
             shares = [f"{100 * count[f'{kind} right'] / count[kind]:.1f} %" for kind in ("cells", "rows", "figures")]
             shown.add_row(name, producer, f"{count['pages']}", *shares, f"{count['ms'] / count['pages']:.0f}")
     out.print(shown)
