@@ -153,24 +153,26 @@ class RuledAreas:
 
 def find_rules(contrast: "NDArray[np.uint8]", em: float) -> RuledLines:
     """Find thin lines, 2.5 `em` wide or 2 `em` high, in a page's contrast."""
+    import cv2
+
+    thickest = max(3, round(em / 3))
+    # A tint behind a row is as long as a rule, and rules across it stand out from it.
+    solid = cv2.morphologyEx(contrast, cv2.MORPH_OPEN, np.ones((thickest + 1, thickest + 1), np.uint8))
+    thin = np.asarray(cv2.subtract(contrast, solid), np.uint8)
     return RuledLines(
-        _find_thin_lines(contrast, round(2.5 * em), 1, em),
-        _find_thin_lines(contrast, 1, round(2.0 * em), em),
+        _find_thin_lines(thin, round(2.5 * em), 1, thickest),
+        _find_thin_lines(thin, 1, round(2.0 * em), thickest),
     )
 
 
-def _find_thin_lines(contrast: "NDArray[np.uint8]", width: int, height: int, em: float) -> tuple[InkBox, ...]:
+def _find_thin_lines(contrast: "NDArray[np.uint8]", width: int, height: int, thickest: int) -> tuple[InkBox, ...]:
     import cv2
 
     # Beyond the edge is no ink, which would make a rule of a letter that is cut off there.
     strong = cv2.morphologyEx(
         contrast, cv2.MORPH_OPEN, np.ones((height, width), np.uint8), borderType=cv2.BORDER_CONSTANT, borderValue=0
     )
-    thickest = max(3, round(em / 3))
-    # A tint behind a heading is long in both directions; the rules across it stand out from it.
-    across = (thickest + 1, 1) if height == 1 else (1, thickest + 1)
-    thin = cv2.morphologyEx(strong, cv2.MORPH_TOPHAT, np.ones(across, np.uint8))
-    _, _, stats, _ = cv2.connectedComponentsWithStats((thin > FAINT).astype(np.uint8), connectivity=8)
+    _, _, stats, _ = cv2.connectedComponentsWithStats((strong > FAINT).astype(np.uint8), connectivity=8)
     boxes = (InkBox(x, y, x + w, y + h) for x, y, w, h, _ in stats[1:].tolist())
     return tuple(box for box in boxes if min(box.width, box.height) <= thickest)
 
