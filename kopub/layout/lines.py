@@ -135,6 +135,10 @@ FAINT = 12
 """Grey levels between a rule and its paper, to which light grey hairlines fall when a page is halved."""
 
 
+_EVEN = 0.25
+"""Least contrast of a rule's palest part, as a share of the usual one; between blurred letters it is a tenth."""
+
+
 @dataclass(frozen=True, slots=True)
 class RuledLines:
     """The horizontal and vertical rules of a page, in pixels."""
@@ -174,7 +178,14 @@ def _find_thin_lines(contrast: "NDArray[np.uint8]", width: int, height: int, thi
     )
     _, _, stats, _ = cv2.connectedComponentsWithStats((strong > FAINT).astype(np.uint8), connectivity=8)
     boxes = (InkBox(x, y, x + w, y + h) for x, y, w, h, _ in stats[1:].tolist())
-    return tuple(box for box in boxes if min(box.width, box.height) <= thickest)
+    return tuple(box for box in boxes if min(box.width, box.height) <= thickest and _is_even(contrast, box))
+
+
+def _is_even(contrast: "NDArray[np.uint8]", box: InkBox) -> bool:
+    """Return whether a thin line is about as dark everywhere, unlike a row of blurred letters."""
+    along = contrast[box.y1 : box.y2, box.x1 : box.x2].max(axis=int(box.width < box.height))
+    palest, usual = np.percentile(along, (10, 50))
+    return bool(palest > _EVEN * usual)
 
 
 def erase_rules(mask: "NDArray[np.uint8]", rules: RuledLines) -> None:
