@@ -20,7 +20,7 @@ from kopub.layout.ink import (
     shrink,
     true_runs,
 )
-from kopub.layout.lines import InkBox, erase_rules, estimate_em, find_rules
+from kopub.layout.lines import InkBox, RuledLines, erase_rules, estimate_em, find_rules
 from kopub.layout.open_tables import open_cells
 from kopub.recognition.tesseract import LANGUAGES, figures
 from kopub.recognition.tesseract.words import (
@@ -296,14 +296,16 @@ def find_cells(gray: "NDArray[np.uint8]", scale: float) -> list[RuledCell]:
     em = estimate_em((contrast > INK_CONTRAST).astype(np.uint8))
     rules = find_rules(contrast, em)
     xs = grid_lines([(rule.x1, rule.x2) for rule in rules.vertical], small.shape[1], em)
-    ys = grid_lines([(rule.y1, rule.y2) for rule in rules.horizontal], small.shape[0], em)
+    # The noise of a scan makes short rules, but those of a table reach from one line of its grid to another.
+    level = tuple(rule for rule in rules.horizontal
+                  if sum(rule.x1 - em / 2 < end and start < rule.x2 + em / 2 for start, end in xs) > 1)  # fmt: skip
+    rules = RuledLines(level, rules.vertical)
+    ys = grid_lines([(rule.y1, rule.y2) for rule in level], small.shape[0], em)
     if len(xs) > 2:
         return [_scale_cell(cell, scale, (width, height), 1 + 1.5 / scale) for cell in ruled_cells(xs, ys, rules)]
     ink = (contrast > INK_CONTRAST).astype(np.uint8)
     erase_rules(ink, rules)
-    # The noise of a scan makes short rules.
-    level = [(rule.y1, rule.y2) for rule in rules.horizontal if 2 * rule.width > small.shape[1]]
-    bands = [(above[1], below[0]) for above, below in pairwise(grid_lines(level, small.shape[0], em))]
+    bands = [(above[1], below[0]) for above, below in pairwise(ys)]
     return [_scale_cell(cell, scale, (width, height), 0) for cell in open_cells(ink > 0, bands, em)]
 
 
