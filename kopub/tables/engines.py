@@ -43,6 +43,8 @@ class RunEngines:
         self._left_out: dict[str, Set[str]] = {}
         """The shards without which the steps after each step go on."""
         self._forward: dict[str, ForwardCalls] = {}
+        self._at_work: ShardAsset | None = None
+        """The asset whose step is running; its engine takes no other rows meanwhile."""
 
     def begin(self) -> None:
         """Find out which engines have rows to make, if this is the first step.
@@ -79,6 +81,7 @@ class RunEngines:
         self._prepare(first=asset)
         needed = _engines_of([asset, *self._coming])
         self._to_come.discard(asset.name)
+        self._at_work = asset
         try:
             yield
         except Exception:
@@ -92,6 +95,7 @@ class RunEngines:
             if asset.name in self._forward:
                 self._forward.pop(asset.name).stop()
             self._over.add(asset.name)
+            self._at_work = None
             still_needed = _engines_of(self._coming)
             for engine in needed:
                 if not any(engine is other for other in still_needed):
@@ -157,6 +161,8 @@ class RunEngines:
             if asset.name not in self._to_come or asset.name in self._forward:
                 continue
             read = {parent.table.name for parent in asset.reads if parent.table.name in self._assets}
+            if self._at_work is not None and _share_engine(asset, self._at_work):
+                return
             sharing = {other.name for other in served[:at] if _share_engine(asset, other)}
             before = {other.name for other in served[:at]}
             if not (read | sharing <= self._over and before <= self._over | self._drained):
