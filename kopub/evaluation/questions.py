@@ -65,10 +65,11 @@ def read_questions(path: Path) -> list[KnownQuestion]:
             try:
                 row = json.loads(line)
                 pages = row["ground_truth"]
-                question = KnownQuestion(row["query"], str(row.get("language", "")), tuple(pages))
+                whole = isinstance(row["query"], str) and isinstance(pages, list)
+                question = KnownQuestion(row["query"], str(row.get("language", "")), tuple(pages)) if whole else None
             except (ValueError, TypeError, KeyError, AttributeError):
                 question = None
-            if question is None or not isinstance(question.query, str) or isinstance(pages, str):
+            if question is None:
                 raise KopubError(f"{file}, line {number}: a question needs query, and ground_truth as a list of ids")
             questions.append(question)
     return questions
@@ -77,8 +78,8 @@ def read_questions(path: Path) -> list[KnownQuestion]:
 def scored(searcher: Searcher, pages: Container[str], questions: Sequence[KnownQuestion]) -> Iterator[QuestionScores]:
     """Yield the scores of each way of searching over all questions.
 
-    Then come those of every second question, and of each language. Weights and floors may be chosen on the other half, the first, third and so on. A question about pages that are not
-    among the corpus's `pages` is one without an answer.
+    Then come those of every second question, and of each language. Weights and floors may be chosen on the other half,
+    the first, third and so on. A question about pages that are not among the corpus's `pages` is one without an answer.
     """
     groups = {ALL: list(range(len(questions))), UNSEEN: list(range(1, len(questions), 2))}
     for language in sorted({question.language for question in questions} - {""}):
