@@ -10,6 +10,12 @@ PARALLEL := --maxprocesses 8 --dist loadgroup --no-loadscope-reorder
 TWICE    := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 # Compiled modules are kept, whatever the environment says: each of the many processes would compile them anew.
 KEPT := PYTHONDONTWRITEBYTECODE=
+# What a person of Dagster types after `make setup`: its older command reads no project file.
+define NEXT
+printf '%s\n' "Ready. One shard with Dagster's own commands:" \
+	"  $(BIN)/dg launch --assets '*' --partition shard_01" \
+	"  $(BIN)/dagster asset materialize --select '*' --partition shard_01 -m definitions"
+endef
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo ui test test-fast check lock lock-recipes clean
@@ -20,6 +26,7 @@ help: ## List the targets
 setup: $(VENV)/.installed $(if $(GPU),$(VENV)/.installed_gpu) .env ## Virtual environment, language data, Dagster's home; GPU=1 adds torch and vLLM
 	@$(BIN)/python deploy/local/instance.py
 	@deploy/tessdata.sh $(BIN)/python
+	$(if $(filter setup,$(MAKECMDGOALS)),@$(NEXT))
 
 demo: setup ## Build all assets from the samples (or your indexed corpus) and show what was made
 	@$(BIN)/kopub run
@@ -36,13 +43,14 @@ test-all: setup ## All tests: kills, daemons, browsers, servers, real models, ex
 	$(KEPT) $(BIN)/python -m pytest $(PARALLEL) --numprocesses $(TWICE)
 
 # Pyright finds the package whose types it verifies by PYTHONPATH, not by the editable install.
-check: setup ## Lint, types, layers, dependencies, locked recipes, and that the definitions load
+check: setup ## Lint, types, layers, dependencies, locked recipes, signs of how code reads, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	PYTHONPATH=$(CURDIR) $(BIN)/pyright --pythonpath $(BIN)/python --verifytypes kopub.api --ignoreexternal
 	$(BIN)/lint-imports
 	$(BIN)/deptry kopub kopub_assets resources
 	$(BIN)/python -m tools.recipes_lock && $(BIN)/python -m tools.settings_doc --check
+	$(BIN)/python -m tools.signs
 	$(BIN)/dagster definitions validate
 	$(BIN)/dg check defs && $(BIN)/dg check toml
 

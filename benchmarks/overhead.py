@@ -121,7 +121,7 @@ def build(first: str, last: str) -> float:
     import dagster as dg
 
     from kopub_assets.definitions import definitions
-    from kopub_assets.running.execution import range_tags
+    from kopub_assets.running.engines import range_tags
 
     with dg.DagsterInstance.get() as instance:
         job = definitions().resolve_implicit_global_asset_job_def()

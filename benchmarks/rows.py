@@ -76,7 +76,7 @@ def measured(rows: int, dim: int, queries: int) -> dict[str, float]:
         for start in range(0, rows, AT_ONCE):
             pages = np.arange(start, min(start + AT_ONCE, rows))
             best.add_vectors(pages, vectors[pages], asked)
-        return Ranking("text", best.ranking(), best.scores())
+        return Ranking("text", *best.ranking())
 
     by_vectors = timed("scores: vectors", nearest)
     words = np.array([f"w{number}" for number in range(VOCABULARY)], object)

@@ -120,7 +120,7 @@ def materialize(home: Path, seconds: float = 0.0) -> None:
     import dagster as dg
 
     from kopub_assets.definitions import definitions_of
-    from kopub_assets.running.execution import range_tags
+    from kopub_assets.running.engines import range_tags
 
     os.environ["DAGSTER_HOME"] = str(home / "dagster")
     settings = settings_of(home, seconds)

@@ -13,13 +13,15 @@ from kopub.errors import KopubError, StoreError, visible
 from kopub.store.faults import require_reachable
 from kopub.tables.evaluations import require_read_well
 from kopub.tables.graph import GRAPH, Graph
+from kopub.tables.plan import Survey
 from kopub_assets.running import execution
+from kopub_assets.running.engines import run_engines
 from kopub_assets.running.execution import failed_runs
 from kopub_assets.scores import benchmark_scores, ocr_scores, retrieval_scores
 from kopub_assets.sensors import profile_watch, with_upgrades
 from kopub_assets.shard_assets import dagster_asset, shown_off
 from resources.profile import dagster_resources
-from resources.storage import NoValues
+from resources.storage import shard_tables
 
 
 @dg.definitions
@@ -48,31 +50,32 @@ def _loaded(settings: Settings) -> dg.Definitions:
     if execution.at_terminal():
         require_reachable(settings.store.url)
     loaded = definitions_of(settings)
-    names = [asset.key.to_user_string() for asset in loaded.assets or () if isinstance(asset, dg.AssetsDefinition)]
-    execution.install(names, settings.corpus.manifest.keys)
     watch = profile_watch(settings, lambda: definitions_of(read_settings(os.environ)))
     return dg.Definitions.merge(loaded, dg.Definitions(sensors=[watch]))
 
 
-def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
+def definitions_of(settings: Settings, graph: Graph = GRAPH, scan: Survey | None = None) -> dg.Definitions:
     """Return the assets, resources and sensors of a platform.
 
-    Raises `ConfigError` and `SourceError`, one line each.
+    `scan` says what is stale, if that was just asked. Raises `ConfigError` and `SourceError`, one line each.
     """
     everything = dg.define_asset_job(
         "everything", dg.AssetSelection.all(), description="Every table of a shard, and the scores of the corpus."
     )
-    resources = {**dagster_resources(settings.resources), "io_manager": NoValues()}
+    resources = {**dagster_resources(settings.resources), "io_manager": shard_tables}
     common = dg.Definitions(resources=resources, executor=execution.EXECUTOR, jobs=[everything], sensors=[failed_runs])
-    return dg.Definitions.merge(with_upgrades(build_assets(settings, graph), settings, graph), common)
+    return dg.Definitions.merge(with_upgrades(build_assets(settings, graph, scan), settings, graph), common)
 
 
-def build_assets(settings: Settings, graph: Graph) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+def build_assets(
+    settings: Settings, graph: Graph, scan: Survey | None = None
+) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     """Return the assets of `graph` and the scores, partitioned by shard.
 
     The shards are those of the corpus in `settings`. Assets that the profile turns off are shown, but cannot be made.
-    There are reading scores if pages have known answers, and benchmark scores if the gates name benchmarks. Raises
-    `ConfigError` and `SourceError`, with a one-line message, for what cannot be loaded.
+    `scan` is passed on to `run_engines`. There are reading scores if pages have known answers, and benchmark scores if
+    the gates name benchmarks. Raises `ConfigError` and `SourceError`, with a one-line message, for what cannot be
+    loaded.
     """
     partitions = dg.StaticPartitionsDefinition(settings.corpus.manifest.keys)
     wanted = graph.on(settings.resources)
@@ -83,6 +86,7 @@ def build_assets(settings: Settings, graph: Graph) -> list[dg.AssetsDefinition |
     if settings.gates.benchmarks:
         scores.append(benchmark_scores(settings))
     there = {asset.key.path[-1] for asset in scores}
+    engines = run_engines(wanted, scan)
     shards = [
         dagster_asset(
             asset,
@@ -90,6 +94,7 @@ def build_assets(settings: Settings, graph: Graph) -> list[dg.AssetsDefinition |
             partitions,
             settings.shards_per_run,
             wanted.assets,
+            engines,
             there,
             settings.reading_room,
             partial(require_read_well, settings),

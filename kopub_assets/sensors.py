@@ -2,9 +2,7 @@
 
 The store says what is stale, as in `kopub plan`, and Dagster's conditions say when. The conditions look at a tick by
 attributes of its context, most of which Dagster does not declare public. What it does not export at all is imported in
-`running/watched_launcher.py` (answers of a launcher), `running/execution.py` (the tail of a step's output, a run in
-this process), `shard_assets.py` (an output event, and the plan of a run from its step) and `kopub/cli/commands/ui.py`
-(workspace, code server, daemon).
+`private.py`, and in `kopub/cli/commands/ui.py` (workspace, code server, daemon).
 """
 
 import os
@@ -149,12 +147,12 @@ class _Condition(dg.AutomationCondition[Any]):
         raise NotImplementedError
 
     def evaluate(self, context: Any) -> dg.AutomationResult[Any]:
-        found = self.true_for(context)
-        if isinstance(found, bool):
-            subset = context.candidate_subset if found else context.get_empty_subset()
+        holds = self.true_for(context)
+        if isinstance(holds, bool):
+            subset = context.candidate_subset if holds else context.get_empty_subset()
         else:
             view, partitions = context.asset_graph_view, context.asset_graph.get(context.key).partitions_def
-            subset = view.get_subset_from_partition_keys(context.key, partitions, set(found))
+            subset = view.get_subset_from_partition_keys(context.key, partitions, set(holds))
             subset = subset.compute_intersection(context.candidate_subset)
         return dg.AutomationResult(context, true_subset=subset)
 

@@ -4,28 +4,28 @@ import inspect
 import platform
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, cast
 
 import dagster as dg
 
-# Dagster has no public event for an output whose partitions are not all made.
-from dagster._core.execution.plan.outputs import StepOutputData, StepOutputHandle
-
 from kopub.config.choices import ReadingRoom
 from kopub.config.settings import Resources
 from kopub.engine import Resource
-from kopub.errors import ClosedGate, KopubError, StorageAway, counted
+from kopub.errors import KopubError, StorageAway, counted
 from kopub.fingerprints import fingerprint
-from kopub.store import run_records
 from kopub.store.corpus_tables import BENCHMARKS, RELEASED_FILES
-from kopub.tables.ahead import EnginePrefetcher, RunSteps, priority
 from kopub.tables.asset import Metadata, PublishedShard, RowTable, RunContext, ShardAsset
 from kopub.tables.checks import Problems
+from kopub.tables.engines import RunEngines, require_tested, urgency
+from kopub.tables.metadata import gpu_watch
 from kopub.tables.progress import watcher
+from kopub.tables.shard_loop import make_shards
+from kopub_assets.private import output_in_part
 from kopub_assets.reporting import column_schema, problems_before, results_of, shown, spec_of
+from kopub_assets.running.engines import ENGINES
 from kopub_assets.running.execution import at_terminal, canceled_when_stopped
 from kopub_assets.running.watched_launcher import MACHINE_TAG
 
@@ -44,43 +44,36 @@ def dagster_asset(
     partitions: dg.PartitionsDefinition[str],
     shards_per_run: int | None,
     graph: Sequence[type[ShardAsset]],
+    engines: dg.ResourceDefinition,
     scores: Collection[str],
     room: ReadingRoom,
     require_read_well: Callable[[], None],
 ) -> dg.AssetsDefinition:
     """Return `asset` of `graph` as a Dagster asset.
 
-    `declared` is an instance with the resources of the settings. `scores` are the score assets that this platform has,
-    because not every corpus has known answers. Each shard links to its pages in the reading `room`. The reading engines
-    make nothing if `require_read_well` raises `ClosedGate`.
+    `declared` is an instance with the resources of the settings, and all assets share `engines`. `scores` are the score
+    assets that this platform has, because not every corpus has known answers. Each shard links to its pages in the
+    reading `room`. The reading engines make nothing if `require_read_well` raises `ClosedGate`.
     """
 
-    def materialize(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        given = {key: getattr(context.resources, key) for key in asset.resource_keys()}
-        # Only the resources that the asset needs are in it.
-        resources = cast("Resources", given)
-        try:
-            made, ahead = asset(resources), EnginePrefetcher.of(_steps_of(context), graph, partial(_run_ahead, context))
-            # A release is made although a gate is closed: it says so, and is not published.
-            if BENCHMARKS in asset.after and asset.table is not RELEASED_FILES and ahead.has_rows_to_make(made):
-                require_read_well()
-        except KopubError as error:
-            raise dg.Failure(str(error), allow_retries=False) from None
-        config = asset.config and asset.config(**context.op_execution_context.op_config)
-        with ahead.during(made):
-            yield from over_shards(context, made, config, room, ahead)
+    def materialize(context: dg.AssetExecutionContext):
+        return over_shards(context, asset, room, require_read_well)
 
-    name = asset.table.name
+    name, kinds = asset.table.name, {"parquet", *asset.kinds}
+    # A release is known by its destination, not by the engine that writes it.
+    if isinstance(declared, RowTable) and declared.engine:
+        kinds.add(declared.engine.code_version.bare_name)
     return dg.asset(
         name=name,
         description=inspect.getdoc(asset),
         deps=[*(parent.table.name for parent in declared.reads), *(name for name in asset.after if name in scores)],
         partitions_def=partitions,
-        backfill_policy=_backfill_policy(shards_per_run),
+        backfill_policy=dg.BackfillPolicy(max_partitions_per_run=shards_per_run),
         group_name=GROUP,
-        kinds={"parquet", *asset.kinds, *_engine_kind(declared)},
+        kinds=kinds,
         owners=OWNERS,
-        op_tags=priority(declared, graph),
+        # By this tag Dagster chooses among ready steps.
+        op_tags={"dagster/priority": str(urgency(declared, graph))},
         code_version=declared.recipe_hash,
         check_specs=[spec_of(check, name) for check in asset.checks],
         metadata={
@@ -90,6 +83,7 @@ def dagster_asset(
         },
         config_schema=config_schema(asset.config) if asset.config else None,
         required_resource_keys=asset.resource_keys(),
+        resource_defs={ENGINES: engines},
         # A step whose shards are not all made reports them itself; see `over_shards`.
         output_required=False,
     )(materialize)
@@ -101,15 +95,6 @@ def config_schema(options: type[Resource]) -> dict[str, dg.Field]:
         name: dg.Field(field.annotation, default_value=field.default, description=field.description)
         for name, field in options.model_fields.items()
     }
-
-
-def _engine_kind(declared: ShardAsset) -> set[str]:
-    """Return the engine behind the rows, for the asset's node.
-
-    A release has none: it is known by its destination.
-    """
-    has_engine = isinstance(declared, RowTable) and declared.engine
-    return {declared.engine.code_version.bare_name} if has_engine else set()
 
 
 def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
@@ -139,12 +124,11 @@ def shown_off(asset: type[ShardAsset], why: str) -> dg.AssetSpec:
     return dg.AssetSpec(asset.table.name, description=description, group_name=GROUP, kinds={"off"}, owners=OWNERS)
 
 
-def _backfill_policy(shards_per_run: int | None) -> dg.BackfillPolicy:
-    return dg.BackfillPolicy.single_run() if shards_per_run is None else dg.BackfillPolicy.multi_run(shards_per_run)
-
-
 def over_shards(
-    context: dg.AssetExecutionContext, asset: ShardAsset, config: Any, room: ReadingRoom, ahead: EnginePrefetcher
+    context: dg.AssetExecutionContext,
+    asset_type: type[ShardAsset],
+    room: ReadingRoom,
+    require_read_well: Callable[[], None],
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization | dg.DagsterEvent]:
     """Make the shards of a run: a single shard, a range or a backfill.
 
@@ -154,6 +138,55 @@ def over_shards(
     A shard that ends in a `KopubError` does not stop the others, unless the storage is away. The step fails at the end,
     after the finished shards are recorded and handed to the steps after it, which leave out the failed ones.
     """
+    # Only the resources that the asset needs are in it.
+    asset = asset_type(cast("Resources", {key: getattr(context.resources, key) for key in asset_type.resource_keys()}))
+    engines: RunEngines = getattr(context.resources, ENGINES)
+
+    run = _begin_run(context, asset, engines, require_read_well)
+    finished: dict[str, PublishedShard] = {}
+    failures: dict[str, KopubError] = {}
+    with ExitStack() as step:
+        step.enter_context(engines.during(asset))
+        step.enter_context(canceled_when_stopped(context))
+        gpu = step.enter_context(gpu_watch(asset.engines, run.warn))
+        watcher().began(asset.name)
+        run = replace(engines.run_of(asset, run), gpu=gpu)
+        for shard, outcome in step.enter_context(closing(make_shards(asset, run))):
+            if isinstance(outcome, PublishedShard):
+                watcher().published(asset.name, shard)
+                outcome.metadata.update(_places(asset, shard, room) | _head_start(run, outcome))
+                finished[shard] = outcome
+                if outcome.metadata["computed"] and len(finished) < len(run.shards):
+                    yield _materialization(context, shard, outcome)
+            else:
+                failures[shard] = outcome
+                if isinstance(outcome, StorageAway):
+                    break  # every other shard would wait as long for the storage, and fail in the same way
+        if not any(isinstance(failure, StorageAway) for failure in failures.values()):
+            try:
+                asset.finish(run, finished)
+            except KopubError as error:
+                failures["in the end"] = error
+        watcher().ended(asset.name)
+        # One line covers all of them, because an event costs more than checking a small shard.
+        if kept := sum(not made.metadata["computed"] for made in finished.values()):
+            context.log.info(f"{asset.name}: nothing to compute in {counted(kept, 'shard')}")
+        if failures or engines.left_out(asset):
+            yield from results_of(run.problems)
+            yield from _report_in_part(context, asset, finished, failures, engines)
+            return
+    for shard, made in finished.items():
+        context.add_asset_metadata(shown(made.metadata), partition_key=shard)
+    yield dg.MaterializeResult(check_results=results_of(run.problems), data_version=_data_version(finished.values()))
+
+
+def _begin_run(
+    context: dg.AssetExecutionContext,
+    asset: ShardAsset,
+    engines: RunEngines,
+    require_read_well: Callable[[], None],
+) -> RunContext:
+    """Return the run of an asset. Raises `dg.Failure` if a gate is closed."""
     if at_terminal() and MACHINE_TAG not in context.run.tags:
         # Dagster's own commands do not record the machine; `kopub run` already has.
         context.instance.add_run_tags(context.run.run_id, {MACHINE_TAG: platform.node()})
@@ -162,40 +195,25 @@ def over_shards(
         context.log.warning(message)
         watcher().warned(asset.name, message)
 
-    run = replace(
-        _run_of(context, asset, context.log.info, warn, ahead.problems(asset)),
-        config=config,
-        inputs_exhausted=partial(ahead.hand_over, asset),
+    before = problems_before(context.instance, asset.name, asset.checks, asset.corpus.manifest.keys)
+    run = RunContext(
+        context.run.run_id,
+        tuple(context.partition_keys),
+        Problems(asset.checks, before),
+        context.log.info,
+        warn,
+        config=asset.config and asset.config(**context.op_execution_context.op_config),
+        tags=context.run.tags,
     )
-    finished: dict[str, PublishedShard] = {}
-    failures: dict[str, KopubError] = {}
     try:
+        engines.begin()
+        # A release is made although a gate is closed: it says so, and is not published.
+        if BENCHMARKS in asset.after and asset.table is not RELEASED_FILES and engines.has_rows_to_make(asset):
+            require_read_well()
         require_tested(asset, run)
     except KopubError as error:
         raise dg.Failure(str(error), allow_retries=False) from None
-    with canceled_when_stopped(context), closing(ahead.outcomes(asset, run)) as outcomes:
-        for shard, outcome in outcomes:
-            if isinstance(outcome, PublishedShard):
-                outcome.metadata.update(_places(asset, shard, room))
-                finished[shard] = outcome
-                if outcome.metadata["computed"] and len(finished) < len(run.shards):
-                    yield _materialization(context, shard, outcome)
-            else:
-                failures[shard] = outcome
-                if isinstance(outcome, StorageAway):
-                    break  # every other shard would wait as long for the storage, and fail in the same way
-        failures |= _finish(asset, run, finished, failures)
-    watcher().ended(asset.name)
-    # One line covers all of them, because an event costs more than checking a small shard.
-    if kept := sum(not made.metadata["computed"] for made in finished.values()):
-        context.log.info(f"{asset.name}: nothing to compute in {counted(kept, 'shard')}")
-    if failures or ahead.left_out(asset):
-        yield from results_of(run.problems)
-        yield from _report_in_part(context, asset, finished, failures, ahead)
-        return
-    for shard, made in finished.items():
-        context.add_asset_metadata(shown(made.metadata), partition_key=shard)
-    yield dg.MaterializeResult(check_results=results_of(run.problems), data_version=_data_version(finished.values()))
+    return run
 
 
 def _report_in_part(
@@ -203,85 +221,24 @@ def _report_in_part(
     asset: ShardAsset,
     finished: Mapping[str, PublishedShard],
     failures: Mapping[str, KopubError],
-    ahead: EnginePrefetcher,
+    engines: RunEngines,
 ) -> Iterator[dg.AssetMaterialization | dg.DagsterEvent]:
     """Report the finished shards, let the next steps begin, and raise the `failures`.
 
     No later step begins if the storage is away, or if the step failed as a whole and not in some of its shards.
     Dagster's `MaterializeResult` would report every shard of the run as made.
     """
-    left_out = ahead.left_out(asset)
+    left_out = engines.left_out(asset)
     for shard, made in finished.items():
         yield _materialization(context, shard, made)
     away = any(isinstance(failure, StorageAway) for failure in failures.values())
     if finished and not away and failures.keys() <= set(context.partition_keys):
-        ahead.leave_out(asset, left_out | failures.keys())
-        step = context.get_step_execution_context()
-        output = context.assets_def.get_output_name_for_asset_key(context.asset_key)
-        yield dg.DagsterEvent.step_output_event(step, StepOutputData(StepOutputHandle(step.step.key, output)))
+        engines.leave_out(asset, left_out | failures.keys())
+        yield output_in_part(context)
     if failures:
         lines = [f"{shard}: {reason}" for shard, reason in failures.items()]
         raise dg.Failure("\n".join(lines), allow_retries=False)
     context.log.warning(f"{asset.name}: left out, because an earlier step failed: {', '.join(sorted(left_out))}")
-
-
-def _steps_of(context: dg.AssetExecutionContext) -> RunSteps:
-    """Return the steps of the run.
-
-    Dagster has no public API for the plan, nor for the resources that are made.
-    """
-    step = context.get_step_execution_context()
-    plan = step.plan_data.execution_plan
-    return RunSteps(
-        context.run.run_id,
-        [planned.key for level in plan.get_steps_to_execute_by_level() for planned in level],
-        plan.get_executable_step_deps(),
-        cast("Resources", step.scoped_resources_builder.resource_instance_dict),
-        tuple(context.partition_keys),
-        {step.step.key, *cast("Mapping[str, object]", context.run.run_config.get("ops", {}))},
-    )
-
-
-def _run_ahead(context: dg.AssetExecutionContext, asset: ShardAsset) -> RunContext | None:
-    """Return the run of shards made ahead; None if their step will refuse."""
-
-    def ignore(line: str) -> None:
-        """Drop the line, because the step logs it."""
-
-    run = _run_of(context, asset, ignore, ignore)
-    try:
-        require_tested(asset, run)
-    except KopubError:
-        return None
-    return run
-
-
-def _run_of(
-    context: dg.AssetExecutionContext,
-    asset: ShardAsset,
-    log: Callable[[str], None],
-    warn: Callable[[str], None],
-    problems: Problems | None = None,
-) -> RunContext:
-    """Return the run of an asset; `problems` are by default those of its last run."""
-    if problems is None:
-        before = problems_before(context.instance, asset.name, asset.checks, asset.corpus.manifest.keys)
-        problems = Problems(asset.checks, before)
-    shards = tuple(context.partition_keys)
-    return RunContext(context.run.run_id, shards, problems, log, warn, tags=context.run.tags)
-
-
-def _finish(
-    asset: ShardAsset, run: RunContext, finished: Mapping[str, PublishedShard], failures: Mapping[str, KopubError]
-) -> dict[str, KopubError]:
-    """End the run of an asset, unless its storage is away; return what failed."""
-    if any(isinstance(failure, StorageAway) for failure in failures.values()):
-        return {}
-    try:
-        asset.finish(run, finished)
-    except KopubError as error:
-        return {"in the end": error}
-    return {}
 
 
 def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:
@@ -289,6 +246,12 @@ def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:
     places: Metadata = {"table": dg.MetadataValue.path(asset.store.location(asset.name, shard))}
     address = room.of_shard(shard)
     return places if address is None else {**places, "reading_room": dg.MetadataValue.url(address)}
+
+
+def _head_start(run: RunContext, made: PublishedShard) -> Metadata:
+    """Return how long before its step the engine was given the rows it made."""
+    seconds = run.calls.seconds_before_step
+    return {"seconds_before_step": seconds} if seconds and made.metadata["computed"] else {}
 
 
 def _materialization(context: dg.AssetExecutionContext, shard: str, made: PublishedShard) -> dg.AssetMaterialization:
@@ -303,31 +266,3 @@ def _data_version(finished: Iterable[PublishedShard]) -> dg.DataVersion:
     """
     recipes = sorted({made.recipe for made in finished})
     return dg.DataVersion(recipes[0] if len(recipes) == 1 else fingerprint(recipes))
-
-
-def require_tested(asset: ShardAsset, run: RunContext) -> None:
-    """Raise `ClosedGate` if the engine failed its last self-test.
-
-    Only a test of the engine's present recipe counts, and an override with a reason opens the gate. An untested engine
-    may run; before a GPU engine makes its first table, the log says how to test it.
-    """
-    if asset.engine is None:
-        return
-    result = run_records.find(asset.corpus.folder, asset.engine.recipe())
-    gates = asset.resources["gates"]
-    if result is None:
-        can_be = asset.engine_section in run_records.TESTED
-        if can_be and asset.gpus and not asset.store.published(asset.name):
-            run.log(
-                f"{asset.name}: its engine was never tested on this machine: `kopub doctor` tests it on the samples"
-            )
-        return
-    if result.passed:
-        return
-    reason = gates.self_test_override.strip()
-    if not reason:
-        raise ClosedGate(
-            f"the {result.section} engine {result.engine} {result}; fix it and run `kopub doctor` again, or give "
-            "gates.self_test_override a reason to run it anyway"
-        )
-    run.warn(f"{asset.name}: its self-test {result}; it runs anyway, because: {reason}")

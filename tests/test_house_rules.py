@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import kopub
+from tools import signs
 
 ROOT = Path(kopub.__file__).parents[1]
 ROOMS = ("kopub", "kopub_assets", "resources")
@@ -58,6 +59,22 @@ def test_the_first_line_of_a_docstring_says_what_it_is_in_few_words(trees: dict[
 def test_no_module_is_too_long():
     lengths = {path: len(text.splitlines()) for path, text in MODULES.items()}
     assert not {path: lines for path, lines in lengths.items() if lines > MOST_LINES}
+
+
+def test_signs_are_counted_in_code_alone_and_one_past_its_limit_is_named():
+    few = signs.measure(
+        ['"""A module."""\n\n# Why.\nlimit = 1\n\n\ndef _twice() -> int:\n    """Double."""\n    import os\n']
+    )
+    assert few["lines"] == 9
+    assert few["functions per 1,000 lines of code"] == pytest.approx(1000 / 3)
+    assert few["private functions per 1,000 lines of code"] == pytest.approx(1000 / 3)
+    assert few["imports inside functions"] == 1
+    assert few["comments, percent of lines"] == pytest.approx(100 / 9)
+    assert [line.partition(":")[0] for line in signs.worse(few | {"lines": 10**6})] == [
+        "functions per 1,000 lines of code",
+        "private functions per 1,000 lines of code",
+        "lines",
+    ]
 
 
 def test_the_command_line_imports_dagster_inside_functions_alone():

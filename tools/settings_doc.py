@@ -1,4 +1,4 @@
-"""Make docs/settings.md from the fields' descriptions: `python -m tools.settings_doc [--check]`."""
+"""Make docs/settings.md and the schema of profiles from the fields: `python -m tools.settings_doc [--check]`."""
 
 import argparse
 import sys
@@ -27,6 +27,7 @@ from kopub.config.profile import (
 from kopub.config.profile_files import Pin
 from kopub.config.wording import alternatives, is_model, limit_text, type_text
 from kopub.vllm.server import VLLMServer
+from tools.profile_schema import SCHEMA, schema
 
 DOC = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 PROJECT = "kopub"
@@ -154,12 +155,13 @@ def _table(head: list[str], rows: Any) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="Fail when the file is not what would be written.")
-    text = document()
-    if not parser.parse_args().check:
-        DOC.write_text(text, "utf-8")
-    elif not DOC.is_file() or DOC.read_text("utf-8") != text:
-        sys.exit(f"docs/{DOC.name} is not up to date: run `python -m tools.settings_doc`")
+    parser.add_argument("--check", action="store_true", help="Fail when a file is not what would be written.")
+    check = parser.parse_args().check
+    for file, text in ((DOC, document()), (SCHEMA, schema())):
+        if not check:
+            file.write_text(text, "utf-8")
+        elif not file.is_file() or file.read_text("utf-8") != text:
+            sys.exit(f"{file.name} is not up to date: run `python -m tools.settings_doc`")
 
 
 if __name__ == "__main__":

@@ -23,10 +23,11 @@ time, and writes whole_graph.html (with a timeline) and whole_graph.json into OU
 `ocr+recognition.line_height=24` is the case `ocr` with a changed key of the profile; cases with other servers start
 those with a few pages first. Random weights (`--random-weights recognition=FOLDER embedding=FOLDER`, folders with
 configuration and tokenizer) take as long as real ones. Their layout is a grid of eight regions of 812x422, their
-answers have 64 tokens, and a page's text consists of words from the samples, about 1,500 tokens: see
+answers have 64 tokens on average, and a page's text consists of words from the samples, about 1,500 tokens: see
 benchmarks/whole_graph/grid_engines.py. Without random weights, the profile's own engines read the pages.
 
 Activity is the busy share of the cards by NVML, read ten times a second, or of the cores on a machine without a card.
+Core milliseconds a page are those of all processes of the machine, by kind: see benchmarks/whole_graph/host.py.
 """
 
 import argparse
@@ -47,6 +48,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.whole_graph.cases import ALONE, CASES, Case, case_of
+from benchmarks.whole_graph.host import HostAccount, by_stage
 from benchmarks.whole_graph.setup import (
     OWN_PAGES,
     Home,
@@ -140,17 +142,19 @@ class Benchmark:
         self.show(measured)
 
     def observe(self, case: Case, home: Home, settings: Settings, pages: int) -> Measured:
-        with Observer(cards_of(settings.engines)) as observer:
+        with Observer(cards_of(settings.engines)) as observer, HostAccount() as host:
             time.sleep(0.5)
             began = time.time()
             codes = self.materialize(home, case.selections, "run")
             ended = time.time()
         span = Span(began, ended)
+        stages = stages_in(home, case)
         return Measured(
             case=case,
             pages=pages,
-            run=report(span, stages_in(home, case), observer.observed, server_keys(settings)),
+            run=report(span, stages, observer.observed, server_keys(settings)),
             observed=observer.observed,
+            host=by_stage(host.samples, [(stage.name, stage.span) for stage in stages], ended),
             servers=server_keys(settings),
             failures=[f"a command ended with status {code}" for code in codes if code],
         )

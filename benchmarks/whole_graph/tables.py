@@ -21,12 +21,16 @@ _STAGES = (
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured case: its report, the observations, and the servers' keys by asset."""
+    """A measured case: its report, the observations, and the servers' keys by asset.
+
+    `host` are the core seconds by stage and kind of process.
+    """
 
     case: Case
     pages: int
     run: RunReport
     observed: Observations
+    host: Mapping[str, Mapping[str, float]]
     servers: Mapping[str, str]
     failures: Sequence[str]
 
@@ -116,6 +120,7 @@ def figures(measured: Measured) -> dict[str, Any]:
             for each in run.stages
         },
         "moments": _moments(measured),
+        "core_seconds": measured.host,
         "failures": list(measured.failures),
     }
 
@@ -123,10 +128,21 @@ def figures(measured: Measured) -> dict[str, Any]:
 def _tables(measured: Measured, own: Mapping[str, float]) -> list[ReportTable]:
     stages = ReportTable("stages", _STAGES, [_row(each, own) for each in measured.run.stages])
     moments = [(what, f"{seconds:.1f}") for what, seconds in _moments(measured).items()]
-    tables = [stages]
+    tables = [stages, _host(measured)]
     if moments:
         tables.append(ReportTable("from the command to", ("", "seconds"), moments))
     return tables
+
+
+def _host(measured: Measured) -> ReportTable:
+    """Return the core milliseconds a page, by stage and kind of process."""
+    kinds = sorted({kind for sums in measured.host.values() for kind in sums})
+    rows = [
+        (name, *(sums.get(kind, 0.0) for kind in kinds), sum(sums.values())) for name, sums in measured.host.items()
+    ]
+    total = ("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True)))
+    shown = [(row[0], *(f"{1000 * seconds / measured.pages:.0f}" for seconds in row[1:])) for row in [*rows, total]]
+    return ReportTable("core milliseconds a page", ("stage", *kinds, "all"), shown)
 
 
 def _row(each: StageReport, own: Mapping[str, float]) -> tuple[str, ...]:

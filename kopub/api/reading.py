@@ -77,7 +77,7 @@ def read(
 ) -> Document:
     """Read a file now; return its pages with regions, text and markdown.
 
-    The file is a PDF, an image, an HWP or an office file. `profile` is a name or path, by default $KOPUB_PROFILE or
+    The file is a PDF, an image, an HWP, office or text file. `profile` is a name or path, by default $KOPUB_PROFILE or
     `cpu`; `text_layer` replaces its `pdf.text_layer`. `pages` are numbers from 1, such as `range(3, 8)` or `"3-7"`. The
     usual assets do the work on a corpus of this file alone; their tables are removed with the result. A page that could
     not be read has its state and reason. Raises `KopubError`, one line, for a file that is no document, and if no page
@@ -199,7 +199,9 @@ def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
         source = Path(os.path.expanduser(file)).absolute()
         # Unlike pathlib's, this function calls a name that no file can have one that is not there.
         if not os.path.isfile(source):
-            raise SourceError(f"{quoted(str(source), 200)} is no file: name a PDF, an image, an HWP or an office file")
+            raise SourceError(
+                f"{quoted(str(source), 200)} is no file: name a PDF, an image, an HWP, office or text file"
+            )
         listed = find_documents(source)
         for left_out in listed.left_out:
             raise SourceError(f"{quoted(left_out.name, 200)} cannot be read: {left_out.reason}")

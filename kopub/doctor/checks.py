@@ -131,8 +131,9 @@ def check_confinement() -> Finding:
     why = confinement.why_open()
     if why is None:
         return ok("hostile files", "whatever opens a document sees that document alone, and no network")
-    do = "convert office files of strangers on another machine, or in a container without files and network"
-    return warning("hostile files", f"an office file can show files of this machine: {why}", do)
+    says = f"office files lose their references to files and hosts, or are refused for them: {why}"
+    do = "read PDFs, pictures and old binary office files of strangers on a machine that confines whatever opens them"
+    return warning("hostile files", says, do)
 
 
 def check_room_for_tables(folder: Path, pages: int, free: Callable[[Path], int]) -> Finding:

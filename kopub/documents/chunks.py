@@ -235,7 +235,8 @@ def _text_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packe
         )
         if block.number is not None and end == len(text):
             parts = (*parts, block.number)
-        if whole := text[start:end].strip():
+        part_of = text[start:end]
+        if whole := part_of.strip("\n").rstrip() if block.kind is BlockKind.CODE else part_of.strip():
             yield _Piece(block.kind, marked(whole, start, end), headings, parts)
 
 

@@ -63,9 +63,10 @@ _ALONE = re.compile(
 def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
     """Return the blocks, each title with its level.
 
-    The first title is the document's own, at level 1, if it has no number and stands on the first page. Each kind of
-    number that the document uses is a level, in the usual order. A title without a number is one level below the
-    numbered one before it; a title that layout calls a document's title begins a chapter.
+    A title whose file says its level has that. The first title is the document's own, at level 1, if it has no number
+    and stands on the first page. Each kind of number that the document uses is a level, in the usual order. A title
+    without a number is one level below the numbered one before it; a title that layout calls a document's title begins
+    a chapter.
     """
     titles = [block for block in blocks if block.kind is BlockKind.TITLE]
     ranks = _ranks([block.text for block in titles])
@@ -79,7 +80,9 @@ def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
             leveled.append(block)
             continue
         rank = next(ranked)
-        if rank is not None:
+        if block.level:
+            level = last = block.level + top - 1
+        elif rank is not None:
             level = last = levels[rank]
         elif block.label == "doc_title":
             level, last = (1 if named and block is titles[0] else top), None

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kopub.documents.document import BlockKind, BlockPart, DocumentBlock
+from kopub.recognition.regions import TextOrigin
 
 LETTERS = "가나다라마바사아자차카타파하"
 NUMBER_SIGN = re.compile(
@@ -15,6 +16,8 @@ _ALIKE = str.maketrans("·‧∙ㆍ+°ㅇ–", "•••••◦○-")
 """Signs of one kind: printed in several ways, or read as another (`•` as `ㆍ` or `+`, `◦` as `°`)."""
 _ORDER = ("1.", "가.", "1)", "가)", "(1)", "(가)", "①", "㉮", "□■", "○●◎", "-")
 """Kinds of signs as Korean documents nest them, numbers apart from bullets."""
+_INDENT = 12
+"""Least distance, in parts of 1,000 of the page, by which an entry below another is further in."""
 _BULLETS = _ORDER.index("□■")
 
 
@@ -24,6 +27,16 @@ class _Sign:
 
     kind: str
     number: int | None = None
+    left: int | None = None
+    """Its place across the page, in parts of 1,000, if that is sure."""
+
+    def is_beside(self, other: "_Sign") -> bool:
+        """Return whether an entry with this sign is of the level of the other."""
+        return self.kind == other.kind and not other.is_left_of(self)
+
+    def is_left_of(self, other: "_Sign") -> bool:
+        """Return whether the other entry is surely printed further in."""
+        return self.left is not None and other.left is not None and other.left > self.left + _INDENT
 
     def is_above(self, other: "_Sign") -> bool:
         """Return whether documents nest the other kind below this one."""
@@ -38,7 +51,8 @@ def with_entries(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
     """Return the blocks with their list entries, each with its level.
 
     A text that begins with a number is an entry if that is the first of its kind, or follows the number of the entry
-    before. An entry with a new kind of sign is below the one before it, unless documents nest the two the other way.
+    before. An entry with a new kind of sign is below the one before it, unless documents nest the two the other way;
+    so is one of a document's file with the same sign that is printed further in.
     """
     done: list[DocumentBlock] = []
     above: list[_Sign] = []
@@ -47,11 +61,13 @@ def with_entries(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
             above.clear()
         entry = _numbered(block, above) if block.kind is BlockKind.TEXT and block.label == "text" else block
         if entry.kind is BlockKind.ITEM:
-            sign = _sign_of(entry.sign)
-            kinds = [each.kind for each in above]
-            if sign.kind in kinds:
-                del above[kinds.index(sign.kind) :]
-            while above and sign.is_above(above[-1]):
+            region = entry.parts[0].region
+            left = region.bbox_2d[0] if region.origin is TextOrigin.DOCUMENT else None
+            sign = replace(_sign_of(entry.sign), left=left)
+            alike = next((at for at, other in enumerate(above) if sign.is_beside(other)), None)
+            if alike is not None:
+                del above[alike:]
+            while above and (sign.is_above(above[-1]) or sign.is_left_of(above[-1])):
                 above.pop()
             above.append(sign)
             entry = replace(entry, level=len(above))
@@ -65,7 +81,7 @@ def _numbered(block: DocumentBlock, above: Sequence[_Sign]) -> DocumentBlock:
     if found is None:
         return block
     sign = _sign_of(found[1])
-    if sign.number != 1 and _Sign(sign.kind, (sign.number or 0) - 1) not in above:
+    if sign.number != 1 and (sign.kind, (sign.number or 0) - 1) not in [(each.kind, each.number) for each in above]:
         return block
     first = _without_sign(block.parts[0], found.end())
     return replace(block, kind=BlockKind.ITEM, sign=found[1], parts=(first, *block.parts[1:]))

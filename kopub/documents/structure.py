@@ -13,6 +13,7 @@ from kopub.documents.headings import find_furniture, is_number_alone, rank_of, w
 from kopub.documents.joins import ITEM, join_pages, one_line, paragraphs
 from kopub.documents.outline import with_entries
 from kopub.recognition.content import strip_delimiters, strip_fences
+from kopub.recognition.regions import TextOrigin
 from kopub.recognition.tables import is_table, tables_and_text
 from kopub.states import State
 from kopub.texts.markdown import HASHES, TABLE_LABELS, formula_numbers
@@ -153,14 +154,17 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
 
 def _title(part: BlockPart) -> DocumentBlock:
     """Return a title, or the list entry, caption or sentence that layout took for one."""
-    title = HASHES.sub("", one_line(strip_fences(part.text)))
+    said = one_line(strip_fences(part.text))
+    title = HASHES.sub("", said)
     bullet = ITEM.match(title) or _MISREAD_BULLET.match(title)
     if bullet:
         return DocumentBlock(BlockKind.ITEM, (replace(part, text=title[bullet.end() :]),), sign=bullet[0].strip())
     if _NAMED.match(title):
         return DocumentBlock(BlockKind.CAPTION, (replace(part, text=title),))
     is_sentence = rank_of(title) is None and _SENTENCE.search(title)
-    return DocumentBlock(BlockKind.TEXT if is_sentence else BlockKind.TITLE, (replace(part, text=title),))
+    is_from_file = part.region.origin is TextOrigin.DOCUMENT and part.region.label == "paragraph_title"
+    level = max(1, len(said) - len(said.lstrip("#"))) if is_from_file else 0
+    return DocumentBlock(BlockKind.TEXT if is_sentence else BlockKind.TITLE, (replace(part, text=title),), level=level)
 
 
 def _whole_titles(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:

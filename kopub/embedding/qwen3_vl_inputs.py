@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kopub.errors import EngineError, UndecodableImage
-from kopub.pages.page import decode, grey_as_one_channel, inspect, is_plain, whole_patches
+from kopub.pages.page import decode, grey_as_one_channel, inspect, is_plain, quick_png, whole_patches
 
 if TYPE_CHECKING:
     import numpy as np
@@ -168,7 +168,7 @@ def warm_up_resizer() -> None:
     """Resize a small page, because libraries do much work at their first call."""
     import numpy as np
 
-    page_image(_png(np.full((3 * PATCH, 2 * PATCH, 3), 255, np.uint8)), MIN_TOKENS)
+    page_image(quick_png(np.full((3 * PATCH, 2 * PATCH, 3), 255, np.uint8)), MIN_TOKENS)
 
 
 def check_resizer() -> None:
@@ -191,7 +191,7 @@ def page_image(data: bytes, max_tokens: int) -> PageImage:
     fits = size == (info.width, info.height) and info.format in _MEDIA_TYPES
     if fits and is_plain(data):
         return PageImage(data, _MEDIA_TYPES[info.format], tokens, True)
-    return PageImage(_png(_resize(data, size)), _MEDIA_TYPES["PNG"], tokens, False)
+    return PageImage(quick_png(_resize(data, size)), _MEDIA_TYPES["PNG"], tokens, False)
 
 
 def _resize(data: bytes, size: tuple[int, int]) -> "np.ndarray":
@@ -213,16 +213,3 @@ def _resize(data: bytes, size: tuple[int, int]) -> "np.ndarray":
     pixels = torch.from_numpy(np.require(decode(data), requirements="W")).permute(2, 0, 1)[None]
     small = interpolate(pixels, size=(size[1], size[0]), mode="bicubic", antialias=True)
     return grey_as_one_channel(small[0].permute(1, 2, 0).numpy())
-
-
-def _png(pixels: "np.ndarray") -> bytes:
-    """Return pixels as a PNG at the least cost to both sides.
-
-    It takes 10 ms to write and 5 ms to read a megapixel of a printed page.
-    """
-    import cv2
-
-    if pixels.ndim == 3:
-        pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
-    options = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_SUB]
-    return cv2.imencode(".png", pixels, options)[1].tobytes()

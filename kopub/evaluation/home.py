@@ -177,6 +177,13 @@ class EvaluationRequest:
         """Return the store of a profile's tables, which may not exist yet."""
         return ShardStore(url=str(self.place(home, profile) / "store"))
 
+    def stores(self, home: Path, profile: str) -> list[ShardStore]:
+        """Return the stores of all profiles that read it, this one's first, then the newest."""
+        places = (self.home(home) / "profiles").glob("*/store")
+        newest = sorted(places, key=lambda place: place.stat().st_mtime, reverse=True)
+        own = self.place(home, profile) / "store"
+        return [ShardStore(url=str(place)) for place in sorted(newest, key=lambda place: place != own)]
+
     def baseline(self, home: Path) -> ShardStore:
         """Return the store of the runs that guarded the corpus, whichever profile read them."""
         return ShardStore(url=str(self.home(home) / "baseline"))

@@ -79,7 +79,7 @@ def scored(searcher: Searcher, pages: Container[str], questions: Sequence[KnownQ
     """Yield the scores of each way of searching over all questions.
 
     Then come those of every second question, and of each language. Weights and floors may be chosen on the other half,
-    the first, third and so on. A question about pages that are not among the corpus's `pages` is one without an answer.
+    the first, third and so on. A question about pages that are not among the corpus's `pages` has no answer.
     """
     groups = {ALL: list(range(len(questions))), UNSEEN: list(range(1, len(questions), 2))}
     for language in sorted({question.language for question in questions} - {""}):

@@ -374,6 +374,19 @@ def guards(benchmarks: Mapping[str, str], samples: int, home: Path) -> list[Eval
     return [EvaluationRequest(name, folder, samples or None) for name, folder in folders.items()]
 
 
+def begin_baseline(baseline: ShardStore, stores: Iterable[ShardStore]) -> None:
+    """Begin with the last accepted run of the first store that has one.
+
+    Otherwise the first run that guards a corpus would be compared with nothing, although earlier releases, or `kopub
+    evaluate`, have scored readers on the benchmark.
+    """
+    if HISTORY.latest(baseline) is None:
+        known = next(filter(None, map(HISTORY.accepted, stores)), None)
+        if known is not None:
+            with baseline.exclusive(OCR_SCORES.name, WHOLE):
+                HISTORY.publish(baseline, known, {}, True)
+
+
 def keep_baseline(baseline: ShardStore, store: ShardStore, accept: bool) -> tuple[pa.Table, str]:
     """Compare a profile's run with the last accepted run that guarded the corpus.
 

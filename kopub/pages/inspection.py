@@ -2,7 +2,7 @@
 
 Machines with 16 cores or more inspect pages in a process for each core, not in threads. Pillow releases the interpreter
 lock for each of a PNG's 150 chunks and then waits for it with all other threads, so threads keep about 13 cores busy
-(docs/benchmarks/whole_graph.md).
+(docs/benchmarks/whole_graph.md). The processes are confined, as are all that open documents; threads cannot be.
 """
 
 import os
@@ -16,7 +16,7 @@ from kopub.errors import UndecodableImage, UnreadImage, first_line, is_of_machin
 from kopub.pages.page import decode, inspect
 from kopub.pages.upright import PageTransform, find_transform
 from kopub.parallel import tuned_for_decoding
-from kopub.processes import ChildPool, LostAnswer, answer_requests
+from kopub.processes import ChildPool, LostAnswer, answer_requests, keep_blocks
 
 CHECKERS = 2
 """Threads of one process that check pages at once: more would only wait for the interpreter lock."""
@@ -53,7 +53,7 @@ class PageInspector:
             most = min(cores, MOST_PROCESSES)
             pays = upright and cores >= _FEWEST_CORES and pages >= _PAGES_PER_PROCESS * most
             processes = most if pays else 1
-        self._processes = ChildPool(f"{__name__}:work", processes, _SECONDS) if processes > 1 else None
+        self._processes = ChildPool(f"{__name__}:work", processes, _SECONDS, confined={}) if processes > 1 else None
         self.threads = processes if self._processes else cores if upright else CHECKERS
         self._upright = upright
         self._checking = BoundedSemaphore(CHECKERS)
@@ -122,5 +122,9 @@ def work(connection: Connection) -> None:
         except UndecodableImage as error:
             return error
 
-    with tuned_for_decoding():
-        answer_requests(connection, answer)
+    import cv2
+
+    # BLAS has one thread, too, in the environment of a confined process.
+    cv2.setNumThreads(1)
+    keep_blocks()
+    answer_requests(connection, answer)

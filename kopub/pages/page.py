@@ -385,13 +385,42 @@ def turned(image: "ImageFile") -> "Image.Image":
     return image if turn is None else image.transpose(turn)
 
 
+_SAMPLED_ROW = 8
+"""One row in so many is looked at first: of nearly every colour page, these already show that it is not grey."""
+
+
 def grey_as_one_channel(pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
     """Return RGB pixels as (height, width) if all three channels are equal, else unchanged."""
     import cv2
 
+    if not _is_grey(pixels[::_SAMPLED_ROW]) or not _is_grey(pixels):
+        return pixels
+    return cv2.extractChannel(pixels, 1)  # pyright: ignore[reportReturnType]
+
+
+def _is_grey(pixels: "NDArray[np.uint8]") -> bool:
+    import cv2
+
     red, green, blue = cv2.split(pixels)
-    is_grey = not cv2.norm(red, green, cv2.NORM_INF) and not cv2.norm(red, blue, cv2.NORM_INF)
-    return green if is_grey else pixels  # pyright: ignore[reportReturnType]
+    return not cv2.norm(red, green, cv2.NORM_INF) and not cv2.norm(red, blue, cv2.NORM_INF)
+
+
+def quick_png(pixels: "np.ndarray") -> bytes:
+    """Return RGB or grey pixels as a PNG that is cheap to write and read.
+
+    Without row filters and with run lengths alone, a megapixel of a printed page takes about 4 ms a channel to write
+    and as long to read.
+    """
+    import cv2
+
+    if pixels.ndim == 3:
+        pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+    options = [
+        cv2.IMWRITE_PNG_COMPRESSION, 1,
+        cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_NONE,
+        cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE,
+    ]  # fmt: skip
+    return cv2.imencode(".png", pixels, options)[1].tobytes()
 
 
 def whole_patches(width: int, height: int, patch: int, least: int, most: int) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from kopub.files import is_url
 from kopub.pages import manifest
 from kopub.pages.arrow import open_pages
 from kopub.pages.corpus import read_table
+from kopub.pages.documents.conversion import NO_DOCUMENT
 from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents, natural
 from kopub.pages.documents.pdf import is_pdf
 from kopub.pages.ids import problem_with
@@ -103,7 +104,7 @@ def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None])
         if format_of(folder) is None:
             raise SourceError(f"{source} is no file of pages: {found.left_out[0].reason}")
         if not _holds_pages(folder):
-            raise SourceError(f"{source} is no .arrow or .parquet file of pages, and no PDF, image, HWP or office file")
+            raise SourceError(f"{source} is no .arrow or .parquet file of pages, and {NO_DOCUMENT}")
         return SourceFiles(source, [folder])
     if isinstance(folder, Path):
         require_source(source)
@@ -182,7 +183,7 @@ def _documents_in(folder: SourcePath, found: list[DocumentFile], left_out: Seque
             raise _two_kinds(place, document, other)
     if not found:
         more = f"; left out: {left_out[0].name} ({left_out[0].reason})" if left_out else ""
-        raise SourceError(f"{folder} has no pages in Arrow or Parquet, and no PDF, image, HWP or office file{more}")
+        raise SourceError(f"{folder} has no pages in Arrow or Parquet, and {NO_DOCUMENT}{more}")
     return found
 
 

@@ -2,14 +2,14 @@
 
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rapidfuzz.distance import Levenshtein
 
 from kopub.layout.regions import READ_TASKS, Region, Task
 from kopub.pages.page import Page
+from kopub.parallel import closed_after
 from kopub.recognition.content import letters
 from kopub.recognition.printed_parts import with_print
 from kopub.recognition.regions import PageReading, RegionText, TextOrigin, page_reading
@@ -113,7 +113,7 @@ def read_unknown(read: Read, pages: Iterable[PageToRead]) -> Iterator[PageReadin
     goes_on = True
     while goes_on:
         if split.next_to_read():
-            with closing(_as_generator(read(split.to_read()))) as readings:
+            with closed_after(read(split.to_read())) as readings:
                 for reading in readings:
                     if (whole := split.whole(reading)) is not None:
                         yield whole
@@ -203,11 +203,6 @@ def _claimed_or_read(page: PageToRead, read: RegionText) -> RegionText:
     if claimed is None or read.state is State.FAILED or not agree(claimed.content, read.content):
         return read
     return replace(read, content=claimed.content, origin=claimed.origin, finish_reason=_GIVEN)
-
-
-def _as_generator(readings: Iterable[PageReading]) -> Generator[PageReading, None, None]:
-    """Yield from `readings`, as a generator that can be closed."""
-    yield from readings
 
 
 def _known_region_texts(page: PageToRead) -> list[RegionText]:

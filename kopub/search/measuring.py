@@ -157,7 +157,7 @@ def _rankings(
         best = BestPages(len(queries))
         for pages, vectors in corpus.vectors(kind):
             best.add_vectors(pages, vectors, queries)
-        found.append(Ranking(kind, best.ranking(), best.scores()))
+        found.append(Ranking(kind, *best.ranking()))
         log(f"{kind}: {len(texts)} queries over {len(corpus.page_ids)} pages in {time.monotonic() - started:.1f} s")
     started = time.monotonic()
     bm25 = Bm25()

@@ -62,16 +62,13 @@ class BestPages:
             self.add(pages[firsts[:held]], scores)
             firsts = firsts[held:]
 
-    def ranking(self) -> np.ndarray:
-        keys = np.sort(self._keys, axis=1)[:, ::-1]
-        return np.where(keys == 0, NO_PAGE, (keys & np.uint64(0xFFFFFFFF)).astype(np.int64))
-
-    def scores(self) -> np.ndarray:
-        """Return the scores of `ranking` as float32 of the same shape, 0 for `NO_PAGE`."""
+    def ranking(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pages, best first, and their float32 scores: 0 for `NO_PAGE`."""
         keys = np.sort(self._keys, axis=1)[:, ::-1]
         ordered = (keys >> _PAGE_BITS).astype(np.uint32)
         bits = np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered)
-        return np.where(keys == 0, np.float32(0), bits.astype(np.uint32).view(np.float32))
+        scores = np.where(keys == 0, np.float32(0), bits.astype(np.uint32).view(np.float32))
+        return np.where(keys == 0, NO_PAGE, (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)), scores
 
 
 def _keys(pages: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -143,7 +140,7 @@ def fuse(rankings: Sequence[Ranking], weights: Mapping[str, float]) -> np.ndarra
             pages, scores = reciprocal_ranks(found)
         best = BestPages(1)
         best.add(pages, scores[None])
-        row = best.ranking()[0]
+        row = best.ranking()[0][0]
         fused[query, : len(row)] = row
     return fused[:, : min(DEPTH, width * len(rankings))]
 
@@ -207,16 +204,16 @@ class Bm25:
         A page without a word of the query is not found. Its score is a share of the highest that a page could have.
         """
         if not self._vocabulary or not queries:
-            nothing = BestPages(len(queries))
-            return Ranking("bm25", nothing.ranking(), nothing.scores())
+            return Ranking("bm25", *BestPages(len(queries)).ranking())
         index, pages = self.index(), np.array(self._pages)
         found, scores = [], []
         for query in queries:
             summed = index.scores(query)
             one = BestPages(1)
             one.add(pages, np.where(summed > 0, summed, -np.inf)[None])
-            found.append(one.ranking())
-            scores.append(one.scores() / max(index.most(query), 1e-9))
+            ranked, scored = one.ranking()
+            found.append(ranked)
+            scores.append(scored / max(index.most(query), 1e-9))
         return Ranking("bm25", np.concatenate(found), np.concatenate(scores))
 
 

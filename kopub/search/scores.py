@@ -86,6 +86,11 @@ class History:
         """Return the run whose scores are in the store."""
         return self.read(store, _NOW)
 
+    def accepted(self, store: TableStore) -> ScoredRun | None:
+        """Return the last accepted run."""
+        now = self.read(store, _NOW)
+        return now if now and now.accepted else self.read(store, _BEFORE)
+
     def is_scored(self, store: TableStore, inputs: str) -> bool:
         """Return whether the stored scores, and so their comparison, are those of `inputs`."""
         found = store.find_sound(self.scores.name, ALL)

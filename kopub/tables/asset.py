@@ -35,8 +35,23 @@ class PublishedShard:
     metadata: Metadata
 
 
-class StoppedAhead(BaseException):
-    """The signal that stops the making of shards like an interrupt; finished rows are kept."""
+class EngineCalls:
+    """The calls of an asset's engine, each begun when its step asks."""
+
+    seconds_before_step: float = 0.0
+    """How long before the step the first call was begun."""
+
+    def has_been_given(self, spec: RowSpec) -> bool:
+        """Return whether the engine already has a row. Raises `StoreError` if it has changed since."""
+        return False
+
+    def results(self, asset: "EngineTable", inputs: Iterator[Any]) -> Iterable[Any]:
+        """Return the engine's results for `inputs` and for the rows that it already has."""
+        return asset.results(inputs)
+
+    def take_figures(self, asset: "RowTable") -> Mapping[str, float]:
+        """Return the counts for the last result."""
+        return asset.take_figures()
 
 
 @dataclass(frozen=True)
@@ -53,8 +68,7 @@ class RunContext:
     gpu: GpuWatch = field(default_factory=GpuWatch)
     inputs_exhausted: Callable[[], None] = lambda: None
     """Called once the engine has taken its last row and only has rows in flight left."""
-    require_going_on: Callable[[], None] = lambda: None
-    """Raises `StoppedAhead` if the shards are no longer wanted."""
+    calls: EngineCalls = field(default_factory=EngineCalls)
 
     def has_tag(self, tag: str) -> bool:
         """Return whether the run carries `tag` with the value true."""
@@ -269,9 +283,9 @@ class RowTable(ShardAsset):
     def rows(self, shard: str) -> Iterable[RowSpec]:
         """Return the rows that the shard must end up with, in order. Raises `StoreError`, `SourceError`."""
 
-    @abstractmethod
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterable[RowResult]:
         """Yield one result for each row of `todo`, in any order. Raises `EngineError`, `SourceError`."""
+        raise NotImplementedError
 
     @property
     def spans_shards(self) -> bool:
@@ -313,12 +327,12 @@ class RowTable(ShardAsset):
         # Rows read from the corpus itself must be shown to be unchanged; a parent's table carries its own provenance.
         if not self.reads and self.unfinished(list(self.rows(shard)), table):
             return None
-        made = ShardResult(table, self.table.key, (), table, Work({}, (), 0.0))
-        found = {ACCOUNTED.name: None, **self.problems(made)}
-        for check, problem in found.items():
+        result = ShardResult(table, self.table.key, (), table, Work({}, (), 0.0))
+        problems = {ACCOUNTED.name: None, **self.problems(result)}
+        for check, problem in problems.items():
             run.problems.note(check, shard, problem)
         run.problems.stop_at(shard)
-        counts = {"dagster/row_count": table.num_rows, **made.states, "computed": 0, "kept": table.num_rows}
+        counts = {"dagster/row_count": table.num_rows, **result.states, "computed": 0, "kept": table.num_rows}
         return PublishedShard(stamp.recipe, counts | self.describe(shard, table))
 
     def finish(self, run: RunContext, finished: Mapping[str, PublishedShard]) -> None:
@@ -336,7 +350,7 @@ class RowTable(ShardAsset):
 
 
 class EngineTable(RowTable):
-    """A `RowTable` whose rows are the results of its engine."""
+    """A `RowTable` of the results of its engine, which takes inputs instead of rows."""
 
     @abstractmethod
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterable[Any]:
@@ -363,14 +377,6 @@ class EngineTable(RowTable):
     @property
     def spans_shards(self) -> bool:
         return self.engine.spans_shards
-
-    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
-        specs = {spec.id: spec for spec in todo}
-        for result in self.results(iter(self.inputs(shard, todo))):
-            row_id = self.row_id(result)
-            if row_id not in specs:
-                raise unasked(row_id)
-            yield self.row(specs[row_id], result)
 
 
 def retries_partial(run: RunContext) -> bool:

@@ -6,7 +6,6 @@ A benchmark's home is not that of the corpus.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -36,14 +35,13 @@ from kopub.search.scores import ALL, ScoredRun
 from kopub.store.corpus_tables import OCR_SCORES, TABLES
 from kopub.store.table_source import CorpusCheck, FooterCache
 from kopub.store.table_store import ShardStore
-from kopub.tables.ahead import EnginePrefetcher
 from kopub.tables.asset import RunContext, ShardAsset
 from kopub.tables.checks import Problems
+from kopub.tables.engines import RunEngines
 from kopub.tables.graph import GRAPH, Graph
 from kopub.tables.plan import AssetPlan, survey
 from kopub.tables.progress import watcher
 from kopub.tables.shard_loop import make_shards
-from kopub.tables.staleness import assets_to_make
 
 READING = (TABLES.pages, TABLES.regions, TABLES.readings, TABLES.texts)
 """The tables made from a benchmark; nothing is embedded or released."""
@@ -100,20 +98,13 @@ def evaluate(settings: Settings) -> Evaluation:
     assets = {table.name: GRAPH.by_name[table.name](settings.resources) for table in READING}
     shards = tuple(settings.corpus.manifest.keys)
     run_id = uuid4().hex
-    names = list(assets)
-    wanted = [assets[name] for name in assets_to_make(assets, shards, FooterCache(settings.store))]
-    ahead = EnginePrefetcher(run_id, {name: {*names[:at]} for at, name in enumerate(names)}, names, wanted)
+    footers = FooterCache(settings.store)
+    engines = RunEngines(assets, shards, lambda: survey(settings.resources, footers, _READING), GRAPH.assets)
+    engines.begin()
     for asset in assets.values():
-        run = RunContext(
-            run_id,
-            shards,
-            Problems(asset.checks, {}),
-            _log.info,
-            _log.warning,
-            inputs_exhausted=partial(ahead.hand_over, asset),
-        )
-        with ahead.during(asset):
-            _read(asset, run, settings.profile_name)
+        run = RunContext(run_id, shards, Problems(asset.checks, {}), _log.info, _log.warning)
+        with engines.during(asset):
+            _read(asset, engines.run_of(asset, run), settings.profile_name)
     _, scores = score(settings.store, settings.corpus, settings.gates, _log.info)
     run = HISTORY.latest(settings.store)
     assert run is not None, "scores that are kept are of a run"
@@ -207,11 +198,11 @@ def _standing(settings: Settings, asked: EvaluationRequest) -> GuardStanding:
     if not asked.is_indexed(settings.home):
         return GuardStanding(asked, False, (), ())
     moved, baseline = settings_in(settings, asked), asked.baseline(settings.home)
-    found = verdict(baseline)
-    if found is None or not _is_scored(moved) or not same_run(moved.store, baseline):
+    drops = verdict(baseline)
+    if drops is None or not _is_scored(moved) or not same_run(moved.store, baseline):
         return GuardStanding(asked, False, (), ())
     plans = survey(moved.resources, FooterCache(moved.store), _READING).plans()
-    closed = () if settings.gates.override.strip() else found.closed
+    closed = () if settings.gates.override.strip() else drops.closed
     return GuardStanding(asked, True, plans, closed)
 
 
@@ -234,4 +225,4 @@ def require_read_well(settings: Settings) -> None:
 
 def may_upgrade(standings: Sequence[GuardStanding]) -> bool:
     """Return whether this profile was evaluated on every benchmark, none significantly worse."""
-    return all(each.is_current and not each.closed for each in standings)
+    return all(standing.is_current and not standing.closed for standing in standings)

@@ -1,21 +1,21 @@
-"""The one loop that makes the shards of a run, or keeps their tables."""
+"""The one loop that plans, makes and publishes the shards of a run.
 
+`make_shards` is the loop, and the methods of `OpenShards` are its steps, in the order in which a shard meets them.
+`shard_work.py` has what each of them does to the rows of one shard.
+"""
+
+import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, closing
 from typing import Any
 
 from kopub.errors import BusyTable, KopubError, StoreError
-from kopub.store.table_source import FooterCache
-from kopub.store.table_store import JOURNAL
+from kopub.parallel import closed_after
 from kopub.tables.asset import EngineTable, PublishedShard, RowTable, RunContext, ShardAsset, unasked
-from kopub.tables.progress import watcher
-from kopub.tables.provenance import StoredProvenance
-from kopub.tables.rows import RowResult, RowSpec
-from kopub.tables.shard_work import ShardWork
+from kopub.tables.shard_work import OpenShard, PlannedShard, ShardWork, current_shards
 
 _MOST_OPEN = 64
 """Most shards in progress at once, each with an open lock file; only shards of a few rows come near it."""
@@ -39,302 +39,241 @@ def make_all(asset: ShardAsset, run: RunContext) -> dict[str, PublishedShard]:
 
 
 def make_shards(asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, None]:
-    """Make the shards of a run, and yield each outcome once it is known."""
-    current = dict(_current(asset, run))
+    """Make the shards of a run, and yield each outcome once it is known.
+
+    An engine is asked for the results of one shard's rows. If its calls may span shards, it is given the rows of the
+    next shard as soon as it has taken the last row of one, so that it never waits for an answer that is still to come.
+
+    If the generator is closed or interrupted, complete shards are still published, and the finished rows of the others
+    are journalled. An engine failure outside any shard is listed under the engine's section.
+    """
+    current = dict(current_shards(asset, run))
     yield from current.items()
-    stale = replace(run, shards=tuple(shard for shard in run.shards if shard not in current))
-    if isinstance(asset, RowTable):
-        yield from ShardLoop(asset, stale).outcomes()
-        return
-    for shard in stale.shards:
-        try:
-            outcome: PublishedShard | KopubError = asset.make_shard(shard, run)
-        except KopubError as error:
-            outcome = error
-        yield shard, outcome
-
-
-def _current(asset: ShardAsset, run: RunContext) -> Iterator[tuple[str, PublishedShard]]:
-    """Yield the shards with nothing to make, if the store is object storage.
-
-    All footers are read once for all shards, because locking each table and reading its parents takes a dozen
-    requests. On a disk that costs nothing.
-    """
-    if asset.store.local:
-        return
-    footers = FooterCache(asset.store)
-    own = footers.tables(asset.name)
-    shards = [shard for shard in run.shards if shard in own]
-    if not shards:
-        return
-    parents = {parent.table.name: footers.tables(parent.table.name) for parent in asset.reads}
-    begun = {name.partition("/")[0] for name in asset.store.parts(JOURNAL, asset.name).names()}
-    for shard in shards:
-        above = {name: tables[shard] for name, tables in parents.items() if shard in tables}
-        if shard in begun or len(above) < len(parents):
-            continue
-        try:
-            stamp = asset.provenance_of(shard, {name: StoredProvenance.of(footer) for name, footer in above.items()})
-            kept = asset.keep(shard, run, stamp) if own[shard].recipe == stamp.recipe else None
-        except KopubError:
-            continue  # making the shard reports the error
-        if kept is not None:
-            watcher().planned(asset.name, shard, 0)
-            yield shard, kept
-
-
-@dataclass(eq=False)
-class _OpenShard:
-    """A shard in progress, whose table is locked until `held` is closed.
-
-    `asked` are the rows that the engine is working on.
-    """
-
-    name: str
-    held: ExitStack
-    planned: "Future[ShardWork]"
-    asked: dict[str, RowSpec] = field(default_factory=dict)
-    inputs_exhausted: bool = False
-    failure: KopubError | None = None
-    figures: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    @property
-    def complete(self) -> bool:
-        return self.inputs_exhausted and not self.asked
-
-    def publish(self) -> PublishedShard:
-        """Publish the table and release its lock. Raises `KopubError`."""
-        with self.held:
-            work = self.planned.result()
+    stale = [shard for shard in run.shards if shard not in current]
+    if not isinstance(asset, RowTable):
+        for name in stale:
             try:
-                work.fail_unanswered()
-            finally:
-                work.record()
-            return work.publish()
+                outcome: PublishedShard | KopubError = asset.make_shard(name, run)
+            except KopubError as error:
+                outcome = error
+            yield name, outcome
+        return
+    with ThreadPoolExecutor(1, "plan-shard") as planner, ThreadPoolExecutor(1, "publish-shard") as publisher:
+        shards = OpenShards(asset, run, stale, planner, publisher)
+        try:
+            while (first := shards.open_next(wait=True)) is not None:
+                try:
+                    with closed_after(shards.results(first)) as results:
+                        for result in results:
+                            shards.take(result)
+                            yield from shards.outcomes()
+                    # The engine has ended, so the rows that it has not answered will not come.
+                    shards.end_all()
+                except KopubError as error:
+                    shards.fail_all(error)
+                yield from shards.outcomes(every=not asset.spans_shards)
+            yield from shards.outcomes(every=True)
+        finally:
+            shards.give_up()
 
-    def give_up(self) -> None:
-        """Keep the finished rows for the next run, and release the lock."""
-        with self.held, suppress(KopubError):
-            self.planned.result().record()
 
+class OpenShards:
+    """The shards of a run, from the first that waits to the last published.
 
-class ShardLoop:
-    """The loop that makes the shards of a run.
-
-    An engine call makes one shard or, if it may span shards, many. It is then given the rows of one shard after
-    another, so that the engine never waits for the last row of a shard. One thread plans the next shard and another
-    publishes complete ones; everything else runs in the thread that takes the outcomes. If calls do not span shards,
-    each shard is published before the next is planned.
+    One thread plans the next shard and another publishes complete ones; everything else runs in the thread that takes
+    the outcomes, except that an engine asked early is given its rows in another. If calls do not span shards, each
+    shard is published before the next is planned.
 
     The time between two results is charged to the shard of the later result. So the shards' times add up to the total
     time, and no GPU second counts twice.
     """
 
-    def __init__(self, asset: RowTable, run: RunContext) -> None:
-        self._asset, self._run = asset, run
-        self._spans_shards = asset.spans_shards
-        self._waiting = deque(run.shards)
-        self._ahead: _OpenShard | None = None
-        self._open: dict[str, _OpenShard] = {}
-        self._publishing: deque[tuple[_OpenShard, Future[PublishedShard]]] = deque()
-        self._known: deque[Outcome] = deque()
+    def __init__(
+        self,
+        asset: RowTable,
+        run: RunContext,
+        shards: list[str],
+        planner: ThreadPoolExecutor,
+        publisher: ThreadPoolExecutor,
+    ) -> None:
+        self._asset, self._run, self._planner, self._publisher = asset, run, planner, publisher
+        self._waiting = deque(shards)
+        self._next: PlannedShard | None = None
+        """The next shard, planned while the engine works on those before it."""
+        self._open: dict[str, OpenShard] = {}
+        self._publishing: deque[tuple[OpenShard, Future[PublishedShard]]] = deque()
+        self._outcomes: deque[Outcome] = deque()
         self._charged = time.monotonic()
-        self._planner = ThreadPoolExecutor(1, "plan-shard")
-        self._publisher = ThreadPoolExecutor(1, "publish-shard")
+        self._lock = threading.RLock()
+        """Held where a shard is opened, ended or changed; an engine that was asked early takes rows in its thread."""
 
-    def outcomes(self) -> Generator[Outcome, None, None]:
-        """Yield the outcome of each shard as soon as it is known.
-
-        If the generator is closed or interrupted, complete shards are still published, and the rows finished so far of
-        the others are journalled. An engine failure outside any shard is listed under the engine's section.
-        """
-        with self._publisher, self._planner:
-            try:
-                while (first := self._next(wait=True)) is not None:
-                    yield from self._call(first)
-                    yield from self._outcomes(every=not self._spans_shards)
-                yield from self._outcomes(every=True)
-            finally:
-                for shard in (*self._open.values(), *([self._ahead] if self._ahead else [])):
-                    shard.give_up()
-
-    def _next(self, wait: bool) -> _OpenShard | None:
+    def open_next(self, wait: bool) -> OpenShard | None:
         """Open the next shard with rows to make, and end those without on the way.
 
         Returns None if there is none or, without `wait`, if none can join the same engine call.
         """
         while self._waiting and len(self._open) < _MOST_OPEN:
-            shard = self._ahead = self._ahead or self._plan(wait)
-            if shard is None:
+            planned = self._next = self._next or self._plan(wait)
+            if planned is None:
                 return None
-            if (error := shard.planned.exception()) is not None:
+            error = planned.plan.exception()
+            if error is not None:
                 if not isinstance(error, KopubError):
                     raise error
-                self._begin(shard)
-                self._fail(shard, error)
+                planned.give_up()
+                self._outcomes.append((planned.name, error))
+                self._plan_following()
                 continue
-            work = shard.planned.result()
-            if any(not work.ids.isdisjoint(other.planned.result().ids) for other in self._open.values()):
+            work = planned.plan.result()
+            if any(not work.ids.isdisjoint(other.work.ids) for other in self._open.values()):
                 return None  # the results of the two could not be told apart
-            self._begin(shard)
+            shard = self._open[planned.name] = OpenShard(planned.name, planned.lock, planned.plan, work)
+            self._plan_following()
             try:
                 work.take_predetermined()
-            except StoreError as error:
-                self._fail(shard, error)
+            except StoreError as failure:
+                self._fail(shard, failure)
                 continue
             if work.todo:
                 return shard
             self._end(shard)
-            self._settle()
+            self._collect()
         return None
 
-    def _plan(self, wait: bool) -> _OpenShard | None:
-        """Lock the next shard and plan its rows.
-
-        None if no shard is left or another run holds it.
-        """
+    def _plan(self, wait: bool) -> PlannedShard | None:
+        """Lock the next shard and plan its rows; None if none is left or free."""
         if not self._waiting:
             return None
-        name, held = self._waiting[0], ExitStack()
+        name, lock = self._waiting[0], ExitStack()
         try:
-            held.enter_context(self._asset.store.exclusive(self._asset.name, name, wait))
+            lock.enter_context(self._asset.store.exclusive(self._asset.name, name, wait))
         except BusyTable:
             return None
         except StoreError as error:
             failed: Future[ShardWork] = Future()
             failed.set_exception(error)
-            return _OpenShard(name, held, failed)
+            return PlannedShard(name, lock, failed)
         if wait:
             self._charged = time.monotonic()
-        return _OpenShard(name, held, self._planner.submit(ShardWork, self._asset, name, self._run))
+        return PlannedShard(name, lock, self._planner.submit(ShardWork, self._asset, name, self._run))
 
-    def _begin(self, shard: _OpenShard) -> None:
+    def _plan_following(self) -> None:
         self._waiting.popleft()
-        self._open[shard.name] = shard
-        self._ahead = self._plan(wait=False) if self._spans_shards else None
+        self._next = self._plan(wait=False) if self._asset.spans_shards else None
 
-    def _call(self, first: _OpenShard) -> Iterator[Outcome]:
-        """Make the rows of one call, beginning with those of `first`."""
-        try:
-            with closing(self._results(first)) as results:
-                for result in results:
-                    self._take(result)
-                    yield from self._outcomes()
-            for shard in list(self._open.values()):
-                self._end(shard)  # the engine has ended, so its other rows will not come
-        except KopubError as error:
-            open_ones = list(self._open.values())
-            for shard in open_ones:
-                self._fail(shard, error)
-            if not open_ones:
-                self._known.append((self._asset.engine_section or self._asset.name, error))
+    def results(self, first: OpenShard) -> Iterable[Any]:
+        """Return the results of `first`, and of the later shards that the call spans."""
+        if isinstance(self._asset, EngineTable):
+            return self._run.calls.results(self._asset, self._inputs(self._asset, first))
+        first.asked = {spec.id: spec for spec in first.work.todo}
+        return self._asset.make(first.name, first.work.todo)
 
-    def _results(self, first: _OpenShard) -> Generator[RowResult, None, None]:
-        """Yield the rows of `first`, and of the later shards that the call spans."""
-        if self._spans_shards and isinstance(self._asset, EngineTable):
-            with closing(_closable(self._asset.results(self._inputs(self._asset, first)))) as results:
-                for result in results:
-                    row_id = self._asset.row_id(result)
-                    yield self._asset.row(self._asking(row_id).asked[row_id], result)
-        else:
-            todo = first.planned.result().todo
-            first.asked = {spec.id: spec for spec in todo}
-            yield from self._asset.make(first.name, todo)
-
-    def _inputs(self, asset: EngineTable, first: _OpenShard) -> Iterator[Any]:
+    def _inputs(self, asset: EngineTable, first: OpenShard) -> Iterator[Any]:
         """Yield the engine's inputs shard after shard, as the engine takes them."""
-        shard: _OpenShard | None = first
+        shard: OpenShard | None = first
         while shard is not None:
             try:
-                todo = shard.planned.result().todo
-                for spec, given in zip(todo, asset.inputs(shard.name, todo), strict=True):
+                for spec, given in zip(shard.work.todo, asset.inputs(shard.name, shard.work.todo), strict=True):
                     if shard.failure is not None:
                         break
                     shard.asked[spec.id] = spec
-                    yield given
+                    if not self._run.calls.has_been_given(spec):
+                        yield given
             except KopubError as error:
                 shard.failure = shard.failure or error
-            shard.inputs_exhausted = True
-            if shard.complete:
-                self._end(shard)
-            shard = self._next(wait=False)
+            if not asset.spans_shards:
+                return  # the shard ends with the call, after which the engine has its figures
+            with self._lock:
+                shard.inputs_exhausted = True
+                if shard.complete:
+                    self._end(shard)
+                shard = self.open_next(wait=False)
         if not self._waiting:
             self._run.inputs_exhausted()
 
-    def _asking(self, row_id: str) -> _OpenShard:
-        """Return the shard that waits for a row. Raises `EngineError` if none does."""
-        shard = next((shard for shard in self._open.values() if row_id in shard.asked), None)
-        if shard is None:
-            raise unasked(row_id)
-        return shard
-
-    def _take(self, result: RowResult) -> None:
-        shard = self._asking(result.id)
-        work = shard.planned.result()
-        del shard.asked[result.id]
-        self._charge(work)
-        figures = self._asset.take_figures()
-        for name, value in figures.items():
-            shard.figures[name] += value
-        try:
-            work.take(result, figures)
-        except StoreError as error:
-            if not self._spans_shards:
-                raise
-            shard.failure = shard.failure or error
-        if shard.complete:
-            self._end(shard)
-        for other in self._open.values():
+    def take(self, result: Any) -> None:
+        """Keep the row of a result; the last ends its shard. Raises `KopubError`."""
+        with self._lock:
+            row_id = self._asset.row_id(result) if isinstance(self._asset, EngineTable) else result.id
+            shard = next((shard for shard in self._open.values() if row_id in shard.asked), None)
+            if shard is None:
+                raise unasked(row_id)
+            row = self._asset.row(shard.asked[row_id], result) if isinstance(self._asset, EngineTable) else result
+            del shard.asked[row_id]
+            self._charge(shard)
+            figures = self._run.calls.take_figures(self._asset)
+            for name, value in figures.items():
+                shard.figures[name] += value
             try:
-                other.planned.result().keep_up()
+                shard.work.take(row, figures)
             except StoreError as error:
-                other.failure = other.failure or error
-        self._run.require_going_on()
+                if not self._asset.spans_shards:
+                    raise
+                shard.failure = shard.failure or error
+            if shard.complete:
+                self._end(shard)
+            for other in self._open.values():
+                try:
+                    other.work.keep_up()
+                except StoreError as error:
+                    other.failure = other.failure or error
 
-    def _end(self, shard: _OpenShard) -> None:
-        """Publish an open shard, or fail it; none of its results are still to come."""
-        if shard.failure is not None:
-            return self._fail(shard, shard.failure)
-        work = shard.planned.result()
-        self._charge(work)
-        if work.todo:
-            work.figures.update({**self._asset.figures(), **shard.figures})
-        del self._open[shard.name]
-        self._publishing.append((shard, self._publisher.submit(shard.publish)))
-        return None
-
-    def _fail(self, shard: _OpenShard, error: KopubError) -> None:
-        del self._open[shard.name]
-        shard.give_up()
-        self._known.append((shard.name, shard.failure or error))
-
-    def _outcomes(self, every: bool = False) -> Iterator[Outcome]:
-        """Yield the outcomes known so far; with `every`, wait until all shards are published."""
-        self._settle(every)
-        while self._known:
-            yield self._known.popleft()
-
-    def _settle(self, every: bool = False) -> None:
-        """Collect the outcomes of published shards, and wait while too many are unpublished."""
-        while self._publishing:
-            shard, future = self._publishing[0]
-            if not (every or future.done() or len(self._publishing) > _MOST_PUBLISHING):
-                break
-            wait([future])
-            self._publishing.popleft()
-            try:
-                self._known.append((shard.name, future.result()))
-                if summary := shard.planned.result().summary:
-                    self._run.log(summary)
-            except KopubError as error:
-                self._known.append((shard.name, error))
-
-    def _charge(self, work: ShardWork) -> None:
+    def _charge(self, shard: OpenShard) -> None:
         now = time.monotonic()
-        work.seconds += now - self._charged
+        shard.work.seconds += now - self._charged
         self._charged = now
 
+    def end_all(self) -> None:
+        for shard in list(self._open.values()):
+            self._end(shard)
 
-def _closable(results: Iterable[Any]) -> Generator[Any, None, None]:
-    """Yield from `results`, as a generator that can be closed."""
-    yield from results
+    def _end(self, shard: OpenShard) -> None:
+        """Publish an open shard, or fail it; none of its results are still to come."""
+        if shard.failure is not None:
+            self._fail(shard, shard.failure)
+            return
+        self._charge(shard)
+        if shard.work.todo:
+            shard.work.figures.update({**self._asset.figures(), **shard.figures})
+        del self._open[shard.name]
+        self._publishing.append((shard, self._publisher.submit(shard.publish)))
+
+    def fail_all(self, error: KopubError) -> None:
+        """Fail the open shards, or the engine's section if it had no shard."""
+        if not self._open:
+            self._outcomes.append((self._asset.engine_section or self._asset.name, error))
+        for shard in list(self._open.values()):
+            self._fail(shard, error)
+
+    def _fail(self, shard: OpenShard, error: KopubError) -> None:
+        del self._open[shard.name]
+        shard.give_up()
+        self._outcomes.append((shard.name, shard.failure or error))
+
+    def outcomes(self, every: bool = False) -> Iterator[Outcome]:
+        """Yield the outcomes known so far; with `every`, wait until all shards are published."""
+        with self._lock:
+            self._collect(every)
+        while self._outcomes:
+            yield self._outcomes.popleft()
+
+    def _collect(self, every: bool = False) -> None:
+        """Collect the outcomes of published shards, and wait while too many are unpublished."""
+        while self._publishing:
+            shard, publishing = self._publishing[0]
+            if not (every or publishing.done() or len(self._publishing) > _MOST_PUBLISHING):
+                break
+            wait([publishing])
+            self._publishing.popleft()
+            try:
+                self._outcomes.append((shard.name, publishing.result()))
+                if shard.work.summary:
+                    self._run.log(shard.work.summary)
+            except KopubError as error:
+                self._outcomes.append((shard.name, error))
+
+    def give_up(self) -> None:
+        """Keep the finished rows of the shards that are still open, and release their locks."""
+        with self._lock:
+            for shard in (*self._open.values(), *([self._next] if self._next else [])):
+                shard.give_up()

@@ -7,12 +7,11 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from kopub.errors import DamagedTable, KopubError, shortened
+from kopub.errors import DamagedTable, shortened
 from kopub.fingerprints import CodeVersion
-from kopub.states import State
 from kopub.store.rows import is_setting
-from kopub.store.table_source import SOURCE, Entry, FooterCache
-from kopub.tables.asset import RowTable, ShardAsset
+from kopub.store.table_source import SOURCE, Entry
+from kopub.tables.asset import ShardAsset
 from kopub.tables.provenance import newer_code, recipe_of
 
 _VALUE_WIDTH = 60
@@ -57,12 +56,14 @@ def find_standings(
     `assets` lists each one after its parents. With `allow_downgrade`, a table of newer code is stale like any other.
     Damaged corrections are added to `damage`, and the tables that need them wait. Raises `DamagedTable` without it.
     """
-    found: Standings = {}
+    standings: Standings = {}
     for name, asset in assets.items():
-        found[name] = {}
+        standings[name] = {}
         for shard in shards:
-            above = {found[parent.table.name][shard] for parent in asset.reads}
-            others = {found[parent.table.name][each] for parent in asset.reads for each in asset.other_shards(shard)}
+            above = {standings[parent.table.name][shard] for parent in asset.reads}
+            others = {
+                standings[parent.table.name][other] for parent in asset.reads for other in asset.other_shards(shard)
+            }
             # A missing table of another shard does not prevent a table from being made.
             above |= others & {Standing.STALE, Standing.MAYBE_STALE}
             try:
@@ -75,8 +76,8 @@ def find_standings(
             if standing is Standing.STALE and not allow_downgrade:
                 newer = newer_code(tables[name][shard].made_with, asset.made_with)
                 standing = Standing.NEWER if newer else standing
-            found[name][shard] = standing
-    return found
+            standings[name][shard] = standing
+    return standings
 
 
 def find_standing(asset: ShardAsset, tables: Tables, shard: str, above: Collection[Standing] = ()) -> Standing:
@@ -85,10 +86,10 @@ def find_standing(asset: ShardAsset, tables: Tables, shard: str, above: Collecti
     if entry is None:
         return Standing.MISSING
     inputs = find_inputs(asset, tables, shard)
-    known = {name: content for name, content in inputs.items() if content is not None}
-    if len(known) < len(inputs) or {Standing.MISSING, Standing.BLOCKED}.intersection(above):
+    contents = {name: content for name, content in inputs.items() if content is not None}
+    if len(contents) < len(inputs) or {Standing.MISSING, Standing.BLOCKED}.intersection(above):
         return Standing.BLOCKED
-    if entry.recipe != recipe_of(asset.recipe_hash, known):
+    if entry.recipe != recipe_of(asset.recipe_hash, contents):
         return Standing.STALE
     return Standing.MAYBE_STALE if {Standing.STALE, Standing.MAYBE_STALE}.intersection(above) else Standing.CURRENT
 
@@ -97,41 +98,6 @@ def find_inputs(asset: ShardAsset, tables: Tables, shard: str) -> dict[str, str 
     """Return what a table would be made from, by name; None for a missing parent."""
     entries = {parent.table.name: tables[parent.table.name].get(shard) for parent in asset.reads}
     return {**asset.extra_inputs(shard), **{name: entry and entry.content for name, entry in entries.items()}}
-
-
-def assets_to_make(assets: Mapping[str, ShardAsset], shards: Sequence[str], footers: FooterCache) -> list[str]:
-    """Return the `assets` whose engine has rows to make in `shards`, judged by footers alone.
-
-    An engine has rows to make if its table is missing, is stale or has failed rows, or if the engine of a parent among
-    `assets` has some.
-    """
-    names = {*assets, *(parent.table.name for asset in assets.values() for parent in asset.reads)}
-    tables = {name: footers.tables(name) for name in names}
-
-    @cache
-    def has_rows(name: str, shard: str) -> bool:
-        asset = assets[name]
-        parents = (parent.table.name for parent in asset.reads)
-        return any(has_rows(parent, shard) for parent in parents if parent in assets) or _has_rows(asset, tables, shard)
-
-    return [name for name, asset in assets.items() if asset.engines and any(has_rows(name, shard) for shard in shards)]
-
-
-def _has_rows(asset: ShardAsset, tables: Tables, shard: str) -> bool:
-    """Return whether a run makes rows of a table whose parents are unchanged."""
-    try:
-        match find_standing(asset, tables, shard):
-            case Standing.MISSING if asset.reads:
-                return all(shard in tables[parent.table.name] for parent in asset.reads)
-            case Standing.MISSING:
-                # A corpus without queries has no rows of query vectors to make.
-                return not (asset.engines and isinstance(asset, RowTable)) or any(True for _ in asset.rows(shard))
-            case Standing.CURRENT:
-                return bool(tables[asset.name][shard].states.get(State.FAILED))
-            case standing:
-                return standing is Standing.STALE
-    except KopubError:
-        return False  # the step reports the error
 
 
 def find_reasons(entry: Entry, asset: ShardAsset, inputs: Mapping[str, str | None]) -> list[str]:

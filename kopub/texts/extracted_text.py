@@ -21,6 +21,7 @@ from kopub.recognition.known_texts import LineSample
 from kopub.recognition.regions import RegionText, TextOrigin
 from kopub.states import State
 from kopub.store.corpus_tables import TABLES
+from kopub.texts.layer_code import CODE_LABEL
 from kopub.texts.layer_lines import (
     MOST_BARE,
     Line,
@@ -157,11 +158,11 @@ CODE = CodeVersion(
         4: "a layer is judged region by region, completes what is read, and speaks for scripts without a reader; the "
         "text below the rules of a table is no row of it; narrow columns are parted where white runs down through the "
         "rows, and so are rows that are not filled",
+        5: "code keeps its empty lines, and tables without rules follow the tags of their PDF",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""
 
-_CODE_LABEL = "algorithm"
 _DRAWN = frozenset({"seal"})
 """Labels of text that is a picture."""
 _FORMULA = re.compile("[∑∏∫∮√∂∇\U0001d400-\U0001d7ff]")
@@ -263,7 +264,7 @@ def _table(layer: TextLayer, region: Region, words: Sequence[Word]) -> LayerTabl
 
 
 def _text(region: Region, lines: Sequence[Line]) -> str:
-    if region.label == _CODE_LABEL:
+    if region.label == CODE_LABEL:
         return fence_code(code_of(lines)) if lines else ""
     return text_of(lines)
 

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import median
+from statistics import median, median_low
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +28,8 @@ _STACKED = 0.6
 """Least share of steps from word to word that lead down in a column of single characters."""
 _APART = 0.5
 """Share of a character's size from which a gap is a blank if PDFium gives none."""
+_FITTED = 3
+"""Times that the distance of two letters of code is fitted to their steps."""
 _IGNORED = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 """Hyphens that are not printed, joiners and zero-width marks."""
 _LIGATURE = re.compile("[\ufb00-\ufb06]")
@@ -102,20 +104,43 @@ def text_of(lines: Sequence[Line]) -> str:
 
 
 def code_of(lines: Sequence[Line]) -> str:
-    """Return lines of code, indented by the number of blanks that fits."""
-    widths = [(word.box[2] - word.box[0]) / len(word.text) for line in lines for word in line.words]
-    width = max(1.0, median(widths)) if widths else 1.0
+    """Return lines of code with the indents and empty lines that fit."""
+    width = _pitch(lines)
     left = min((line.box[0] for line in lines), default=0)
+    steps = [below.box[3] - above.box[3] for above, below in pairwise(lines)]
+    usual = max(1, median_low(steps)) if steps else 1
     texts = []
-    for line in lines:
+    for line, step in zip(lines, [usual, *steps], strict=False):
+        texts += [""] * (round(step / usual) - 1)
         text = " " * round((line.box[0] - left) / width)
-        end = line.box[0]
-        for word in line.words:
-            text += " " * max(0 if word is line.words[0] else 1, round((word.box[0] - end) / width)) + word.text
-            text += "-" if word.marks & Mark.HYPHEN else ""
-            end = word.box[2]
+        for at, word in enumerate(line.words):
+            if at:
+                before = line.words[at - 1]
+                text += " " * max(1, round((word.box[0] - before.box[0]) / width) - _cells(before.text))
+            text += word.text + ("-" if word.marks & Mark.HYPHEN else "")
         texts.append(unicodedata.normalize("NFC", _IGNORED.sub("", text)))
     return "\n".join(texts)
+
+
+def _pitch(lines: Sequence[Line]) -> float:
+    """Return the distance of two letters of code.
+
+    The ink of a word is a little shorter than its letters, which counts least in long words.
+    """
+    words = [word for line in lines for word in line.words]
+    longest = max((len(word.text) for word in words), default=0)
+    long = [word for word in words if 2 * len(word.text) >= longest]
+    width = max(1.0, median((word.box[2] - word.box[0]) / _cells(word.text) for word in long)) if long else 1.0
+    steps = [b.box[0] - a.box[0] for line in lines for a, b in pairwise(line.words)]
+    for _ in range(_FITTED):
+        letters = sum(round(step / width) for step in steps)
+        width = max(1.0, sum(steps) / letters) if letters > 0 else width
+    return width
+
+
+def _cells(text: str) -> int:
+    """Return the letters that a text is as wide as; Hangul takes two of them."""
+    return sum(1 + (unicodedata.east_asian_width(char) in "WF") for char in text)
 
 
 def clean(text: str) -> str:

@@ -12,9 +12,11 @@ from kopub.layout.regions import PICTURES, READ_TASKS, PageLayout, Region, Task
 from kopub.pages.documents.text_layer import NO_MARK, Box, Mark, TextLayer, Word
 from kopub.states import State
 from kopub.texts.extracted_text import unsound
+from kopub.texts.layer_code import with_code
 from kopub.texts.layer_columns import split_columns
 from kopub.texts.layer_lines import MOST_BARE, Line, area, outside_of, set_upright, shared, words_of_regions
 from kopub.texts.layer_tables import aligned, chunks_of, is_plain_table, printed_rows, table_of, without_rules
+from kopub.texts.layer_tags import follow_tags, tagged_tables
 from kopub.texts.piece_regions import regions_of_pieces
 
 CODE = CodeVersion(
@@ -24,6 +26,8 @@ CODE = CodeVersion(
         2: "titles in brackets are no formulas, a page that looks blank has the words of its layer, columns of "
         "vertical writing are one region, and the two columns of a page are two; a table of bands is one table, and "
         "two tables with words between them are two",
+        3: "lines in a font of even width are code; titles, lists, notes and tables follow the tags of their PDF; "
+        "formulas of documents have the words of their print, and bullets that touch a word are kept",
     },
 )
 """With a new version, pages with a text layer are laid out again."""
@@ -69,12 +73,15 @@ def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
     layer = replace(layer, words=printed)
     regions = list(layout.regions)
     tables = list(_ruled_tables(layer))
+    tables += [box for box in tagged_tables(layer) if not any(shared(box, other) for other in tables)]
     regions = _without_joined(regions, tables, layer)
     for box in tables:
         regions = _with_table(regions, box)
     read_by_layout = any(region.text for region in regions)
     if not read_by_layout:
-        regions = [region for group in split_columns(regions, layer) for region in _with_plain_tables(group, layer)]
+        groups = split_columns(regions, layer)
+        regions = [region for group in groups for region in with_code(_with_plain_tables(group, layer), layer)]
+        regions = follow_tags(regions, layer)
     regions = _with_one_vertical(regions, layer)
     regions = _without_emptied(_without_prose_formulas(_with_homeless(regions, layer), layer), layer)
     if layout.state is State.BLANK:

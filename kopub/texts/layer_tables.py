@@ -16,6 +16,7 @@ from kopub.layout.ink import true_runs
 from kopub.layout.lines import InkBox, RuledLines, merge_intervals
 from kopub.pages.documents.text_layer import Box, TextLayer, Word
 from kopub.texts.layer_lines import Line, lines_of, on_one_line, text_of
+from kopub.texts.layer_tags import tagged_cells
 
 _MOST_CUT = 0.05
 """Most words of a table, as a share, that may reach over a line between two of its cells."""
@@ -76,7 +77,7 @@ class LayerTable:
 def table_of(layer: TextLayer, words: Sequence[Word], box: Sequence[float]) -> LayerTable | None:
     """Return the table of `words` in a box, in pixels; None if they form none.
 
-    The grid is that of the page's rules, else that of its filled boxes too, else that of the words' alignment.
+    The grid is that of the page's rules, else that of its tags, of its filled boxes, or of the words' alignment.
     """
     if not words:
         return None
@@ -90,6 +91,9 @@ def table_of(layer: TextLayer, words: Sequence[Word], box: Sequence[float]) -> L
     closed = any(abs(y2 - foot) <= em / 2 and x2 - x1 > em for x1, _, x2, y2 in rules)
     below = [word for word in words if closed and word.box[1] + word.box[3] > 2 * foot]
     within = [word for word in words if word not in below]
+    table = _ruled(rules, within, em) if rules and within else None
+    if (table is None or table.columns == 1) and (tagged := tagged_cells(layer, words)):
+        return LayerTable(*zip(*tagged, strict=True))
     for lines in filter(None, (rules, sides and [*rules, *sides], level and [*rules, *level])):
         table = _ruled(lines, within, em) if within else None
         if table is None or len(table.cells) == 1:

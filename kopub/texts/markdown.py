@@ -121,6 +121,8 @@ def page_text(regions: Sequence[RegionText]) -> str:
 
 def _text(region: RegionText) -> str:
     content = region.content
+    if region.native_label in _TITLES:
+        return HASHES.sub("", strip_fences(content))
     if region.native_label not in TABLE_LABELS or not content.lstrip().startswith("<table"):
         return strip_fences(content)
     parser = _Cells()

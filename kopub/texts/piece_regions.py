@@ -1,12 +1,14 @@
 """The regions of a page whose document says what is on it. Pure."""
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kopub.layout.grid import table_html
 from kopub.layout.regions import PICTURES, PageLayout, Region, Task
 from kopub.pages.documents.drawn_objects import is_within
-from kopub.pages.documents.pieces import CHART, Piece, PrintedWords
+from kopub.pages.documents.pieces import CHART, FORMULA, Piece, PrintedWords, letters_of
 from kopub.pages.documents.text_layer import TextLayer, Word
 from kopub.recognition.content import fence_code
 from kopub.recognition.known_texts import KnownText
@@ -17,6 +19,10 @@ from kopub.texts.layer_tables import without_rules
 _CODE, _NOTE = "algorithm", "aside_text"
 _MARK, _NEAR = 8, 4.0
 """Most letters of the bullet or number before a text, and its distance in heights of a word."""
+_BULLET = re.compile(r"[•●○◎◦▪■□▣◆◇▶▷∙‧※❖☞✔★☆]+(?=[\w(])")
+"""A bullet that touches the word behind it."""
+_DEEPEST = 6
+"""The deepest level of a title in markdown."""
 _SAME = 0.5
 """Share of a region within a chart, or of a picture within a table, from which it is a part of that."""
 
@@ -38,6 +44,10 @@ def regions_of_pieces(layout: PageLayout, layer: TextLayer) -> tuple[list[Region
     printed = PrintedWords([[word.text for word in layer.words]])
     taken = [_words(piece, printed) for piece in layer.pieces]
     rest = printed.untaken()
+    for at, piece in enumerate(layer.pieces):
+        if piece.label == FORMULA:
+            taken[at] |= _rest_of_formula(at, piece, taken, layer.words, rest)
+            rest -= taken[at]
     foot = (0.0, layer.height, layer.width, layer.height)
     regions: list[Region] = []
     for piece, words in zip(layer.pieces, taken, strict=True):
@@ -52,22 +62,19 @@ def regions_of_pieces(layout: PageLayout, layer: TextLayer) -> tuple[list[Region
         elif not words:
             box = foot
         else:
-            marks = [] if piece.is_table else _marks(layer.words, min(words), rest)
+            marks = [] if piece.is_table or piece.label == FORMULA else _marks(layer.words, min(words), rest)
             rest.difference_update(marks)
             mark = " ".join(clean(layer.words[at].text) for at in marks)
+            if not piece.is_table and (bullet := _BULLET.match(layer.words[min(words)].text)):
+                mark = f"{mark} {bullet[0]}".strip() if not content.startswith(bullet[0]) else mark
             # The file may have the number in another form.
             content = content if not mark or content.startswith(mark.rstrip(".)")) else f"{mark} {content}"
             box = _around([layer.words[at] for at in (*marks, *words)])
-        regions.append(
-            Region(
-                0,
-                "table" if piece.is_table else piece.label if words else _NOTE,
-                Task.TABLE if piece.is_table else Task.TEXT,
-                1.0,
-                box,
-                text=content,
-            )
-        )
+        if piece.level > 1:
+            content = f"{'#' * min(piece.level, _DEEPEST)} {content}"
+        label = "table" if piece.is_table else piece.label if words or piece.label == FORMULA else _NOTE
+        task = Task.TABLE if piece.is_table else Task.FORMULA if piece.label == FORMULA else Task.TEXT
+        regions.append(Region(0, label, task, 1.0, box, text=content))
     left = replace(layer, words=tuple(layer.words[at] for at in sorted(rest)), pieces=())
     return regions, list(_beside(layout.regions, regions, layer, rest)), left
 
@@ -86,8 +93,28 @@ def texts_of_pieces(regions: Iterable[Region], layer: TextLayer) -> dict[int, Kn
 
 def _words(piece: Piece, printed: PrintedWords) -> set[int]:
     """Return the numbers of a piece's words."""
-    found = [printed.take(cell.text) or () for cell in piece.cells] if piece.printed else []
+    found = [printed.take(piece.printed_text(cell)) or () for cell in piece.cells] if piece.printed else []
     return {word for words in found for word in words if word is not None}
+
+
+def _rest_of_formula(
+    at: int, formula: Piece, taken: Sequence[set[int]], words: Sequence[Word], free: set[int]
+) -> set[int]:
+    """Return the free words near a formula that consist of its letters.
+
+    A formula is printed in another order than it is written.
+    """
+    before = next((min(some) for some in reversed(taken[:at]) if some), 0)
+    after = next((max(some) for some in taken[at + 1 :] if some), len(words))
+    lacking = Counter(filter(str.isalnum, letters_of(formula.printed_text(formula.cells[0]))))
+    lacking -= Counter(letter for word in taken[at] for letter in letters_of(words[word].text))
+    rest: set[int] = set()
+    for near in sorted(word for word in free if before <= word <= after):
+        letters = Counter(filter(str.isalnum, letters_of(words[near].text)))
+        if letters <= lacking and (letters or rest):
+            lacking -= letters
+            rest.add(near)
+    return rest
 
 
 def _marks(words: Sequence[Word], first: int, free: set[int]) -> list[int]:
@@ -105,7 +132,7 @@ def _marks(words: Sequence[Word], first: int, free: set[int]) -> list[int]:
 
 
 def _beside(regions: Iterable[Region], pieces: Sequence[Region], layer: TextLayer, rest: set[int]) -> Iterable[Region]:
-    """Yield the layout's regions that hold no word of a piece, and its pictures."""
+    """Yield the layout's regions without a piece's words, and its pictures, but no empty boxes."""
     kept = list(regions)
     free = {id(layer.words[at]) for at in rest}
     charts, tables = ([own.bbox for own in pieces if own.task is task] for task in (Task.SKIP, Task.TABLE))
@@ -115,8 +142,9 @@ def _beside(regions: Iterable[Region], pieces: Sequence[Region], layer: TextLaye
         is_picture = region.task is Task.SKIP and region.label in PICTURES
         around = [*charts, *tables] if is_picture else charts
         is_part = any(shared(region.bbox, box) >= _SAME * area(region.bbox) for box in around)
+        is_empty = not is_picture and not within.words and not within.bare_share
         is_beside = not has_own or (is_picture and within.bare_share > MOST_BARE)
-        if is_beside and not is_part:
+        if is_beside and not is_part and not is_empty:
             yield replace(region, text=None)
 
 

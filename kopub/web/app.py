@@ -21,6 +21,8 @@ from kopub.web.editing import correct, refused_values, sent_form
 from kopub.web.elements import markdown as rendered
 from kopub.web.file_reading import LARGEST, MOST_PAGES, BusyReader, FileReader
 from kopub.web.gate import ApiGate
+from kopub.web.metrics import PATH as METRICS
+from kopub.web.metrics import CountedRequests, RoomMetrics
 from kopub.web.own_pages import LOOPBACK, ForeignRequest
 from kopub.web.pictures import FULL, SIDES, NoPicture, ServedPicture, picture_stamp
 from kopub.web.requests import (
@@ -88,7 +90,8 @@ def reading_room(
 
     All requests but corrections use GET, and nothing is recorded of who requested what. It only answers to the names
     `hosts`, so that no page of another site can read it through a name of its own. If there is a `token`, the API
-    requires it. A `reader` reads uploaded files; `place` is the URL folder of a room that shows such a file.
+    requires it. `/metrics` has the figures of all this for Prometheus. A `reader` reads uploaded files; `place` is the
+    URL folder of a room that shows such a file.
     """
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
@@ -154,6 +157,15 @@ def reading_room(
         same = request.query_params.get("of") == to.static(name).rpartition("=")[2]
         return Response(contents[name], 200, _HEADERS | (_FOR_EVER if same else {}), _STATIC[name])
 
+    figures_of_room = RoomMetrics(room)
+
+    def metrics(request: "Request") -> "Response":
+        from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+        return Response(
+            generate_latest(figures_of_room.registry), 200, _HEADERS | {"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
     def nowhere(request: "Request", error: Exception) -> "Response":
         asked = asked_of(request)
         status = getattr(error, "status_code", 404)
@@ -175,11 +187,13 @@ def reading_room(
             *(Route(f"/{name}", downloaded(kind), methods=["GET"]) for name, kind in DOWNLOADS.items()),
             *([] if room.editor is None else [Route("/correct", _correction(room, asked_of), methods=["POST"])]),
             *([] if reader is None else _file_routes(room, reader, hosts, asked_of)),
+            *([] if place else [Route(METRICS, metrics, methods=["GET"])]),
             Route("/display", _choose, methods=["GET"]),
             Route(f"{STATIC}/{{name}}", static, methods=["GET"]),
             Route("/favicon.ico", lambda request: Response(status_code=204, headers=_HEADERS), methods=["GET"]),
         ],
         middleware=[
+            Middleware(CountedRequests, metrics=figures_of_room),
             Middleware(ApiGate, api_of=lambda: api_of(room), hosts=hosts, token=token),
             Middleware(TrustedHostMiddleware, allowed_hosts=[f"[{name}]" if ":" in name else name for name in hosts]),
         ],

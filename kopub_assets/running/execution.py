@@ -1,7 +1,6 @@
 """Runs of assets in this process, recorded in Dagster's instance."""
 
 import io
-import logging
 import os
 import platform
 import re
@@ -9,22 +8,16 @@ import shutil
 import sys
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TextIO
 
-import click
 import dagster as dg
 
-# Dagster has no setting for how a step's output is copied to a terminal; see `copy_to_the_end` and `execute_here`.
-from dagster._core.definitions.job_base import InMemoryJob
-from dagster._core.execution import compute_logs
-from dagster._core.execution.execute_in_process import core_execute_in_process
-from dagster_shared.check import CheckError
-
-from kopub.errors import STOPPED, STOPPED_BY_HAND, KopubError, counted, did_you_mean, first_line, visible
+from kopub.errors import KopubError, counted, did_you_mean, first_line
+from kopub_assets.private import execute_here, output_copied_by
+from kopub_assets.running.engines import range_tags
 from kopub_assets.running.watched_launcher import MACHINE_TAG
 
 _SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -44,9 +37,9 @@ def chosen(names: Sequence[str], wanted: Sequence[str], what: str) -> list[str]:
 
     Raises `KopubError` for an unknown name.
     """
-    known, asked = frozenset(names), frozenset(wanted)
+    there, asked = frozenset(names), frozenset(wanted)
     for name in wanted:
-        if name not in known:
+        if name not in there:
             raise KopubError(f"there is no {what} {name} (there are {_listed(names)}){did_you_mean(name, names)}")
     return [name for name in names if not asked or name in asked]
 
@@ -63,11 +56,6 @@ def shard_ranges(keys: Sequence[str], wanted: Sequence[str], most: int | None) -
         runs[-1].append(key)
         before = at
     return runs
-
-
-def range_tags(first: str, last: str) -> dict[str, str]:
-    """Return the tags of a run over the shards from `first` to `last`."""
-    return {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
 
 
 def execute(
@@ -92,24 +80,6 @@ def execute(
         _record_as_canceled(instance, run_id)
         raise KeyboardInterrupt
     return failures_of(result)
-
-
-def execute_here(
-    job: dg.JobDefinition,
-    instance: dg.DagsterInstance,
-    assets: Iterable[str],
-    tags: Mapping[str, str],
-    run_config: Mapping[str, object],
-    run_id: str | None = None,
-) -> dg.ExecuteInProcessResult:
-    """Run `assets` of a job in this process, by the executor of the job.
-
-    Dagster's `execute_in_process` replaces the executor by its own, which has no settings.
-    """
-    keys = frozenset(dg.AssetKey(name) for name in assets)
-    return core_execute_in_process(
-        run_config, InMemoryJob(job.get_subset(asset_selection=keys)), instance, False, False, tags, run_id, keys
-    )
 
 
 def _record_as_canceled(instance: dg.DagsterInstance, run_id: str) -> None:
@@ -142,12 +112,13 @@ def join_failures(failures: Sequence[str]) -> list[str]:
 def failed_runs(context: dg.RunFailureSensorContext) -> None:
     """Log one line for a failed run: shards, reason, and what to do."""
     run = context.dagster_run
-    if gone := _gone_shards([*context.get_step_failure_events(), context.failure_event]):
+    events = [*context.get_step_failure_events(), context.failure_event]
+    if gone := _gone_shards(events):
         are = "is" if len(gone) == 1 else "are"
         return context.log.error(f"run {run.run_id[:8]}: {_listed(gone)} {are} no longer in the corpus: nothing to do")
-    found = join_failures(list(_failures([*context.get_step_failure_events(), context.failure_event])))
-    reason = first_line(found[0] if found else context.failure_event.message or "no reason is known")
-    more = f" (and {counted(len(found) - 1, 'other failure')})" if len(found) > 1 else ""
+    failures = join_failures(list(_failures(events)))
+    reason = first_line(failures[0] if failures else context.failure_event.message or "no reason is known")
+    more = f" (and {counted(len(failures) - 1, 'other failure')})" if len(failures) > 1 else ""
     first, last = (run.tags.get(tag) for tag in range_tags("", ""))
     shards = run.tags.get("dagster/partition") or (f"{first}...{last}" if first != last else first) or "no shard"
     if run.tags.get("dagster/will_retry") == "true":
@@ -157,11 +128,14 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
     context.log.error(f"run {run.run_id[:8]} of {shards} failed: {reason}{more}; finished pages are kept: {then}")
 
 
-def _gone_shards(events: Iterable[dg.DagsterEvent]) -> list[str]:
-    """Return the shards that a run asked for and that the corpus has no more."""
-    errors = (error for event in events for error in _chain(getattr(event.event_specific_data, "error", None)))
-    named = (re.search(r"Nonexistent partition keys:\s*\[(.*?)\]", message) for _, message in errors)
-    return sorted({key for found in named if found for key in re.findall(r"'([^']*)'", found[1])})
+def _gone_shards(events: Sequence[dg.DagsterEvent]) -> list[str]:
+    """Return the shards that a run asked for and that the corpus has no more.
+
+    Dagster's error has a type that many others share, so its message decides.
+    """
+    errors = [message for event in events for _, message in _chain(_error_of(event))]
+    named = [keys[1] for error in errors if (keys := re.search(r"Nonexistent partition keys:\s*\[(.*?)\]", error))]
+    return sorted({key for keys in named for key in re.findall(r"'([^']*)'", keys)})
 
 
 def _failures(events: Sequence[dg.DagsterEvent]) -> Iterator[str]:
@@ -186,14 +160,6 @@ def _listed(names: Sequence[str]) -> str:
 
 _INTERRUPTS = (KeyboardInterrupt, dg.DagsterExecutionInterruptedError)
 _INTERRUPT_NAMES = frozenset(interrupt.__name__ for interrupt in _INTERRUPTS)
-_REFUSALS = (
-    KopubError,
-    CheckError,
-    dg.DagsterInvalidConfigError,
-    dg.DagsterInvalidSubsetError,
-    dg.DagsterUnknownPartitionError,
-)
-"""Errors in what a person typed: a selection, a partition, or a configuration value."""
 _LOOKS_EVERY = 0.1
 """Seconds between two checks for new output of a step."""
 _waiting = threading.Event()
@@ -203,11 +169,10 @@ _waiting = threading.Event()
 def person_waits() -> Iterator[None]:
     """Note that a person waits for this process's runs until the context ends."""
     _waiting.set()
-    copies, compute_logs.execute_posix_tail = compute_logs.execute_posix_tail, copy_to_the_end
     try:
-        yield
+        with output_copied_by(copy_to_the_end):
+            yield
     finally:
-        compute_logs.execute_posix_tail = copies
         _waiting.clear()
 
 
@@ -219,26 +184,6 @@ def at_terminal() -> bool:
     name = program.parent.name if program.name == "__main__.py" else program.stem
     commands = {"dagster": ["asset", "materialize"], "dg": ["launch"], "dagster_dg_cli": ["launch"]}
     return name in commands and sys.argv[1 : 1 + len(commands[name])] == commands[name]
-
-
-def install(assets: Sequence[str], shards: Sequence[str]) -> None:
-    """Shorten what this process's command prints; `assets` and `shards` are names to suggest."""
-    if not at_terminal():
-        return
-    shown = sys.excepthook
-
-    def one_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if isinstance(error, _INTERRUPTS):
-            click.echo(STOPPED, err=True)
-            raise SystemExit(STOPPED_BY_HAND)
-        if not isinstance(error, _REFUSALS):
-            return shown(kind, error, trace)
-        click.echo(f"Error: {visible(_reason(error, assets, shards))}", err=True)
-
-    sys.excepthook = one_line
-    # Dagster creates the logger that prints a run's events from this class.
-    logging.setLoggerClass(_TerminalLogger)
-    compute_logs.execute_posix_tail = copy_to_the_end
 
 
 @contextmanager
@@ -255,57 +200,13 @@ def canceled_when_stopped(context: dg.AssetExecutionContext) -> Iterator[None]:
         raise
 
 
-def _reason(error: BaseException, assets: Sequence[str], shards: Sequence[str]) -> str:
-    """Return the one line that reports an error of the command line."""
-    text = str(error)
-    if found := re.search(r"AssetKey\(s\) \[(.*?)\] were selected", text):
-        unknown = re.findall(r"'([^']*)'", found[1])
-        return f"there is no asset {' or '.join(unknown)}{did_you_mean(unknown[0], assets)}"
-    if "containing the passed partition key" in text:
-        return _wrong_partition(shards)
-    if "no '--partition' option was provided" in text:
-        return f"name the shards: --partition {shards[0]} or --partition-range {shards[0]}...{shards[-1]}"
-    first, _, rest = text.partition("\n")
-    return first.removeprefix("Failure condition: ") or rest or type(error).__name__
-
-
-def _wrong_partition(shards: Sequence[str]) -> str:
-    asked = [key for value in _partition_options() for key in value.split("...")]
-    unknown = next((key for key in asked if key not in shards), None)
-    known = f"the corpus has {shards[0]} to {shards[-1]}"
-    if unknown is None:
-        return f"the selected assets have no shards in common with {', '.join(asked)}: {known}"
-    return f"there is no partition {unknown}: {known}{did_you_mean(unknown, shards)}"
-
-
-def _partition_options() -> Iterator[str]:
-    """Yield the values of the partition options; the one that Dagster names may be right."""
-    for at, word in enumerate(sys.argv):
-        name, equals, value = word.partition("=")
-        if name in ("--partition", "--partition-range"):
-            yield value if equals else next(iter(sys.argv[at + 1 : at + 2]), "")
-
-
-class _TerminalLogger(logging.Logger):
-    """A logger that prints stopped runs and mendable failures without Dagster's stack trace."""
-
-    def handle(self, record: logging.LogRecord) -> None:
-        event = getattr(record, "dagster_event", None)
-        if not isinstance(event, dg.DagsterEvent):
-            return super().handle(record)
-        for kind, message in _chain(getattr(event.event_specific_data, "error", None)):
-            if kind in _INTERRUPT_NAMES:
-                return _end_as_stopped()
-            if kind == dg.Failure.__name__:
-                # The run's own event repeats the error of its first step.
-                record.msg = f"{event.step_key}: {message}" if event.step_key else event.message
-        super().handle(record)
-
-
 def tells_of_interrupt(event: dg.DagsterEvent) -> bool:
     """Return whether a run's event shows that somebody stopped the run."""
-    error = getattr(event.event_specific_data, "error", None)
-    return any(kind in _INTERRUPT_NAMES for kind, _ in _chain(error))
+    return any(kind in _INTERRUPT_NAMES for kind, _ in _chain(_error_of(event)))
+
+
+def _error_of(event: dg.DagsterEvent) -> Any:
+    return getattr(event.event_specific_data, "error", None)
 
 
 def _chain(error: Any) -> Iterator[tuple[str, str]]:
@@ -313,18 +214,6 @@ def _chain(error: Any) -> Iterator[tuple[str, str]]:
     while error is not None:
         yield error.cls_name, error.message.partition(": ")[2].strip()
         error = error.cause
-
-
-def _end_as_stopped() -> None:
-    """Make the command end as stopped by hand.
-
-    Dagster ends a canceled run with its own ClickException, whose message and exit code are replaced.
-    """
-
-    def show(self: click.ClickException, file: Any = None) -> None:
-        click.echo(STOPPED, err=True)
-
-    click.ClickException.show, click.ClickException.exit_code = show, STOPPED_BY_HAND
 
 
 @contextmanager

@@ -15,8 +15,7 @@ from typing import Any
 import dagster as dg
 import psutil
 
-# Dagster has no public name for a launcher's answer.
-from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
+from kopub_assets.private import CheckRunHealthResult, WorkerStatus
 
 GRPC_INFO_TAG = ".dagster/grpc_info"
 """Dagster's system tag that says which code server started a run."""
@@ -76,8 +75,8 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
         The status is set before the event, whereas Dagster's own report stores the event first. Dagster's daemon reads
         each event once, and retries a run only if its status is set by then.
         """
-        found = self._instance.get_run_by_id(run.run_id)
-        if found is None or found.status is not run.status:
+        stored = self._instance.get_run_by_id(run.run_id)
+        if stored is None or stored.status is not run.status:
             return
         failure = dg.DagsterEvent(dg.DagsterEventType.RUN_FAILURE.value, run.job_name, message=f"Failed: {_GONE}.")
         self._instance.run_storage.handle_run_event(run.run_id, failure)

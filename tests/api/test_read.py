@@ -285,9 +285,9 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_read(
 @pytest.mark.parametrize(
     ("name", "content", "line"),
     [
-        ("gone.png", None, "is no file: name a PDF, an image, an HWP or an office file"),
+        ("gone.png", None, "is no file: name a PDF, an image, an HWP, office or text file"),
         pytest.param(f"{'a' * 300}.png", None, "is no file: name a PDF, an image", id="long name"),
-        ("notes.txt", b"x", "'notes.txt' cannot be read: no PDF, image, HWP or office file"),
+        ("notes.log", b"x", "'notes.log' cannot be read: no PDF, image, HWP, office or text file"),
         ("report.pages", b"x", "'report.pages' cannot be read: an office file: save it as PDF"),
         ("cut.png", b"\x89PNG\r\n", "cut_1 cannot be read: "),
         ("cut.pdf", b"%PDF", "cut.pdf cannot be read: "),

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import kopub
+from kopub import confinement
 from kopub.cli.evaluation_display import picture_of
 from kopub.cli.main import app
 from kopub.cli.options import corpus_check
@@ -183,8 +185,11 @@ def test_processes_find_of_every_page_what_threads_find(platform: Platform, monk
 def test_a_picture_that_ends_its_process_twice_is_failed_alone(monkeypatch: pytest.MonkeyPatch):
     start, lives = ChildWorker._start, iter([False, False, True])
 
+    pids: list[int] = []
+
     def started(worker: ChildWorker) -> "subprocess.Popen[bytes]":
         process = start(worker)
+        pids.append(process.pid)
         if not next(lives):
             process.kill()
             process.wait()
@@ -196,6 +201,8 @@ def test_a_picture_that_ends_its_process_twice_is_failed_alone(monkeypatch: pyte
         with pytest.raises(UnreadImage, match="the process that read it ended by SIGKILL"):
             inspector.inspect(picture, may_turn=True)
         assert inspector.inspect(picture, may_turn=True).height == _sample().shape[0]
+        if confinement.why_open() is None:
+            assert re.search(r"^Seccomp:\t2$", Path(f"/proc/{pids[-1]}/status").read_text(), re.MULTILINE)
 
 
 def test_a_layout_that_is_known_beforehand_counts_on_pages_as_they_came(platform: Platform):

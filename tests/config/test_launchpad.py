@@ -156,7 +156,8 @@ def retried() -> dg.JobDefinition:
         if len(ATTEMPTS) == 1:
             raise dg.Failure("the node died")
 
-    resources = {"io_manager": (definitions_of(read_settings({})).resources or {})["io_manager"]}
+    every = definitions_of(read_settings({})).resources or {}
+    resources = {name: every[name] for name in ("io_manager", "store")}
     job = dg.define_asset_job("make", dg.AssetSelection.all(), executor_def=dg.in_process_executor)
     return dg.Definitions(assets=[parent, table], jobs=[job], resources=resources).resolve_job_def("make")
 

@@ -186,6 +186,8 @@ def test_a_run_on_kubernetes_is_a_job_that_kubernetes_takes(job: dict[str, Any])
     assert [value["name"] for value in container["env"] if "valueFrom" in value] == ["DAGSTER_PG_PASSWORD"]
     assert pod["tolerations"]
     assert pod["nodeSelector"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"] == SERVER["securityContext"]
 
 
 def test_the_model_servers_are_what_kubernetes_takes_and_what_the_pins_say():
@@ -196,6 +198,10 @@ def test_the_model_servers_are_what_kubernetes_takes_and_what_the_pins_say():
     assert servers["spec"]["serviceName"] == service["metadata"]["name"]
     pin = yaml.safe_load((ROOT / "profiles" / "models.yaml").read_text())["glm_ocr"]
     (container,) = servers["spec"]["template"]["spec"]["containers"]
+    # Ready is asked sooner than alive: a server that hangs gets no requests before it is started again.
+    ready, alive = (container[f"{probe}Probe"] for probe in ("readiness", "liveness"))
+    assert ready["periodSeconds"] * ready["failureThreshold"] < alive["periodSeconds"] * alive["failureThreshold"]
+    assert container["securityContext"] == SERVER["securityContext"]
     assert f"--model={pin['repo']}" in container["args"]
     assert f"--revision={pin['revision']}" in container["args"]
 

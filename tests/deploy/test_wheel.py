@@ -11,8 +11,9 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from kopub.config.settings import ROOT
-from kopub.recognition.tesseract.recognizer import data_files, install
+from kopub.recognition.tesseract.recognizer import data_files, install, tessdata_folder
 from tests.support.installed import needs
+from tools import tessdata_wheel
 
 pytestmark = needs("hatchling")
 
@@ -67,3 +68,24 @@ def test_an_installed_wheel_reads_a_folder_and_its_definitions_load(wheel: Path,
     assert all(str(packages) in file for file in run(python, "-c", where).split())
     validated = run(python, "-m", "dagster", "definitions", "validate", "-m", "kopub_assets.definitions")
     assert "All code locations passed validation" in validated
+
+
+@pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {install()}")
+def test_the_wheel_of_language_data_is_found_and_other_data_are_refused(tmp_path: Path):
+    made = tessdata_wheel.build(Path(tessdata_folder()), tmp_path)
+    python = tmp_path / "environment" / "bin" / "python"
+    venv.create(python.parents[1], symlinks=True)
+    (packages,) = python.parents[1].glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", "--quiet", made]
+    subprocess.run(pip, check=True)
+    code = (
+        "from kopub.recognition.tesseract.recognizer import tessdata_folder; import tesserocr;"
+        "print(tessdata_folder(), tesserocr.PyTessBaseAPI(path=tessdata_folder(), lang='kor+eng').GetLoadedLanguages())"
+    )
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([python, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{python.parents[1]}/share/tessdata/ ['kor', 'eng']\n"
+    (packages.parents[2] / "share" / "tessdata" / "kor.traineddata").write_bytes(b"another")
+    with pytest.raises(SystemExit, match=r"kor\.traineddata is not that of tessdata_fast 4\.1\.0"):
+        tessdata_wheel.build(packages.parents[2] / "share" / "tessdata", tmp_path)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -41,8 +42,13 @@ class Block:
         return f"{self.page.name}, line {self.line}"
 
 
+@cache
+def _parsed(text: str) -> list[Token]:
+    return MarkdownIt("commonmark").enable("table").parse(text)
+
+
 def tokens(page: Path) -> list[Token]:
-    return MarkdownIt("commonmark").enable("table").parse(page.read_text("utf-8"))
+    return _parsed(page.read_text("utf-8"))
 
 
 def blocks(page: Path) -> list[Block]:

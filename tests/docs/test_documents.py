@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import kopub
 from kopub.config.profile_files import EXTENDS, read_profile
 from kopub.config.settings import ROOT, Settings
 from tests.docs.markdown import PAGES, Block, blocks
@@ -64,6 +65,15 @@ def test_a_block_without_a_mark_is_noticed(tmp_path: Path):
 def test_the_korean_readme_has_the_same_commands():
     ours, korean = ([_without_remarks(block) for block in blocks(ROOT / name)] for name in ("README.md", KOREAN))
     assert ours == korean
+
+
+@pytest.mark.parametrize("name", ["README.md", KOREAN])
+def test_the_first_table_of_a_readme_is_what_is_read(name: str):
+    # The table is set as a browser would show it, so no block holds it that the tests would run.
+    budget = kopub.read(ROOT / "docs" / "examples" / "budget.pdf")
+    table = budget.markdown[budget.markdown.index("<table>") :]
+    assert "<td>△48,163</td>" in table
+    assert table.strip() in (ROOT / name).read_text("utf-8").replace("\n", "")
 
 
 def _without_remarks(block: Block) -> tuple[str, str, str]:
@@ -187,7 +197,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
         (folder / "my_pages" / f"page_{number}.png").write_bytes(page_image(number))
         (folder / "my_pages" / f"page_{number}.txt").write_text(f"page {number}")
     (folder / "photo.jpg").write_bytes(page_image(3))
-    for name in ("definitions.py", "pyproject.toml"):
+    for name in ("definitions.py", "pyproject.toml", "docs"):
         (folder / name).symlink_to(ROOT / name)
     make_dagster_home(folder / "dagster")
     environment = forked.inherited() | {

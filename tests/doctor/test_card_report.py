@@ -24,15 +24,12 @@ from kopub.layout.cpu.engine import CpuLayout
 from kopub.pages.page import Page
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer
 from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from kopub.vllm.lease import list_servers, stop_server
 from kopub.vllm.server import VLLMServer
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
 from tests.doubles.tested_engines import KnownReader, TwoColumns
-from tests.support.checkpoints.tiny_vlm import save_glm_ocr
 from tests.support.harness import Platform
 from tests.support.sample_home import first_samples
 from tests.support.servers.stub_server import needs_linux, processes, state_of
-from tests.support.servers.vllm_cpu import cpu_server, needs_vllm
 from tests.support.sources.corpora import page_image, pages
 
 GB = 10**9
@@ -217,30 +214,6 @@ def test_pages_that_failed_are_no_speed(platform: Platform) -> None:
     assert (layout["items"], layout["items_a_second"]) == (0, None)
     assert layout["problem"] == "3 of 3 failed: no region was found on a page with ink"
     assert "- layout: problem: 3 of 3 failed" in as_text(report)
-
-
-@pytest.mark.slow
-@pytest.mark.vllm
-@needs_vllm
-@pytest.mark.timeout(900)
-def test_a_real_vllm_is_measured(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path))
-    server = VLLMServer(**cpu_server(save_glm_ocr(tmp_path / "glm-ocr"), idle_seconds=60))
-    reader = GlmOcrRecognizer(server=server, processes=1, tries=1, sampling={"max_tokens": 16})
-    platform.engines |= {"layout": CpuLayout(), "recognition": reader}
-    try:
-        report, stages = measured(platform.settings, seen={}, samples=first_samples(1))
-    finally:
-        for each in list_servers():
-            stop_server(each, force=True)
-    ocr = stages["recognition"]
-    assert (ocr["items"], ocr["problem"]) == (1, "")
-    assert ocr["tokens_out"] >= ocr["regions"] > 0
-    assert ocr["tokens_in"] > ocr["tokens_out"]
-    assert ocr["ready_seconds"] > 5
-    assert re.search(r"cache [\d,]+ tokens", ocr["chosen"])
-    assert "its start: importing vLLM" in ocr["chosen"]
-    assert str(tmp_path) not in json.dumps(report)
 
 
 def test_a_report_that_cannot_be_written_is_printed_all_the_same(

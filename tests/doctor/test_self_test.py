@@ -20,9 +20,9 @@ from kopub.release.gates import Gates
 from kopub.store import run_records
 from kopub.tables.asset import RunContext
 from kopub.tables.checks import Problems
+from kopub.tables.engines import require_tested
 from kopub.tables.lineage import chain
 from kopub.tables.ocr_and_texts import OcrResults
-from kopub_assets.shard_assets import require_tested
 from tests.doubles.tested_engines import ComparedEmbedder, KnownReader, TwoColumns
 from tests.support.harness import Platform, failure
 from tests.support.sample_home import first_samples

@@ -58,6 +58,13 @@ def test_a_chunk_has_the_titles_above_it_and_its_regions() -> None:
     assert (second.index, second.tokens) == (1, estimate_tokens(second.text))
 
 
+def test_code_keeps_its_indents_in_chunks() -> None:
+    listing = "\n".join(f"    step_{at} = {at}" for at in range(30))
+    first, *more = chunks(document([Printed("algorithm", f"```\n{listing}\nend\n```")]), 60)
+    assert first.text.startswith("    step_0 = 0\n    step_1")
+    assert all(re.match("    step|end", chunk.text) for chunk in more)
+
+
 def test_a_small_section_and_the_next_one_are_one_chunk_below_what_both_have_above() -> None:
     made = document([
         Printed("paragraph_title", "제1장 개요"), Printed("text", SENTENCE * 12),

@@ -1,23 +1,40 @@
 """Hostile documents: nothing of the machine comes out, and a bomb costs its own page alone."""
 
+import io
 import os
 import socket
 import stat
+import zipfile
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from kopub import confinement
+from kopub.errors import UndecodableImage
 from kopub.folders import runtime_folder
-from kopub.pages.documents import conversion, office
+from kopub.pages.documents import conversion, hwp, office
+from kopub.pages.documents.extents import require_small
 from kopub.pages.documents.pool import DocumentPool
+from kopub.pages.documents.references import without_references
 from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
 from kopub.pages.page import decode
-from kopub.processes import start_child
-from tests.support.sources.hostile_files import COLOUR, TOKEN, far_cell, fine_pattern, nested_forms, references, secrets
+from kopub.processes import ChildPool, start_child
+from tests.support.sources.hostile_files import (
+    COLOUR,
+    TOKEN,
+    far_cell,
+    fine_pattern,
+    in_open_document,
+    nested_forms,
+    references,
+    repeated_cells,
+    secrets,
+)
+from tests.support.sources.hwp_files import hwpx, paragraph
+from tests.support.sources.office_files import docx, open_document, pptx, xlsx
 from tests.support.sources.source_folder import SourceFolder
 
 confines = pytest.mark.skipif(confinement.why_open() is not None, reason=str(confinement.why_open()))
@@ -58,6 +75,53 @@ def test_no_file_of_the_machine_and_no_host_comes_out(
     for shard in folder.files():
         assert TOKEN not in str(pq.read_table(folder.home / "rendered" / shard).drop_columns(["image"]).to_pylist())
     assert asked == []
+
+
+@converts
+@pytest.mark.slow
+def test_without_landlock_references_are_removed_or_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confinement, "why_open", lambda: "the kernel 4.18 has no Landlock")
+    secrets(tmp_path / "secret")
+    made = references(tmp_path / "secret", "http://127.0.0.1:9")
+    shown = ("include.rtf-absolute-png.rtf",)
+    refused = [name for name in made if name.startswith(("svg.", "linked.", "section.", "sheet.", "field."))]
+    assert len(refused) > 50
+    for at, name in enumerate((*shown, *refused)):
+        path, folder = tmp_path / name, tmp_path / f"made {at}"
+        path.write_bytes(made[name])
+        folder.mkdir()
+        if name in refused:
+            with pytest.raises(UndecodableImage, match=r"it refers to .* cannot keep LibreOffice from files"):
+                office.convert(path, folder / "document.pdf")
+            continue
+        office.convert(path, folder / "document.pdf")
+        assert not _shows_secret(decode(_first_page(folder / "document.pdf"))), name
+
+
+def test_without_landlock_ordinary_office_files_are_converted(tmp_path: Path) -> None:
+    link = '<w:p><w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>HYPERLINK "http://a.b"</w:instrText></w:r></w:p>'
+    for suffix, content in {
+        "docx": docx("words", body=link),
+        "xlsx": xlsx([["words"]]),
+        "pptx": pptx("words"),
+        "odt": open_document("text", "words"),
+        "ods": open_document("spreadsheet", "words"),
+        "rtf": b"{\\rtf1 words}",
+        "html": b'<p style="color:red"><a href="http://a.b">words</a></p>',
+    }.items():
+        path = tmp_path / f"a.{suffix}"
+        path.write_bytes(content)
+        cleaned = without_references(path, tmp_path).read_bytes()
+        assert cleaned == content or (suffix == "html" and b'<a href="http://a.b">words</a>' in cleaned)
+
+
+def _first_page(pdf: Path) -> bytes:
+    with DocumentPool(1) as pool:
+        (page,) = pool.render([(pdf, 0)], 72)
+    assert isinstance(page, MadePage)
+    return page.data
 
 
 def _answer(server: socket.socket, asked: list[bytes]) -> None:
@@ -143,13 +207,64 @@ def test_a_page_that_computes_too_long_is_quarantined_while_others_come_out(tmp_
     assert isinstance(second, MadePage)
 
 
-@converts
-def test_a_sheet_with_a_far_cell_is_one_line_at_once(folder: SourceFolder) -> None:
-    folder.put("a.xlsx", far_cell())
-    folder.index()
-    (row,) = folder.rows()
-    assert "a sheet reaches to row 1,048,576 and column 16,384" in str(row.problem)
-    assert not row.failed
+@pytest.mark.parametrize("slow", ["slow.pdf", "slow.docx"])
+def test_other_files_are_made_while_one_is_slow(slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [tmp_path / f"{at}.pdf" for at in range(20)]
+    for path in (tmp_path / slow, *others):
+        path.write_bytes(b"x")
+    made: list[str] = []
+    all_made = Event()
+
+    def work_on(path: Path) -> Failure | MadePage:
+        if path.name == slow:
+            return Failure("" if all_made.wait(10) else "the others waited")
+        made.append(path.name)
+        if len(made) == len(others):
+            all_made.set()
+        return MadePage(b"x")
+
+    monkeypatch.setattr(ChildPool, "ask", lambda pool, request, file: work_on(request[1]))
+    monkeypatch.setattr(conversion.Conversions, "pdf", lambda conversions, name, path: work_on(path))
+    with DocumentPool(2) as pool:
+        first, *rest = pool.render([(path, 0) for path in (tmp_path / slow, *others)], 72)
+    assert first == Failure("")
+    assert rest == [MadePage(b"x")] * len(others)
+
+
+VALUE = ' office:value-type="float" office:value="1"'
+FAR = "a sheet or table reaches to row"
+
+
+SPACES = '<text:p><text:s text:c="2000000000"/></text:p>'
+NESTED = "it nests more than 256 elements"
+LARGE = {
+    "far.xlsx": (far_cell(), f"{FAR} 1,048,576 and column 16,384"),
+    "prefixed.xlsx": (far_cell("Z1048576", prefixed=True), FAR),
+    "repeated.ods": (repeated_cells("spreadsheet", 1_000_000, 16_000, VALUE), f"{FAR} 1,000,000"),
+    "repeated.odt": (repeated_cells("text", 1_000_000, 16_000), f"{FAR} 1,000,000"),
+    "spaces.odt": (
+        in_open_document("text", '<text:p><text:s text:c="2000000000"/></text:p>', {}),
+        "67,108,864 letters",
+    ),
+    "nested.docx": (docx("x", body="<w:sdt>" * 300 + "</w:sdt>" * 300), NESTED),
+    "nested.hwpx": (hwpx(paragraph("x", "<hp:ctrl>" * 300 + "</hp:ctrl>" * 300)), NESTED),
+    "table.hwpx": (hwpx(paragraph("x", '<hp:tbl rowCnt="65535" colCnt="65535"/>')), f"{FAR} 65,535"),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_xml_states_too_large_is_one_line_at_once(name: str, tmp_path: Path) -> None:
+    content, reason = LARGE[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UndecodableImage, match=reason):
+        hwp.paragraphs(path) if name.endswith(".hwpx") else office.convert(path, tmp_path / "a.pdf")
+
+
+def test_sheets_formatted_to_their_last_row_are_small() -> None:
+    made = repeated_cells("spreadsheet", 1_048_575, 16_384, ' table:style-name="x"')
+    with zipfile.ZipFile(io.BytesIO(made)) as archive:
+        require_small(archive)
 
 
 def test_the_lock_of_office_files_is_in_a_folder_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,12 @@ from PIL import Image
 
 from kopub.errors import SourceError
 from kopub.pages.documents import conversion, hwp
-from kopub.pages.documents.conversion import Conversions, lost_text
+from kopub.pages.documents.conversion import Conversions, ConvertedDocument
 from kopub.pages.documents.fonts import korean_faces
-from kopub.pages.documents.text_layer import Failure, TextLayer
+from kopub.pages.documents.hwp_formulas import latex_of
+from kopub.pages.documents.missing_letters import with_missing_letters
+from kopub.pages.documents.pieces import Piece
+from kopub.pages.documents.text_layer import Failure, TextLayer, Word
 from kopub.pages.page_reader import origins
 from kopub.processes import start_child
 from tests.support.sources import hwp_files as files
@@ -139,7 +142,7 @@ def test_without_a_korean_font_the_run_and_each_page_say_it(
     assert any("no Korean font" in line and advice in line for line in folder.lines)
     (row,) = folder.rows()
     assert row.data
-    assert "12 letters of the document did not come out" in str(row.damage)
+    assert "12 letters of the document are in its text but not in its picture" in str(row.damage)
     assert advice in str(row.damage)
     # With a font it is converted again.
     folder.index()
@@ -292,39 +295,107 @@ def test_a_conversion_ends_with_its_parent(tmp_path: Path) -> None:
         process.kill()
 
 
-# The comparison of texts
+# The structure of documents
 
 
-def test_all_text_is_there_over_lines_and_pages() -> None:
-    held = ["가나다라 마바사아 자차카타 파하 1234567890", "둘째 문단입니다.", "① 셋"]
-    assert lost_text(held, ["가나다라\r\n마바사아 자차", "카타 파하 1234567890\r\n둘째 문단입니다. 셋"]) == {}
+def converted(path: Path, content: bytes) -> ConvertedDocument:
+    path.write_bytes(content)
+    conversions = Conversions()
+    try:
+        made = conversions.pdf("a", path)
+    finally:
+        conversions.end()
+    assert isinstance(made, ConvertedDocument), made
+    return made
 
 
-def test_what_is_lost_is_said_on_the_pages_where_it_may_have_stood(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversion, "has_korean_font", lambda: True)
-    held = [
-        SENTENCES[1],
-        SENTENCES[2],
-        SENTENCES[3],
-        "아주 다른 잃어버린 글이 여기에 있었습니다",
-        SENTENCES[4],
-        SENTENCES[5],
+def cells(piece: Piece) -> list[tuple[int, int, int, int, str]]:
+    return [(cell.row, cell.column, cell.row_span, cell.column_span, cell.text) for cell in piece.cells]
+
+
+@converts
+def test_a_document_says_what_it_holds_with_merged_cells_and_without_what_it_hides(tmp_path: Path) -> None:
+    rows = [["넓은 칸", "", "증감"], ["높은 칸", "△1,234", "25㎡"], ["", "", "끝"]]
+    nested = table([["속에 든 표", "가나다라 77"]], whole=12000)
+    ruled = table(rows, {(0, 0): (1, 2), (1, 0): (2, 1)}, {(2, 1): nested}, "표 1 예산 현황")
+    empty = table([["", ""], ["", ""]])
+    made = converted(
+        tmp_path / "a.hwpx",
+        hwpx(
+            paragraph("계약 금액은 오천만 원", files.deleted("삼천만 원") + note("부가세를 포함한다")),
+            paragraph("", ruled),
+            paragraph("면적을 구하는 식은 아래와 같다", files.equation("S = {a+b} over {2} times h")),
+            paragraph("", empty),
+            paragraph("마지막 문단이다", files.hidden("숨은 설명")),
+            first=files.head("머리말의 글") + files.head("꼬리말의 글", "footer"),
+        ),
+    )
+    assert made.lost == {}
+    [page] = [list(pieces) for pieces in made.pieces.values()]
+    outer, inner = [piece for piece in page if piece.is_table]
+    assert cells(outer) == [
+        (0, 0, 1, 2, "넓은 칸"),
+        (0, 2, 1, 1, "증감"),
+        (1, 0, 2, 1, "높은 칸"),
+        (1, 1, 1, 1, "△1,234"),
+        (1, 2, 1, 1, "25㎡"),
+        (2, 1, 1, 1, ""),
+        (2, 2, 1, 1, "끝"),
     ]
-    pages = [SENTENCES[1], SENTENCES[2] + SENTENCES[3], SENTENCES[4], SENTENCES[5]]
-    lost = lost_text(held, pages)
-    assert lost.keys() == {1, 2}
-    assert lost[1] == "18 letters of the document did not come out, as “아주 다른 잃어버린 글이 여기에 있었습니다”"
+    assert [text for *_, text in cells(inner)] == ["속에 든 표", "가나다라 77"]
+    assert [(piece.label, piece.text) for piece in page if not piece.is_table] == [
+        ("header", "머리말의 글"),
+        ("text", "계약 금액은 오천만 원1)"),
+        ("footnote", "부가세를 포함한다"),
+        ("figure_title", "표 1 예산 현황"),
+        ("text", "면적을 구하는 식은 아래와 같다"),
+        ("display_formula", r"S = \frac{a + b}{2} \times h"),
+        ("text", "마지막 문단이다"),
+        ("footer", "꼬리말의 글"),
+    ]
+    assert all(piece.printed for piece in page)
 
 
-def test_a_text_that_stands_twice_is_to_come_out_twice() -> None:
-    assert lost_text(["합계 일곱 사람입니다"] * 2, ["합계 일곱 사람입니다"]).keys() == {0}
+@converts
+def test_an_old_document_has_its_tables_with_merged_cells(tmp_path: Path) -> None:
+    ruled = files.hwp_table([["넓은 칸", "", "증감"], ["총무과", "△48,163", "25㎡"]], {(0, 0): (1, 2)})
+    made = converted(tmp_path / "a.hwp", files.hwp("예산 현황을 보고한다", ruled, "마지막 문단이다"))
+    assert made.lost == {}
+    [[first, budget, last]] = made.pieces.values()
+    assert (first.text, last.text) == ("예산 현황을 보고한다", "마지막 문단이다")
+    assert cells(budget) == [
+        (0, 0, 1, 2, "넓은 칸"),
+        (0, 2, 1, 1, "증감"),
+        *((1, at, 1, 1, text) for at, text in enumerate(("총무과", "△48,163", "25㎡"))),
+    ]
 
 
-def test_with_no_text_at_all_every_page_says_it() -> None:
-    assert lost_text(SENTENCES, ["", "", ""]).keys() == {0, 1, 2}
+@converts
+def test_each_table_of_the_xml_is_a_table_of_the_document(tmp_path: Path) -> None:
+    grids = [[[f"{at}의 {row}행 {column}열" for column in range(3)] for row in range(4)] for at in range(25)]
+    breaks = ["page" if at % 5 == 0 else "" for at in range(25)]
+    body = (paragraph(f"{at}번 표", breaks=breaks[at]) + paragraph("", table(grid)) for at, grid in enumerate(grids))
+    content = hwpx(*body)
+    made = converted(tmp_path / "a.hwpx", content)
+    assert made.lost == {}
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        count = file.read("Contents/section0.xml").count(b"<hp:tbl ")
+    tables = [piece for page in made.pieces.values() for piece in page if piece.is_table]
+    assert count == 25
+    assert [piece.text.split("\n") for piece in tables] == [[text for row in grid for text in row] for grid in grids]
 
 
-def test_a_hidden_comment_is_not_missed(tmp_path: Path) -> None:
-    path = tmp_path / "a.hwpx"
-    path.write_bytes(hwpx(paragraph("본문", files.hidden("숨은 설명"))))
-    assert [text for text in hwp.paragraphs(path) if text] == ["본문"]
+def test_a_sign_that_no_font_has_is_known_by_its_printed_number() -> None:
+    halves = [Word("F5", (500, 366, 513, 376)), Word("3A", (499, 377, 513, 386))]
+    figures = [Word("27", (600, 300, 620, 320)), Word("13", (600, 325, 620, 345))]
+    text = Word("워드", (541, 368, 582, 388))
+    assert list(with_missing_letters([*figures, *halves, text])) == [
+        *figures,
+        Word("\uf53a", (499, 366, 513, 386)),
+        text,
+    ]
+
+
+def test_a_formula_of_a_hostile_document_is_short_work() -> None:
+    assert latex_of("{" * 100_000 + "}" * 100_000)
+    assert latex_of("}{x over y}} sqrt {2} over z") == r"{\frac{x}{y}} \sqrt \frac{2}{z}"

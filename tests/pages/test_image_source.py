@@ -186,7 +186,7 @@ def test_every_file_that_is_left_out_is_listed_with_its_reason(
 ) -> None:
     monkeypatch.setattr(pictures, "heif_installed", lambda: False)
     logs = [f"{number}.log" for number in range(12)]
-    for name in ("계약.pages", "b.docm", "~$계약.docx", "IMG.HEIC", "notes.txt", ".DS_Store", ".git/x.png", *logs):
+    for name in ("계약.pages", "b.docm", "~$계약.docx", "IMG.HEIC", "notes.log", ".DS_Store", ".git/x.png", *logs):
         folder.put(name, b"x")
     os.mkfifo(folder.source / "pipe.png")
     folder.put("a.png", picture())
@@ -199,11 +199,11 @@ def test_every_file_that_is_left_out_is_listed_with_its_reason(
         "b.docm": "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)",
         "~$계약.docx": "the lock file of an office document that somebody has open",
         "IMG.HEIC": "HEIC needs an extra: install kopub[heic], or save it as JPEG",
-        "notes.txt": "no PDF, image, HWP or office file",
+        "notes.log": "no PDF, image, HWP, office or text file",
         ".DS_Store": "hidden",
         ".git": "hidden",
         "pipe.png": "no regular file",
-        **dict.fromkeys(logs, "no PDF, image, HWP or office file"),
+        **dict.fromkeys(logs, "no PDF, image, HWP, office or text file"),
     }
     said = [line for line in folder.lines if line.startswith("left out")]
     assert "left out: IMG.HEIC (HEIC needs an extra: install kopub[heic], or save it as JPEG)" in said

@@ -211,7 +211,7 @@ def test_files_of_two_sources_that_cannot_be_read_are_not_copies_of_each_other(s
 def test_files_left_out_of_a_source_whose_name_breaks_lines_stay_listed(sources: Sources) -> None:
     for name in ("2024\u2028보고서", "B"):
         sources.pdf(f"{name}/a {name[:1]}.pdf", ord(name[0]))
-        (sources.place / name / "notes.txt").write_bytes(b"x")
+        (sources.place / name / "notes.log").write_bytes(b"x")
         sources.index(name)
     assert len(sources.left_out) == 2
 
@@ -629,7 +629,7 @@ def test_everything_beside_shards_is_named(sources: Sources) -> None:
     sources.shard("A/short.pq", "c_1")
     sources.shard("A/sub/b.parquet", "d_1")
     sources.pdf("A/scans/x.pdf", 1)
-    for name in ("top.png", "notes.txt", "scans/readme.md"):
+    for name in ("top.png", "notes.log", "scans/readme.log"):
         (sources.place / "A" / name).write_bytes(b"x")
     for name in ("train-queries.parquet", "sub/qa.parquet"):
         sources.shard(f"A/{name}", "q")
@@ -640,8 +640,8 @@ def test_everything_beside_shards_is_named(sources: Sources) -> None:
         "sub/b.parquet": "a file of pages in another folder: index that folder too, with --add",
         "scans/x.pdf": f"a document{alone}",
         "top.png": f"beside CAPITAL.PARQUET, which holds the pages{alone}",
-        "notes.txt": "no PDF, image, HWP or office file",
-        "scans/readme.md": "no PDF, image, HWP or office file",
+        "notes.log": "no PDF, image, HWP, office or text file",
+        "scans/readme.log": "no PDF, image, HWP, office or text file",
         "train-queries.parquet": questions,
         "sub/qa.parquet": questions,
     }

@@ -87,7 +87,7 @@ def test_documents_are_drawn_once_and_their_pages_lie_beside_the_shared_index(ur
     )
     (source / "사진" / "a b#1.png").write_bytes(page_image(3))
     (source / "사진" / ".hidden" / "x.png").write_bytes(page_image(4))
-    (source / "notes.txt").write_text("no page")
+    (source / "notes.log").write_text("no page")
     put(source, f"{url}/source")
     here, there = node(tmp_path, "here", url), node(tmp_path, "there", url)
     said: list[str] = []
@@ -96,7 +96,7 @@ def test_documents_are_drawn_once_and_their_pages_lie_beside_the_shared_index(ur
     assert [shard.sha256 for shard in here.manifest.shards] == [shard.sha256 for shard in local.shards]
     assert here.manifest.shards[0].file.startswith("rendered/pages-")
     assert list(rows(there)) == ["minutes_1", "minutes_2", "사진__a b#1_1"]
-    assert "left out: notes.txt (no PDF, image, HWP or office file)" in said
+    assert "left out: notes.log (no PDF, image, HWP, office or text file)" in said
     # A second node reuses the pages that are drawn and draws only what changed.
     fs, path = fsspec.core.url_to_fs(url)
     fs.pipe_file(f"{path}/source/사진/z.png", page_image(5))

@@ -81,6 +81,8 @@ def test_the_benchmark_of_the_whole_graph(tmp_path: Path, source: Path):
     assert {name: len(rates) for name, rates in found["own"].items()} == dict.fromkeys(ALONE, 2)
     twice = found["own"]["ocr_results"]
     assert f" {sum(twice) / 2:.1f} " in done.stdout, "the mean of both"
+    # The account of the cores holds the same stages, and each took some of their time.
+    assert all(sum(kinds.values()) > 0 for kinds in warm["core_seconds"].values()), warm["core_seconds"]
     assert "<svg" in (tmp_path / "out" / "whole_graph.html").read_text("utf-8")
 
 

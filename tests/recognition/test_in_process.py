@@ -1,52 +1,18 @@
-"""Reading in process with transformers gives a real vLLM's words from one tiny checkpoint."""
+"""Reading in process with transformers; the files `*_real.py` compare its words with those of a server."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import cv2
-import numpy as np
 import pytest
 
 from kopub.config.settings import Settings
 from kopub.errors import ConfigError, EngineError
-from kopub.layout.regions import Region, Task
 from kopub.pages.page import Page
-from kopub.recognition.regions import RegionText
-from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from kopub.recognition.vlm.in_process import TransformersRecognizer
-from kopub.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
-from kopub.recognition.vlm.recognizer import VlmRecognizer
-from kopub.vllm.server import VLLMServer
-from tests.support.checkpoints.tiny_paddleocr_vl import save_paddleocr_vl
 from tests.support.checkpoints.tiny_vlm import save_glm_ocr
+from tests.support.in_process import here, texts, three_lines
 from tests.support.installed import needs
-from tests.support.servers.vllm_cpu import cpu_server, needs_vllm
 
 pytestmark = [pytest.mark.slow, needs("torch", "transformers")]
-READING = {"tries": 1, "sampling": {"max_tokens": 5}}
-
-
-def work() -> list[tuple[Page, list[Region]]]:
-    image = np.full((240, 460, 3), 255, np.uint8)
-    for line in range(3):
-        cv2.putText(
-            image, f"line {line} of {37 * line}", (20, 50 + 70 * line), cv2.FONT_HERSHEY_SIMPLEX, 1, (0, 0, 0), 2
-        )
-    page = Page("p", cv2.imencode(".png", image)[1].tobytes())
-    boxes = [(10.0, 20.0 + 70 * line, 200.0 + 100 * line, 70.0 + 70 * line) for line in range(3)]
-    return [(page, [Region(index, "text", Task.TEXT, 0.9, box) for index, box in enumerate(boxes)])]
-
-
-def texts(reader: Any) -> list[RegionText]:
-    (reading,) = reader.read(work())
-    return list(reading.regions)
-
-
-def here(name: Any, checkpoint: Path, **changes: Any) -> TransformersRecognizer:
-    return TransformersRecognizer(
-        reader=name, repo=str(checkpoint), device="cpu", max_image_tokens=1280, reading=READING, **changes
-    )
 
 
 def test_a_batch_reads_what_single_regions_read(tmp_path: Path) -> None:
@@ -64,45 +30,12 @@ def test_a_batch_reads_what_single_regions_read(tmp_path: Path) -> None:
 @pytest.mark.timeout(120)
 def test_a_reader_that_was_stopped_halfway_reads_on(tmp_path: Path) -> None:
     reader = here("glm_ocr", save_glm_ocr(tmp_path), batch_size=1)
-    ((page, regions),) = work()
+    ((page, regions),) = three_lines()
     stopped = reader.read((Page(f"p{number}", page.data), regions) for number in range(4))
     next(stopped)
     stopped.close()  # pyright: ignore[reportAttributeAccessIssue] - it is a generator
     assert len(texts(reader)) == len(regions)
     reader.release()
-
-
-@pytest.mark.vllm
-@needs_vllm
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("name", "save", "served", "signs"),
-    [
-        ("glm_ocr", save_glm_ocr, GlmOcrRecognizer, None),
-        # Later tokens of its tiny checkpoint are near ties, which the server's kernels may break differently.
-        ("paddleocr_vl", save_paddleocr_vl, PaddleOcrVlRecognizer, 1),
-    ],
-)
-def test_it_reads_what_a_server_reads(
-    name: str,
-    save: Callable[[Path], Path],
-    served: type[VlmRecognizer],
-    signs: int | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path / "runtime"))
-    checkpoint = save(tmp_path / name)
-    local = here(name, checkpoint, dtype="float32")
-    found = texts(local)
-    local.release()
-    server = VLLMServer(**cpu_server(checkpoint, idle_seconds=2, max_image_tokens=1280, dtype="float32"))
-    told = texts(served(server=server, processes=1, **READING))
-    assert any(text.content for text in told)
-    for ours, theirs in zip(found, told, strict=True):
-        assert (ours.content[:signs], ours.state, ours.finish_reason, ours.scale) == (
-            theirs.content[:signs], theirs.state, theirs.finish_reason, theirs.scale
-        )  # fmt: skip
 
 
 def test_a_profile_names_it_and_its_reader_s_keys_are_checked(tmp_path: Path) -> None:

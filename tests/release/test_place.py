@@ -1,6 +1,7 @@
 """A release neither overwrites nor deletes a user's files; it refuses in one line."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -18,7 +19,7 @@ from tests.support.processes import commands
 from tests.support.released import about, contents, page_tables, release_of
 
 
-def replace(release: LocalRelease, *shards: str) -> None:
+def replace(release: LocalRelease, *shards: str, check: Callable[[Path], None] = lambda folder: None) -> None:
     """Replace the release by one of made-up shards, as a run does."""
     for at, shard in enumerate(shards):
         release.staged.publish(shard, page_tables(at))
@@ -27,7 +28,7 @@ def replace(release: LocalRelease, *shards: str) -> None:
             shard: {path: sha256 for path, sha256 in staged.items() if path.endswith(f"/{shard}.parquet")}
             for shard in shards
         }
-    replace_release(release, about(*shards), files, lambda folder: None)
+    replace_release(release, about(*shards), files, check)
 
 
 def placed(folder: Path, tmp_path: Path) -> None:
@@ -132,6 +133,23 @@ def test_what_a_person_put_into_a_release_stays_there(tmp_path: Path):
     replace(release, "shard_00")
     assert {name: content for name, content in contents(release.root).items() if name in mine} == mine
     assert not list(release.root.rglob("shard_01.parquet"))
+
+
+def test_a_release_that_its_check_refuses_does_not_take_the_place_of_the_one_before(tmp_path: Path):
+    release = LocalRelease(folder=str(tmp_path / "r"))
+    replace(release, "shard_00")
+    before, refused = contents(release.root), []
+
+    def refuse(folder: Path) -> None:
+        refused.extend(path.stem for path in sorted(folder.glob("data/pages/*")))
+        raise StoreError("its counts do not add up")
+
+    with pytest.raises(StoreError, match="its counts do not add up"):
+        replace(release, "shard_00", "shard_01", check=refuse)
+    assert refused == ["shard_00", "shard_01"]
+    assert contents(release.root) == before
+    replace(release, "shard_00", "shard_01")
+    assert list(release.root.rglob("shard_01.parquet"))
 
 
 def test_a_table_that_is_only_named_as_those_of_a_release_is_neither_released_nor_deleted(tmp_path: Path):

@@ -18,7 +18,7 @@ from kopub.pages.corpus import Corpus
 from kopub.release.gates import Gates
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
-from kopub_assets.running.execution import range_tags
+from kopub_assets.running.engines import range_tags
 from resources.profile import dagster_resources
 from tests.doubles.hubs.writable_hub import READER, REPO, WRITER, WritableHub
 from tests.support.harness import QUIET, STANDARD, Platform, Prepared, failure

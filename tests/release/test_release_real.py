@@ -19,7 +19,7 @@ from kopub.pages.indexing import index
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub.release.verify import verify
-from kopub_assets.running.execution import range_tags
+from kopub_assets.running.engines import range_tags
 from resources.profile import dagster_resources
 from tests.doubles.hubs.writable_hub import WritableHub
 from tests.support.harness import Platform

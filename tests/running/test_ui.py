@@ -150,7 +150,8 @@ def test_a_run_is_launched_from_its_own_page(ui: Ui):
         assert instance.get_runs()[0].is_success
 
 
-def test_the_daemon_ends_with_it(tmp_path: Path):
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_the_daemon_ends_with_it(tmp_path: Path, sent: signal.Signals):
     index(str(write_corpus(tmp_path / "source", [pages("a_1")])), tmp_path / "home")
     with Ui(tmp_path, {"KOPUB_HOME": str(tmp_path / "home")}).started() as ui:
 
@@ -161,7 +162,7 @@ def test_the_daemon_ends_with_it(tmp_path: Path):
             return [line for line in lines if "dagster._daemon" in line and not line.startswith("Z")]
 
         assert daemons()
-        os.kill(ui.pid, signal.SIGTERM)
+        os.kill(ui.pid, sent)
         ui.until(lambda: not daemons(), 90)
 
 

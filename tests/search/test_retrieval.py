@@ -35,7 +35,7 @@ def test_the_best_pages_are_the_same_however_they_are_portioned(scores: list[flo
         best.add(pages[start : start + portion], np.array([scores[start : start + portion]]))
     by_score_then_id = sorted(zip(scores, pages.tolist(), strict=True), reverse=True)
     # Python's sort treats -0.0 and 0.0 as equal, as the ranking must.
-    assert best.ranking()[0].tolist() == [page for _, page in by_score_then_id][:depth]
+    assert best.ranking()[0][0].tolist() == [page for _, page in by_score_then_id][:depth]
 
 
 def test_equal_vectors_tie_wherever_they_lie():
@@ -45,7 +45,7 @@ def test_equal_vectors_tie_wherever_they_lie():
     query = vectors[[3]].astype(np.float64)
     best = BestPages(1, 4)
     best.add_vectors(np.arange(5000), vectors, query)
-    assert best.ranking()[0].tolist() == [4999, 2048, 2047, 3]
+    assert best.ranking()[0][0].tolist() == [4999, 2048, 2047, 3]
 
 
 def test_few_equal_vectors_tie_too():
@@ -54,14 +54,14 @@ def test_few_equal_vectors_tie_too():
     vectors = np.tile(generator.normal(size=2048).astype(np.float16), (37, 1))
     best = BestPages(3, 37)
     best.add_vectors(np.arange(37), vectors, generator.normal(size=(3, 2048)))
-    assert best.ranking().tolist() == [list(range(36, -1, -1))] * 3
+    assert best.ranking()[0].tolist() == [list(range(36, -1, -1))] * 3
 
 
 def test_the_best_of_several_vectors_of_a_page_counts():
     best = BestPages(1)
     vectors = np.array([[0, 1], [1, 0], [0.75, 0.5]], np.float16)
     best.add_vectors(np.array([0, 0, 1]), vectors, np.array([[1.0, 0.0]]))
-    assert best.ranking().tolist() == [[0, 1]]
+    assert best.ranking()[0].tolist() == [[0, 1]]
 
 
 def test_a_vector_ranking_is_that_of_all_dot_products():
@@ -72,7 +72,7 @@ def test_a_vector_ranking_is_that_of_all_dot_products():
     for start in range(0, 300, 70):
         best.add_vectors(np.arange(start, min(start + 70, 300)), vectors[start : start + 70], queries)
     expected = np.argsort(-(queries @ vectors.astype(np.float64).T), axis=1)[:, :20]
-    assert np.array_equal(best.ranking(), expected)
+    assert np.array_equal(best.ranking()[0], expected)
 
 
 def test_korean_words_are_compared_without_their_particles_and_endings():
@@ -160,7 +160,8 @@ def test_fusion_with_weights_is_the_sum_of_scores():
 def test_scores_of_a_ranking_are_those_that_were_added():
     best = BestPages(1)
     best.add(np.array([4, 7, 9]), np.array([[-0.25, 0.5, -np.inf]]))
-    assert (best.ranking().tolist(), best.scores().tolist()) == ([[7, 4, NO_PAGE]], [[0.5, -0.25, 0.0]])
+    found, scores = best.ranking()
+    assert (found.tolist(), scores.tolist()) == ([[7, 4, NO_PAGE]], [[0.5, -0.25, 0.0]])
 
 
 def test_metrics_by_hand():

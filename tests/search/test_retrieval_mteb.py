@@ -24,9 +24,9 @@ from kopub.recognition.regions import PageReading, RegionText
 from kopub.search.metrics import METRICS
 from kopub.states import State
 from tests.support.harness import Platform
-from tests.support.installed import imported
+from tests.support.installed import needs
 
-imported("mteb")
+pytestmark = [pytest.mark.slow, needs("mteb")]
 
 SOURCE = Path(os.environ.get("KOPUB_TEST_CORPUS", ROOT / "samples"))
 NAMES = ("hit_rate_at_1", "hit_rate_at_5", "hit_rate_at_10", "hit_rate_at_20", "ndcg_at_10", "mrr_at_1000")
@@ -63,7 +63,6 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
     return platform
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("convention", ["first", "any"])
 def test_the_scores_are_those_of_mteb(platform: Platform, convention: str):
     rows = platform.store.read("retrieval_scores", "all").to_pylist()

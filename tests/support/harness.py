@@ -28,7 +28,9 @@ from kopub.tables.checks import Problems
 from kopub.tables.graph import GRAPH, Graph
 from kopub.tables.shard_loop import make_all
 from kopub_assets.definitions import build_assets, definitions_of
-from kopub_assets.running.execution import EXECUTOR, execute_here, range_tags
+from kopub_assets.private import execute_here
+from kopub_assets.running.engines import range_tags
+from kopub_assets.running.execution import EXECUTOR
 from resources.profile import dagster_resources
 from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedder
 from tests.support.cpu_engines import CPU

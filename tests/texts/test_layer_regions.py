@@ -1,5 +1,6 @@
 """Regions corrected by a text layer: no letter of it is lost in a picture or outside of all regions."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +27,13 @@ def cells(x: int = 40, top: int = 406) -> bytes:
 def texts(tmp_path: Path):
     """Return a function that gives (label, text) of a page's corrected regions; boxes are in points from the top."""
 
-    def texts(content: bytes, *regions: tuple[str, Task, tuple[int, int, int, int]]) -> list[tuple[str, str]]:
+    def texts(
+        content: bytes,
+        *regions: tuple[str, Task, tuple[int, int, int, int]],
+        fonts: Mapping[str, bytes] | None = None,
+    ) -> list[tuple[str, str]]:
         path = tmp_path / "some.pdf"
-        path.write_bytes(text_pdf(sheet(content, box="0 0 420 595")))
+        path.write_bytes(text_pdf(sheet(content, box="0 0 420 595"), fonts=fonts))
         made = Pdfs().make(path, 0, 144)
         layer = TextLayer.from_json(made.text_layer or "")
         found = tuple(
@@ -166,3 +171,26 @@ def test_a_narrow_column_is_parted_where_white_runs_through_all_rows(texts):
     assert label == "table"
     assert "<td>9,512</td><td>new</td>" in html
     assert "<td>roadroad works</td><td>804</td><td>old</td>" in html
+
+
+COURIER = {"C": b"<< /Type /Font /Subtype /Type1 /BaseFont /Courier /Encoding /WinAnsiEncoding >>"}
+CODE = ((40, 400, "for i in range(30):"), (64, 388, "print(i, end)"), (40, 364, "done = True"))
+
+
+def test_lines_in_a_font_of_even_width_are_code_with_their_indents(texts):
+    listing = written(*((x, y, text.replace("(", r"\(").replace(")", r"\)")) for x, y, text in CODE), size=10, font="C")
+    content = written((40, 450, "This counts all the numbers up to thirty"), size=10) + b"\n" + listing
+    content += b"\n" + written((40, 300, "and then it says that it is done"), size=10)
+    # Layout joins the prose with the code, or tears the code.
+    for regions in ([(36, 130, 400, 310)], [(36, 130, 400, 205), (36, 205, 400, 310)]):
+        assert texts(content, *(("text", Task.TEXT, box) for box in regions), fonts=COURIER) == [
+            ("text", "This counts all the numbers up to thirty"),
+            ("algorithm", "```\nfor i in range(30):\n    print(i, end)\n\ndone = True\n```"),
+            ("text", "and then it says that it is done"),
+        ]
+
+
+def test_a_letter_typed_in_such_a_font_is_no_code(texts):
+    lines = ((40, 400, "Dear office, the bridge"), (40, 388, "is open. We thank you"), (40, 376, "for your help."))
+    content = written(*lines, size=10, font="C")
+    assert [label for label, _ in texts(content, ("text", Task.TEXT, (36, 180, 400, 230)), fonts=COURIER)] == ["text"]

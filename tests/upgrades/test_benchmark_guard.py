@@ -1,6 +1,7 @@
 """A night upgrades the corpus only if its benchmark is read as well as before."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,16 @@ def test_another_profile_is_compared_with_the_reading_of_the_one_before(platform
     assert check.passed
     upgrade(platform, wrong=5)
     assert not evaluated(named(platform, "mine")).get_asset_check_evaluations()[0].passed
+
+
+@pytest.mark.parametrize("profile", ["cpu", "rtx4090"])
+def test_the_first_run_that_guards_a_corpus_is_compared_with_what_profiles_scored_before(
+    platform: Platform, profile: str
+):
+    (asked,) = guards_of(platform.settings)
+    shutil.rmtree(asked.home(platform.home) / "baseline")
+    upgrade(platform, wrong=5)
+    assert not evaluated(named(platform, profile)).get_asset_check_evaluations()[0].passed
 
 
 def test_a_benchmark_too_small_to_prove_a_fall_says_so(platform: Platform):

@@ -1,10 +1,9 @@
-"""vLLM on the CPU with tiny random checkpoints: 3 or 4 half-minute starts through `VLLMServer`."""
+"""GLM-OCR on a real vLLM on the CPU, a tiny random checkpoint: two half-minute starts through `VLLMServer`."""
 
 import base64
 import dataclasses
 import json
-import os
-import signal
+import re
 import subprocess
 import sys
 import urllib.error
@@ -19,14 +18,26 @@ import psutil
 import pytest
 
 from kopub.config.profile_files import read_profile
+from kopub.doctor.card_report import CardMeasurement
+from kopub.embedding.hashed import HashedEmbedder
 from kopub.errors import EngineError
+from kopub.layout.cpu.engine import CpuLayout
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.states import State
 from kopub.vllm.endpoint import Endpoint, FirstRequests, Meter, warm_up
+from kopub.vllm.lease import list_servers, stop_server
 from kopub.vllm.server import VLLMServer
 from kopub.vllm.server_fields import listed_flags, serve_arguments, unknown_flags
 from kopub.vllm.supervisor.server_state import Phase, ServerFolder, ServerState
-from tests.support.checkpoints.tiny_vlm import save_glm_ocr, save_qwen3_vl
+from tests.support.checkpoints.tiny_vlm import save_glm_ocr
+from tests.support.harness import Platform
+from tests.support.in_process import assert_as_here
+from tests.support.installed import needs
 from tests.support.processes.lease_client import CLIENT
+from tests.support.real_readings import assert_whole, sample_work
+from tests.support.sample_home import first_samples
 from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program
+from tests.support.sources.corpora import pages
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm, pytest.mark.timeout(900)]
@@ -83,7 +94,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     checkpoint = save_glm_ocr(tmp_path_factory.mktemp("glm-ocr"))
-    warm = Warm(cpu_server(checkpoint, idle_seconds=3))
+    warm = Warm(cpu_server(checkpoint, idle_seconds=3, max_image_tokens=1280, dtype="float32"))
     yield warm
     warm.release()
 
@@ -130,6 +141,47 @@ def said(process: subprocess.Popen[str]) -> list[str]:
     return process.stdout.readline().split()
 
 
+def test_a_card_report_measures_it_from_its_start(warm: Warm, tmp_path: Path) -> None:
+    warm.release()
+    for server in list_servers():
+        stop_server(server, force=True)
+    platform = Platform.of(tmp_path, [pages("a_1")])
+    reader = GlmOcrRecognizer(server=warm.server, processes=1, tries=1, sampling={"max_tokens": 16})
+    platform.engines |= {"layout": CpuLayout(), "recognition": reader, "embedding": HashedEmbedder()}
+    measurement = CardMeasurement(platform.settings, first_samples(1), {})
+    list(measurement.run(lambda *_: None))
+    _ = warm.endpoint  # the tests that follow use the same start
+    report = measurement.report()
+    (ocr,) = (stage for stage in report["stages"] if stage["stage"] == "recognition")
+    assert (ocr["items"], ocr["problem"]) == (1, "")
+    assert ocr["tokens_out"] >= ocr["regions"] > 0
+    assert ocr["tokens_in"] > ocr["tokens_out"]
+    assert ocr["ready_seconds"] > 5
+    assert re.search(r"cache [\d,]+ tokens", ocr["chosen"])
+    assert "its start: importing vLLM" in ocr["chosen"]
+    assert warm.server.model.rpartition("/")[0] not in json.dumps(report)
+
+
+def test_pages_are_read_and_not_a_second_time(warm: Warm, tmp_path: Path) -> None:
+    reader = GlmOcrRecognizer(
+        server=warm.server, processes=2, tries=2, sampling={"max_tokens": 24}, reuse_folder=str(tmp_path / "reuse")
+    )
+    work = sample_work(3)
+    readings = list(reader.read(work))
+    texts = assert_whole(work, readings)
+    good = sum(text.state is not State.FAILED and text.finish_reason == "stop" for text in texts)
+    again = {reading.page_id: reading for reading in reader.read(work)}
+    assert reader.report().get("regions_reused", 0.0) == good
+    for reading in readings:
+        kept = [text for text in reading.regions if text.state is not State.FAILED]
+        assert [text for text in again[reading.page_id].regions if text.state is not State.FAILED] == kept
+
+
+@needs("torch", "transformers")
+def test_without_a_server_the_same_words_are_read(warm: Warm) -> None:
+    assert_as_here("glm_ocr", warm.server, GlmOcrRecognizer)
+
+
 def test_the_first_requests_of_a_server_are_whole_pictures_and_answers(warm: Warm) -> None:
     before = warm.endpoint.samples()
     warm_up(warm.endpoint.targets[0], FirstRequests((10 * 28, 8 * 28), 0, 2), SOON)
@@ -171,30 +223,20 @@ def test_a_second_process_finds_it_warm_and_may_be_killed(warm: Warm) -> None:
     assert read(endpoint, 1)
 
 
-def test_a_stopped_engine_is_found_out_and_replaced(warm: Warm) -> None:
+def test_a_stopped_engine_in_use_is_found_out_and_replaced_once_however_many_ask(warm: Warm) -> None:
     endpoint = warm.endpoint
     old = warm.processes()
     engine = next(process for process in old if "EngineCore" in process.name())
-    engine.suspend()
-    assert not endpoint.alive(3)
-    renewed = warm.restart()
-    assert renewed.boot > endpoint.boot
-    assert not living(old)
-    assert read(renewed, 2)
-
-
-def test_a_server_killed_in_use_is_started_once_however_many_ask(warm: Warm) -> None:
-    endpoint = warm.endpoint
-    old = warm.processes()
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(16) as pool:
         under_way = [pool.submit(read, endpoint, seed, 4000, True) for seed in range(8)]
         until(lambda: endpoint.samples()["vllm:num_requests_running"] > 0, SOON)
-        old[1].kill()
-        assert all(request.exception() is not None for request in under_way)
+        engine.suspend()
+        assert not endpoint.alive(3)
         renewed = list(pool.map(lambda _: warm.server.restart(endpoint), range(8)))
+        assert all(request.exception() is not None for request in under_way)
     assert {one.boot for one in renewed} == {endpoint.boot + 1}
     assert not living(old)
-    assert read(warm.restart(), 3)
+    assert read(warm.restart(), 2)
 
 
 def test_a_killed_client_was_its_last_user_and_it_stops(warm: Warm) -> None:
@@ -208,21 +250,6 @@ def test_a_killed_client_was_its_last_user_and_it_stops(warm: Warm) -> None:
     other.wait()
     until(lambda: not living(processes), SOON)
     until(lambda: (state := folder.state) and state.phase is Phase.STOPPED, SOON)
-
-
-def test_embeddings_are_served_and_a_killed_supervisor_takes_all_along(tmp_path: Path) -> None:
-    fields = cpu_server(save_qwen3_vl(tmp_path / "qwen3-vl"), runner="pooling")
-    # bfloat16 attention uses AMX, which a virtual machine may advertise but not permit.
-    embedding = Warm({**fields, "extra_flags": [*fields["extra_flags"], "--dtype", "float32"]})
-    endpoint = embedding.endpoint
-    warm_up(endpoint.targets[0], FirstRequests((8 * 32, 12 * 32), 300, 2), SOON)
-    assert endpoint.samples()["vllm:prompt_tokens_total"] >= 2 * (300 + 8 * 12), "of first texts and pages"
-    vectors = ask(endpoint, "/v1/embeddings", {"input": ["한국어 문서", "둘째"]})["data"]
-    assert [len(vector["embedding"]) for vector in vectors] == [128, 128]
-    processes = embedding.processes()
-    os.kill(embedding.state.supervisor, signal.SIGKILL)
-    until(lambda: not living(processes), SOON)
-    embedding.release()
 
 
 def test_this_vllm_knows_every_flag_that_a_profile_leads_to() -> None:

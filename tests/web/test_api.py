@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from openapi_spec_validator import validate
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 import kopub
@@ -314,3 +315,27 @@ def test_a_generated_client_works(api: TestClient, tmp_path: Path, monkeypatch: 
     assert asking["pages"](client=client, limit=1, cursor=first.next_).items[0].id == "a_2"
     assert asking["search"](client=client, query="밝기").hits[0].page.id == "a_1"
     assert asking["regions"](client=client, page="a_1")[0].label == "text"
+
+
+def test_prometheus_reads_pages_by_state_scores_and_requests(platform: Platform, corpus: kopub.Corpus):
+    with browser(platform) as client:
+        client.get("/documents")
+        client.get("/api/v1/nothing")
+        answer = client.get("/metrics")
+        client.get("/metrics", headers={"host": "evil.example"})
+        again = client.get("/metrics").text
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    figures = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+    assert figures["kopub_corpus_pages",] == len(corpus.pages)
+    for state, count in corpus.pages.states.items():
+        if state.value in ("failed", "quarantined"):
+            assert figures["kopub_listed_pages", state.value] == count
+    made = [value for name, value in figures.items() if name[0] == "kopub_table_rows" and "raw_pages" in name]
+    assert sum(made) == len(corpus.pages)
+    assert figures["kopub_requests_total", "room", "200"] == 1
+    assert figures["kopub_requests_total", "api", "404"] == 1
+    assert 'kopub_requests_total{door="room",status="400"} 1.0' in again

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from kopub.cli.main import app
 from kopub.config.settings import ROOT
 from kopub.web.mcp import server_of
-from tests.support.installed import imported
+from tests.support.installed import needs
 
-imported("mcp")
+pytestmark = needs("mcp")
 
 
 class NoRoom:
@@ -35,12 +35,12 @@ def refusal(tool: str, **values: Any) -> str:
     ("tool", "values", "says"),
     [
         ("search", {"question": "a", "documents": "a"}, "search has no argument 'documents'; did you mean document?"),
-        ("search", {"question": "a", "bogus": 1}, "search has no argument 'bogus'; it has question, limit, document"),
+        ("search", {"question": "a", "bogus": 1}, "search has no argument 'bogus'; it has query, limit, document"),
         ("read", {"page": "a", "x" * 100_000: 1}, "read has no argument 'xxx"),
         ("read", {"page": "x" * 100_000}, "page: String should have at most 1024 characters"),
         ("table", {"document": "x" * 100_000}, "document: String should have at most 1024 characters"),
         ("picture", {"page": "x" * 100_000}, "page: String should have at most 1024 characters"),
-        ("search", {"question": "x" * 100_000}, "question: String should have at most 2000 characters"),
+        ("search", {"question": "x" * 100_000}, "query: String should have at most 2000 characters"),
         ("search", {"question": "a", "limit": True}, "limit: Value error, a number is needed, not true or false"),
         ("read", {"document": "a", "first": True}, "first: Value error, a number is needed, not true or false"),
         ("read", {"document": "a", "last": 10**30}, "last: Input should be less than or equal to 10000000"),

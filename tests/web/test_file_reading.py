@@ -90,7 +90,7 @@ def test_a_file_is_read_beside_the_corpus_and_shown_until_the_next(platform: Pla
     failed = followed(room)
     assert failed.status_code == 422
     assert "notes.xyz was not read" in failed.text
-    assert "no PDF, image, HWP or office file" in failed.text
+    assert "no PDF, image, HWP, office or text file" in failed.text
     assert room.get(first).headers["location"] == "/read"
     folder = reader.reading.folder
     reader.close()

@@ -16,15 +16,13 @@ import pytest
 from kopub.config.settings import ROOT
 from tests.search.test_search import Typist, made
 from tests.support.harness import Platform
-from tests.support.installed import imported
+from tests.support.installed import needs
 from tests.support.sample_home import sample_home
 from tests.support.sources.corpora import pages
 from tests.web.test_room import Scribe, ThreeBoxes
 
-mcp = imported("mcp")
-
 COMMAND = [sys.executable, "-c", "from kopub.cli.main import main; main()", "mcp"]
-pytestmark = [pytest.mark.services, pytest.mark.slow]
+pytestmark = [pytest.mark.services, pytest.mark.slow, needs("mcp")]
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +35,11 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def asked(environment: dict[str, str], ask: Callable[[Any], Awaitable[None]]) -> None:
     """Call `ask` with a client that is connected over stdio."""
 
+    from mcp import Client, StdioServerParameters
+
     async def asking() -> None:
-        server = mcp.StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=environment, cwd=ROOT)
-        async with mcp.Client(server) as client:
+        server = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=environment, cwd=ROOT)
+        async with Client(server) as client:
             await ask(client)
 
     asyncio.run(asking())
@@ -199,10 +199,11 @@ def test_over_http_the_token_is_asked_for_until_ctrl_c(tmp_path: Path):
 
 async def _asks_over_http(url: str, headers: dict[str, str]) -> None:
     from httpx2 import AsyncClient
+    from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
 
     async with (
         AsyncClient(headers=headers, timeout=60) as web,
-        mcp.Client(streamable_http_client(url, http_client=web)) as client,
+        Client(streamable_http_client(url, http_client=web)) as client,
     ):
         assert (await told(client, "search", question="밝기"))["hits"][0]["page"] == "a_1"

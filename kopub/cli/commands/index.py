@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kopub.pages.manifest import Manifest, PageSource
 
 SOURCE_HELP = (
-    "Folder or URL of PDFs, images, HWP and office files, or of Arrow or Parquet shards; one such file; a Hub dataset "
-    "id."
+    "Folder or URL of PDFs, images, HWP, office and text files, or of Arrow or Parquet shards; one such file; a Hub "
+    "dataset id."
 )
 Dpi = Annotated[
     int | None,

@@ -32,7 +32,8 @@ _LOST_PAGES = 3
 
 def read(
     files: Annotated[
-        list[Path], typer.Argument(parser=local_path, metavar="FILE...", help="PDFs, images, HWP and office files.")
+        list[Path],
+        typer.Argument(parser=local_path, metavar="FILE...", help="PDFs, images, HWP, office and text files."),
     ],
     out: Annotated[
         Path | None,

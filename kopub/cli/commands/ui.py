@@ -101,10 +101,14 @@ def _daemon(workspace: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """Run Dagster's daemon, which starts queued runs, backfills and the nightly upgrades."""
     from dagster_shared.ipc import get_ipc_shutdown_pipe, open_ipc_subprocess, send_ipc_shutdown_message
 
+    from kopub.vllm.supervisor.process_guard import die_with_parent
+
     heard, said = get_ipc_shutdown_pipe()
     # The UI shows what the daemon does at each tick.
     command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace), "--log-level", "warning"]
-    process = open_ipc_subprocess([*command, "--shutdown-pipe", str(heard)], pass_fds=[heard])
+    # Linux ends it with a killed `kopub ui`, which it would outlive.
+    ends = die_with_parent() if sys.platform == "linux" else None
+    process = open_ipc_subprocess([*command, "--shutdown-pipe", str(heard)], pass_fds=[heard], preexec_fn=ends)
     try:
         yield process
     finally:

@@ -1,7 +1,7 @@
 """Documents that are first converted to PDF, each in a process with limits.
 
-The process converts one file, compares the text of the PDF with the text in the file itself, and ends. It also ends
-with its parent, and takes down everything that it started.
+The process converts one file, places what the file says on the pages of the PDF, and ends. It also ends with its
+parent, and takes down everything that it started.
 """
 
 import os
@@ -10,16 +10,15 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import unicodedata
-from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock, Thread
 from types import ModuleType
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -27,9 +26,9 @@ from kopub.confinement import Reach
 from kopub.errors import SourceError, UndecodableImage, counted, first_line, visible
 from kopub.fingerprints import CodeVersion
 from kopub.folders import runtime_folder
-from kopub.pages.documents import hwp, office
+from kopub.pages.documents import hwp, mail, office
 from kopub.pages.documents.fonts import KOREAN_FONTS, has_korean_font
-from kopub.pages.documents.pieces import Piece
+from kopub.pages.documents.pieces import ConvertedDocument
 from kopub.pages.documents.placing import place_pieces
 from kopub.pages.documents.text_layer import Failure
 from kopub.processes import OF_REQUEST, how_it_ended, start_child
@@ -44,6 +43,9 @@ CODE = CodeVersion(
 )
 """A new version converts every document again."""
 
+NO_DOCUMENT = "no PDF, image, HWP, office or text file"
+"""The reason to leave out a file of another kind."""
+
 SECONDS = 600.0
 """Most seconds for one document, which a busy machine may need longer for."""
 _COMPUTING_SECONDS = 120
@@ -57,12 +59,6 @@ _MOST_WRITTEN = 1 << 30
 """Bytes of the largest file that a conversion may write."""
 
 _SHOWN = 40
-_LETTERS = 4
-"""Letters looked up as a group: fewer occur in any text, and more are often split by lines and pages."""
-_CUT = 6
-"""Most letter groups that a paragraph may lack, because a page break or a note within it splits them."""
-_TELLING = 8
-"""Fewest letters of a paragraph that show on which page it is."""
 
 
 def suffixes() -> frozenset[str]:
@@ -100,15 +96,6 @@ def _format(suffix: str) -> ModuleType:
     return office if suffix in office.SUFFIXES else hwp
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedDocument:
-    """A document's PDF, and by page, from 0, what it `lost` and the document's pieces."""
-
-    pdf: Path
-    lost: Mapping[int, str]
-    pieces: Mapping[int, Sequence[Piece]] = field(default_factory=dict)
-
-
 @dataclass
 class _Task:
     """The conversion of one file, done by the first caller while others wait."""
@@ -118,10 +105,13 @@ class _Task:
 
 
 class Conversions:
-    """The PDFs of documents, made on first use and kept until `end`."""
+    """The PDFs of documents, made on first use and kept until `end`.
 
-    def __init__(self, seconds: float = SECONDS) -> None:
-        self._seconds = seconds
+    A conversion holds `free` while it runs, as whatever else takes much memory does.
+    """
+
+    def __init__(self, free: AbstractContextManager[Any] | None = None, seconds: float = SECONDS) -> None:
+        self._free, self._seconds = free or nullcontext(), seconds
         self._folder = Path(tempfile.mkdtemp(prefix="kopub-documents-"))
         self._tasks: dict[str, _Task] = defaultdict(_Task)
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -136,7 +126,7 @@ class Conversions:
             if task.result is None:
                 folder = Path(tempfile.mkdtemp(dir=self._folder))
                 is_office = path.suffix.lower() in office.SUFFIXES
-                with self._only_one() if is_office else nullcontext():
+                with self._only_one() if is_office else nullcontext(), self._free:
                     task.result = self._convert(path, folder)
             return task.result
 
@@ -236,11 +226,21 @@ def _end_with_parent(connection: Connection) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
+def _convert_attachment(path: Path, folder: Path) -> ConvertedDocument:
+    """Convert what is attached to a mail. Raises `UndecodableImage`."""
+    suffix = path.suffix.lower()
+    if not is_converted(path) or (lacking := lacks(suffix)):
+        raise UndecodableImage(lacking if is_converted(path) else NO_DOCUMENT)
+    return _convert_file(path, folder)
+
+
 def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
     from pypdfium2 import PdfDocument, PdfiumError
 
+    if path.suffix.lower() == mail.SUFFIX:
+        return mail.convert(path, folder, _convert_attachment)
     is_office = path.suffix.lower() in office.SUFFIXES
-    held = [] if is_office else hwp.paragraphs(path)
+    pieces = [] if is_office else hwp.pieces(path)
     pdf = folder / "document.pdf"
     _format(path.suffix.lower()).convert(path, pdf)
     try:
@@ -248,10 +248,8 @@ def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
             pages = [_text_of(document, at) for at in range(len(document))]
     except PdfiumError:
         raise UndecodableImage("its conversion made a damaged PDF") from None
-    if not is_office:
-        return ConvertedDocument(pdf, lost_text(held, pages))
     try:
-        pieces = office.pieces(path, pdf)
+        pieces = pieces if not is_office else office.pieces(path, pdf)
     except office.UnreadablePieces as error:
         odd = f"only the print of the document was read, for its structure is odd: {error}"
         return ConvertedDocument(pdf, {0: odd})
@@ -269,71 +267,9 @@ def _text_of(document: "object", at: int) -> str:
     return found
 
 
-def lost_text(held: Sequence[str], pages: Sequence[str]) -> dict[int, str]:
-    """Return the file's paragraphs that its PDF lacks, by page from 0.
-
-    Text lost between a paragraph of page 2 and one of page 4 may have been on any of the three pages. Only letters and
-    digits are compared, because blanks, bullets and quotation marks are drawn in many ways.
-    """
-    texts = [_letters(page) for page in pages]
-    there = Counter(group for text in texts for group in _groups(text))
-    short = Counter(letter for text in texts for letter in text)
-    where: dict[str, list[int]] = defaultdict(list)
-    for at, text in enumerate(texts):
-        for group in set(_groups(text)):
-            where[group].append(at)
-    lost: dict[int, list[str]] = defaultdict(list)
-    missing: list[str] = []
-    page = 0
-
-    def note(last: int) -> None:
-        for at in range(page, max(page, last) + 1) if missing else ():
-            lost[at] += missing
-        missing.clear()
-
-    for paragraph in held:
-        letters = _letters(paragraph)
-        groups = list(_groups(letters)) if len(letters) >= _LETTERS else list(letters)
-        kept = there if len(letters) >= _LETTERS else short
-        absent = 0
-        for group in groups:
-            absent += kept[group] <= 0
-            kept[group] -= 1
-        if absent > (_CUT * (1 + len(letters) // 1000) if len(letters) > 2 * _CUT else 0):
-            missing.append(" ".join(paragraph.split()))
-        elif len(letters) >= _TELLING and absent == 0 and (found := _page(groups, where, page)) is not None:
-            note(found)
-            page = found
-    note(len(pages) - 1)
-    return {at: _said(texts) for at, texts in lost.items()}
-
-
-def _letters(text: str) -> str:
-    """Return letters and digits in lower case, because some styles print capitals."""
-    return "".join(letter for letter in unicodedata.normalize("NFKC", text).casefold() if letter.isalnum())
-
-
-def _groups(letters: str) -> Iterator[str]:
-    return (letters[at : at + _LETTERS] for at in range(len(letters) - _LETTERS + 1))
-
-
-def _page(groups: Sequence[str], where: Mapping[str, Sequence[int]], from_page: int) -> int | None:
-    """Return the first page from `from_page` on with all letter groups, else the last."""
-    pages = sorted(set.intersection(*(set(where[group]) for group in groups)))
-    return pages[min(bisect_left(pages, from_page), len(pages) - 1)] if pages else None
-
-
-def _said(texts: Sequence[str]) -> str:
-    letters = counted(sum(len(_letters(text)) for text in texts), "letter")
-    return f"{letters} of the document did not come out{_named(texts)}"
-
-
 def _unprinted(texts: Sequence[str]) -> str:
-    letters = counted(sum(len(_letters(text)) for text in texts), "letter")
-    return f"{letters} of the document are in its text but not in its picture{_named(texts)}"
-
-
-def _named(texts: Sequence[str]) -> str:
+    letters = counted(sum(char.isalnum() for text in texts for char in text), "letter")
     hangul = any("가" <= letter <= "힣" for text in texts for letter in text)
     fonts = f"; there is no Korean font: {KOREAN_FONTS}" if hangul and not has_korean_font() else ""
-    return f", as “{visible(' '.join(texts[0].split()), _SHOWN)}”{fonts}"
+    said = f"{letters} of the document are in its text but not in its picture"
+    return f"{said}, as “{visible(' '.join(texts[0].split()), _SHOWN)}”{fonts}"

@@ -78,14 +78,14 @@ class Coverings:
         self._hides: dict[int, bool] = {}
         for at, drawn in enumerate(page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT, raw.FPDF_PAGEOBJ_IMAGE])):
             if raw.FPDFPageObj_GetType(drawn.raw) == raw.FPDF_PAGEOBJ_TEXT:
-                self._order[_address(drawn.raw)] = at
+                self._order[address(drawn.raw)] = at
             elif self._order:
                 x1, y1, x2, y2 = placement.box(*_bounds(drawn))
                 self._found.append((at, (int(x1), int(y1), int(x2), int(y2)), drawn))
 
     def hide(self, text: ctypes.c_void_p, box: Box) -> bool:
         """Return whether a picture drawn later covers the middle of a text object's word."""
-        if not self._found or (drawn := self._order.get(_address(text))) is None:
+        if not self._found or (drawn := self._order.get(address(text))) is None:
             return False
         return any(
             at > drawn and is_within(box, around) and self._is_opaque(at, picture)
@@ -98,7 +98,8 @@ class Coverings:
         return self._hides[at]
 
 
-def _address(drawn: object) -> int:
+def address(drawn: object) -> int:
+    """Return the address of an object of PDFium, the same for one object."""
     return ctypes.cast(drawn, ctypes.c_void_p).value or 0  # pyright: ignore[reportArgumentType]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 
 from kopub.errors import SourceError, spelt
-from kopub.pages.documents import conversion, pdf, pictures
+from kopub.pages.documents import conversion, pdf, pictures, plain
 from kopub.pages.documents.pdf import is_pdf
 from kopub.pages.ids import MAX_BYTES
 from kopub.pages.places import ObjectPath, SourcePath
@@ -81,19 +81,24 @@ def find_documents(source: SourcePath) -> Found:
     found.sort(key=lambda each: ([natural(part) for part in _compose(each[1]).split("/")], each[1]))
     left_out = [LeftOut(path, _name(place), reason) for path, place in found if (reason := _no_document(path))]
     found = [(path, place) for path, place in found if not _no_document(path)]
-    names, stems = Counter(_name(place) for _, place in found), Counter(_stem(place) for _, place in found)
-    # Adding an image with the name of a PDF does not change the ids of the PDF's pages.
-    stems_of_pdfs = Counter(_stem(place) for path, place in found if is_pdf(path))
+    names = Counter(_name(place) for _, place in found)
+    # Adding an image or a text with the name of a PDF does not change the ids of the PDF's pages.
+    stems = [Counter(_stem(place) for path, place in found if _rank(path) <= rank) for rank in range(3)]
     documents = [
         DocumentFile(
             path,
             place,
             name=_name(place) if names[_name(place)] == 1 else spelt(place),
-            id=_id(_stem(place), place, (stems_of_pdfs if is_pdf(path) else stems)[_stem(place)] > 1),
+            id=_id(_stem(place), place, stems[_rank(path)][_stem(place)] > 1),
         )
         for path, place in found
     ]
     return Found(documents, left_out)
+
+
+def _rank(path: SourcePath) -> int:
+    """Return whose ids a document leaves alone: a PDF comes first, a text last."""
+    return 0 if is_pdf(path) else 2 if path.suffix.lower() in plain.SUFFIXES else 1
 
 
 def _no_document(path: SourcePath) -> str | None:
@@ -112,7 +117,7 @@ def _no_document(path: SourcePath) -> str | None:
         return "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)"
     if pictures.CONVERTED.get(suffix) == pictures.HEIF and not pictures.heif_installed():
         return "HEIC needs an extra: install kopub[heic], or save it as JPEG"
-    return None if suffix == pdf.SUFFIX or suffix in pictures.SUFFIXES else "no PDF, image, HWP or office file"
+    return None if suffix == pdf.SUFFIX or suffix in pictures.SUFFIXES else conversion.NO_DOCUMENT
 
 
 def _written(names: set[str]) -> str | None:

@@ -1,38 +1,41 @@
-"""Office, OpenDocument and HTML files: their pieces, and their PDF made by LibreOffice."""
+"""Office, OpenDocument, HTML and plain files: their pieces, and their PDF made by LibreOffice."""
 
-import re
 import shutil
 import zipfile
 from pathlib import Path
-from typing import IO
 
+from kopub import confinement
 from kopub.errors import UndecodableImage, first_line, visible
 from kopub.fingerprints import CodeVersion
-from kopub.pages.documents import libreoffice, web_page
-from kopub.pages.documents.hwp import LOCKED, require_usable
+from kopub.pages.documents import libreoffice, plain, web_page
+from kopub.pages.documents.archives import LOCKED, require_usable
+from kopub.pages.documents.extents import require_small
 from kopub.pages.documents.pieces import Piece
+from kopub.pages.documents.references import without_references
 from kopub.pages.documents.sheet_pieces import read_sheets
 from kopub.pages.documents.source_pieces import read_pieces
 
-_WRITER = frozenset({".docx", ".odt", ".doc", ".rtf", ".html", ".htm"})
 _HTML = frozenset({".html", ".htm"})
-_CALC = frozenset({".xlsx", ".ods", ".xls"})
+_WRITER = frozenset({".docx", ".odt", ".doc", ".rtf", ".eml"}) | _HTML | plain.TEXTS
+_CALC = frozenset({".xlsx", ".ods", ".xls"}) | plain.TABLES
 _IMPRESS = frozenset({".pptx", ".odp", ".ppt"})
 SUFFIXES = _WRITER | _CALC | _IMPRESS
 _OPEN_XML = frozenset({".docx", ".pptx", ".xlsx"})
 _OPEN_DOCUMENT = frozenset({".odt", ".ods", ".odp"})
 
 _FORMATS = {
-    "writer": "DOC, DOCX, ODT, RTF and HTML",
-    "calc": "XLS, XLSX and ODS",
+    "writer": "DOC, DOCX, ODT, RTF, HTML, TXT, Markdown and EML",
+    "calc": "XLS, XLSX, ODS and CSV",
     "impress": "PPT, PPTX and ODP",
 }
-PIECES = CodeVersion("pages.office_pieces", {1: "the first release"})
+PIECES = CodeVersion(
+    "pages.office_pieces",
+    {
+        1: "the first release",
+        2: "titles have the levels of the file, heads and feet are pieces, and cells of several lines keep their sheet",
+    },
+)
 """A new version converts office files again."""
-_MOST_CELLS = 5_000_000
-"""Most cells to the last row and column of a sheet, empty ones among them."""
-_CELL = re.compile(rb"""<c\b[^>]{0,40}?\br=["']([A-Z]{1,3})([0-9]{1,7})["']""")
-_LONGEST_CELL = 64
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
@@ -59,7 +62,8 @@ def lacks(suffix: str) -> str | None:
 
 def converter() -> str:
     """Return the converter's name and versions. Raises `SourceError` if it does not start."""
-    return f"{libreoffice.version()}, print {libreoffice.PRINT.number}, pieces {PIECES.number}"
+    confined = "" if confinement.why_open() is None else ", without references"
+    return f"{libreoffice.version()}, print {libreoffice.PRINT.number}, pieces {PIECES.number}{confined}"
 
 
 def program_paths() -> list[str]:
@@ -76,6 +80,17 @@ def convert(path: Path, pdf: Path) -> None:
     The document is copied beside the PDF under a plain name, so that it cannot include files beside it.
     """
     _require_usable(path)
+    if path.suffix.lower() in plain.TABLES:
+        source = pdf.with_name("source.fods")
+        source.write_bytes(plain.spreadsheet(path.suffix.lower(), path.read_bytes()))
+        libreoffice.print_pdf(source, pdf)
+        return
+    if path.suffix.lower() in plain.TEXTS:
+        page = _web_page(path)
+        path = pdf.with_name("text.html")
+        path.write_bytes(page)
+    if confinement.why_open() is not None:
+        path = without_references(path, pdf.parent)
     suffix = path.suffix.lower()
     source = pdf.with_name(f"source{suffix}")
     if suffix in _HTML:
@@ -97,8 +112,8 @@ def pieces(path: Path, pdf: Path) -> list[Piece]:
     try:
         if suffix in _CALC:
             return read_sheets(libreoffice.cells_of(pdf))
-        if suffix in _HTML:
-            return read_pieces("page.html", web_page.printed(path.read_bytes()))
+        if suffix in _HTML | plain.TEXTS:
+            return read_pieces("page.html", web_page.printed(_web_page(path)))
         copy = _copy(pdf, suffix) or path
         return read_pieces(f"document{copy.suffix.lower()}", copy.read_bytes())
     # Readers raise many kinds of exceptions for odd files, whose print has most of the text all the same.
@@ -106,9 +121,14 @@ def pieces(path: Path, pdf: Path) -> list[Piece]:
         raise UnreadablePieces(visible(first_line(error), 100)) from error
 
 
+def _web_page(path: Path) -> bytes:
+    suffix = path.suffix.lower()
+    return path.read_bytes() if suffix in _HTML else plain.web_page(suffix, path.read_bytes())
+
+
 def _copy(pdf: Path, suffix: str) -> Path | None:
     """Return where LibreOffice writes a document of an older or another format as Open XML."""
-    if suffix in _OPEN_XML | _CALC | _HTML:
+    if suffix in _OPEN_XML | _CALC | _HTML | plain.TEXTS:
         return None
     return pdf.with_name("copy.pptx" if suffix in _IMPRESS else "copy.docx")
 
@@ -126,11 +146,8 @@ def _require_usable(path: Path) -> None:
         if start == _OLE:
             raise UndecodableImage(f"the file is damaged or no office document: it is no {suffix[1:].upper()}")
         with zipfile.ZipFile(path) as archive:
-            _require_sound(archive)
-            for name in archive.namelist():
-                if name.startswith("xl/worksheets/"):
-                    with archive.open(name) as sheet:
-                        _require_small(sheet)
+            require_usable(archive)
+            require_small(archive)
     except (UndecodableImage, OSError, MemoryError):
         raise
     # Parsers raise many kinds of exceptions for hostile bytes.
@@ -158,30 +175,3 @@ def _require_unlocked(path: Path) -> None:
                 if record == 0x2F:  # FilePass is among the first records
                     raise UndecodableImage(LOCKED)
                 at += 4 + size
-
-
-def _require_sound(archive: zipfile.ZipFile) -> None:
-    """Raise `UndecodableImage` if an archive is a bomb, is locked or declares entities."""
-    require_usable(archive)
-    for name in archive.namelist():
-        if name.endswith((".xml", ".rels")):
-            with archive.open(name) as part:
-                if b"<!ENTITY" in part.read(4096).replace(b"\0", b""):
-                    raise UndecodableImage("the file is damaged or no office document: its XML declares entities")
-
-
-def _require_small(sheet: IO[bytes]) -> None:
-    """Raise `UndecodableImage` for a sheet that LibreOffice would take hours to lay out."""
-    rows = columns = 0
-    rest = b""
-    while chunk := sheet.read(1 << 20):
-        for letters, number in _CELL.findall(rest + chunk):
-            column = 0
-            for letter in letters:
-                column = column * 26 + letter - ord("A") + 1
-            rows, columns = max(rows, int(number)), max(columns, column)
-        rest = chunk[-_LONGEST_CELL:]
-    if rows * columns > _MOST_CELLS:
-        raise UndecodableImage(
-            f"a sheet reaches to row {rows:,} and column {columns:,}: clear its last cells, or divide it"
-        )

@@ -15,8 +15,10 @@ from kopub.errors import UndecodableImage, counted, first_line, is_of_machine
 from kopub.fingerprints import CodeVersion
 from kopub.pages.damage import fax_as_tiff, fax_damage, jbig2_damage, jpeg_damage
 from kopub.pages.documents.fonts import KOREAN_FONTS, prefer_korean_fonts
+from kopub.pages.documents.layer_reader import read_layer
+from kopub.pages.documents.missing_letters import with_missing_letters
 from kopub.pages.documents.pieces import Piece
-from kopub.pages.documents.text_layer import MadePage, Mark, PageCount, TextLayer, read_layer
+from kopub.pages.documents.text_layer import MadePage, Mark, PageCount, TextLayer
 from kopub.pages.page import MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -390,7 +392,8 @@ def _layer(page: "PdfPage", pixels: "np.ndarray", pieces: Sequence[Piece]) -> Te
         layer = TextLayer.failed(first_line(error))
     if pieces and (layer is None or not layer.failure):
         height, width = pixels.shape[:2]
-        layer = replace(layer or TextLayer.empty(width, height), pieces=tuple(pieces))
+        layer = layer or TextLayer.empty(width, height)
+        layer = replace(layer, words=tuple(with_missing_letters(layer.words)), pieces=tuple(pieces))
     return layer
 
 

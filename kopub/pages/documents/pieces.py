@@ -1,14 +1,18 @@
 """The pieces of a document's own structure, and their places in its print. Pure."""
 
+import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
-TABLE, CHART = "table", "chart"
-"""Labels of a table and of the figures of a chart."""
+TABLE, CHART, FORMULA = "table", "chart", "display_formula"
+"""Labels of a table, of the figures of a chart, and of a formula in TeX."""
+RUNNING = ("header", "footer")
+"""Labels of what is printed on many pages, above and below all else."""
 BLANK = "\u200b"
 """Stands between two texts that are printed with or without a blank between them."""
 
@@ -30,7 +34,8 @@ class Piece:
 
     `label` is a label of regions. A table has cells in the order of their rows; anything else has one. `slide` is the
     number of its slide among those that are shown, from 0. `box` is the place (x1, y1, x2, y2) of a chart in shares of
-    its page. A piece that is not `printed`, such as a speaker's note, is on the page of its neighbours.
+    its page. A piece that is not `printed`, such as a speaker's note, is on the page of its neighbours. `level` is that
+    of a title, 1 for the uppermost below the document's own.
     """
 
     label: str
@@ -38,11 +43,12 @@ class Piece:
     slide: int | None = None
     box: tuple[float, float, float, float] | None = None
     printed: bool = True
+    level: int = 1
 
     @classmethod
-    def of(cls, label: str, text: str, slide: int | None = None) -> Self:
+    def of(cls, label: str, text: str, slide: int | None = None, level: int = 1) -> Self:
         """Return a piece that is no table."""
-        return cls(label, (PieceCell(0, 0, 1, 1, text),), slide)
+        return cls(label, (PieceCell(0, 0, 1, 1, text),), slide, level=level)
 
     @property
     def is_table(self) -> bool:
@@ -54,15 +60,19 @@ class Piece:
         """Its texts, one per line."""
         return "\n".join(cell.text for cell in self.cells if cell.text)
 
+    def printed_text(self, cell: PieceCell) -> str:
+        """Return the text of a cell in signs that are printed."""
+        return _TEX.sub("", cell.text) if self.label == FORMULA else cell.text
+
     def to_json(self) -> list[Any]:
         """Return the piece as it is stored."""
         cells = [[cell.row, cell.column, cell.row_span, cell.column_span, cell.text] for cell in self.cells]
-        return [self.label, cells, self.box, self.printed]
+        return [self.label, cells, self.box, self.printed, self.level]
 
     @classmethod
     def from_json(cls, stored: Sequence[Any]) -> Self:
         """Return the piece stored by `to_json`. Raises `ValueError` or `TypeError`."""
-        label, cells, box, printed = stored
+        label, cells, box, printed, level = stored
         return cls(
             str(label),
             tuple(
@@ -71,9 +81,47 @@ class Piece:
             ),
             box=None if box is None else (float(box[0]), float(box[1]), float(box[2]), float(box[3])),
             printed=bool(printed),
+            level=int(level),
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ConvertedDocument:
+    """A document's PDF, and by page, from 0, what it `lost` and the document's pieces."""
+
+    pdf: Path
+    lost: Mapping[int, str]
+    pieces: Mapping[int, Sequence[Piece]] = field(default_factory=dict)
+
+
+_MOST_CELLS = 400_000
+"""Most cells of a table, empty ones included."""
+
+
+def with_empty_cells(cells: Sequence[PieceCell]) -> list[PieceCell]:
+    """Return a table's cells in order, with empty ones where it has none.
+
+    Raises `ValueError` for too many.
+    """
+    height = max(cell.row + cell.row_span for cell in cells)
+    width = max(cell.column + cell.column_span for cell in cells)
+    if height * width > _MOST_CELLS:
+        raise ValueError("a table of too many cells")
+    covered = {
+        (row, column)
+        for cell in cells
+        for row in range(cell.row, cell.row + cell.row_span)
+        for column in range(cell.column, cell.column + cell.column_span)
+    }
+    places = ((row, column) for row in range(height) for column in range(width))
+    empty = [PieceCell(*place, 1, 1, "") for place in places if place not in covered]
+    return sorted([*cells, *empty], key=lambda cell: (cell.row, cell.column))
+
+
+_TEX = re.compile(r"\\(?:begin|end)\{[a-z]+\}|\\(?:[A-Za-z]+|.)|[{}^_&]")
+"""What of TeX is not printed."""
+_RULE = re.compile(r"([^\w\s])\1{3,}")
+"""A rule or leader of one sign, printed in any length."""
 _SEED = 6
 """Letters of a text that are looked up at once."""
 _SHORT = 4
@@ -86,9 +134,8 @@ _PLACED = 0.7
 
 def letters_of(text: str) -> str:
     """Return what is compared of a text: its visible characters, in one form."""
-    return "".join(
-        char for char in unicodedata.normalize("NFKC", text).casefold() if char.isprintable() and char != " "
-    )
+    plain = _RULE.sub(r"\1", unicodedata.normalize("NFKC", text)).casefold()
+    return "".join(char for char in plain if char.isprintable() and char != " ")
 
 
 class PrintedWords:
@@ -130,8 +177,10 @@ class PrintedWords:
         words: list[int | None] = [None] * len(wanted)
         places: list[int] = []
         done = 0
+        whole = self._find(wanted, at, within, False, len(wanted)) if wanted else None
         while done < len(wanted):
-            place = self._find(wanted[done : done + _SEED], at, within, bool(places), len(wanted))
+            seed = wanted[done : done + _SEED]
+            place = whole if whole is not None else self._find(seed, at, within, bool(places), len(wanted))
             if place is None:
                 done += 1
                 continue
@@ -149,9 +198,21 @@ class PrintedWords:
         if not wanted or len(places) < _PLACED * len(wanted):
             for place in places:
                 self._taken[place] = False
-            return None
+            parts = [part for part in text.split(BLANK) if letters_of(part)]
+            if len(parts) < 2:
+                return None
+            # What stands between them, such as a formula, may be long.
+            taken = [self.take(part, page) for part in parts]
+            if not any(taken):
+                return None
+            letters = zip(parts, taken, strict=True)
+            return [word for part, found in letters for word in found or [None] * len(letters_of(part))]
         self._at = at
         return words
+
+    def pages_of(self, text: str) -> list[int]:
+        """Return the pages that print a text, and give it its words on each."""
+        return [page for page in range(len(self._pages)) if self.take(text, page) is not None]
 
     def page_of(self, word: int) -> int:
         """Return the page of a word, both from 0."""
@@ -177,6 +238,9 @@ class PrintedWords:
         before = self._letters.rfind(seed, start, at)
         while before >= 0 and not self._is_free(before, len(seed), must_be_word):
             before = self._letters.rfind(seed, start, before + len(seed) - 1)
+        if must_be_word and max(after, before) < 0 and self._letters.startswith(seed, at):
+            # Words of narrow columns are joined in print.
+            return at if self._is_free(at, len(seed), False) else None
         if min(after, before) < 0:
             return max(after, before) if max(after, before) >= 0 else None
         return after if after - at <= at - before - len(seed) else before

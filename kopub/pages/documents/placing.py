@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kopub.pages.documents.pieces import BLANK, Piece, PieceCell, PrintedWords, letters_of
+from kopub.pages.documents.pieces import BLANK, FORMULA, RUNNING, Piece, PieceCell, PrintedWords, letters_of
 
 _TABLE_PLACED = 0.5
 """Share of a table's letters that must be in print; some of its cells may be cut off."""
@@ -28,14 +28,20 @@ def place_pieces(pieces: Sequence[Piece], pages: Sequence[Sequence[str]]) -> Pla
     """Return the pieces by the page that prints them, given the words of each page.
 
     A piece over several pages is divided. What is not printed is on the page of the piece before it. Pieces of slides
-    are on their own pages if there are as many of both.
+    are on their own pages if there are as many of both. Running heads and feet are on every page that prints them.
     """
     words = PrintedWords(pages)
     slides = max((piece.slide for piece in pieces if piece.slide is not None), default=-1) + 1
     placed: dict[int, list[Piece]] = defaultdict(list)
     unprinted: dict[int, list[str]] = defaultdict(list)
     last, printed = 0, ""
-    for piece in pieces:
+    heads, feet = (
+        [(at, _plain(piece)) for piece in pieces if piece.label == label for at in words.pages_of(piece.text)]
+        for label in RUNNING
+    )
+    for at, head in heads:
+        placed[at].append(head)
+    for piece in (piece for piece in pieces if piece.label not in RUNNING):
         page = piece.slide if piece.slide is not None and slides == len(pages) else None
         parts: list[tuple[int, Piece]] = []
         if piece.printed:
@@ -47,24 +53,31 @@ def place_pieces(pieces: Sequence[Piece], pages: Sequence[Sequence[str]]) -> Pla
             continue
         else:
             last = last if page is None else page
-            parts = [(last, _unprinted(piece))]
-            if piece.printed and letters_of(piece.text):
+            # A formula is printed in other signs.
+            is_formula = piece.label == FORMULA
+            parts = [(last, replace(_plain(piece), printed=is_formula))]
+            if piece.printed and not is_formula and any(map(str.isalnum, piece.text)):
                 unprinted[last].append(piece.text)
         for last, part in parts:
             placed[last].append(part)
+    for at, foot in feet:
+        placed[at].append(foot)
     return PlacedPieces(
         {at: tuple(some) for at, some in placed.items()}, {at: tuple(some) for at, some in unprinted.items()}
     )
 
 
-def _unprinted(piece: Piece) -> Piece:
+def _plain(piece: Piece) -> Piece:
     cells = (replace(cell, text=cell.text.replace(BLANK, " ")) for cell in piece.cells)
-    return replace(piece, cells=tuple(cells), printed=False)
+    return replace(piece, cells=tuple(cells))
 
 
 def _text(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[int, Piece]]:
     """Return a piece's text by page; empty if it is not printed."""
     [cell] = piece.cells
+    if piece.label == FORMULA:
+        taken = words.take(piece.printed_text(cell), page)
+        return [(words.page_of(word), piece) for word in taken or () if word is not None][:1]
     return [
         (at, replace(piece, cells=(replace(cell, text=text),))) for at, text in _divided(cell.text, words, page).items()
     ]
@@ -97,6 +110,7 @@ def _divided(text: str, words: PrintedWords, page: int | None) -> dict[int, str]
 def _table(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[int, Piece]]:
     """Return the rows of a table by page; empty if it is not printed."""
     texts = [_divided(cell.text, words, page) for cell in piece.cells]
+    piece = _plain(piece)
     letters = [len(letters_of(cell.text)) for cell in piece.cells]
     printed = sum(count for count, parts in zip(letters, texts, strict=True) if parts)
     if not printed or printed < _TABLE_PLACED * sum(letters):

@@ -7,10 +7,11 @@ whole pool, and tasks have no time limit. Here every process has its own pipe, a
 import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
+from threading import BoundedSemaphore
 from typing import Any, Self
 
 from kopub.errors import first_line
@@ -28,8 +29,10 @@ _MOST = 16
 """Most processes; more are no faster, because one process writes everything that they make."""
 _MOST_GIVEN_UP = 5
 """Pages of a document that may take more than their time or memory before no more of it are tried."""
-_AHEAD = 2
-"""Tasks in flight per process; results are taken in order, and must not pile up behind a slow page."""
+_AHEAD = 4
+"""Tasks in flight per process, of which some wait for LibreOffice or a slow page while others go on."""
+_MOST_WAITING = 1 << 28
+"""Bytes of pages that may pile up behind a slow one, because results are taken in order."""
 
 
 class DocumentPool:
@@ -40,10 +43,11 @@ class DocumentPool:
 
     def __init__(self, processes: int = 0, seconds: float = PAGE_SECONDS) -> None:
         self._count = processes or min(os.cpu_count() or 1, _MOST)
-        self._threads = ThreadPoolExecutor(self._count)
+        self._threads = ThreadPoolExecutor(_AHEAD * self._count)
+        self._free = BoundedSemaphore(self._count)
         self._processes = ChildPool(f"{page_maker.__name__}:work", self._count, seconds, confined={})
         self._given_up: Counter[Path] = Counter()
-        self._conversions = Conversions()
+        self._conversions = Conversions(self._free)
 
     def __enter__(self) -> Self:
         return self
@@ -68,11 +72,16 @@ class DocumentPool:
         asked: deque[Future[Any]] = deque()
         try:
             while True:
-                ahead = islice(requests, _AHEAD * self._count - len(asked))
+                running = {future for future in asked if not future.done()}
+                waiting = sum(_size(future) for future in asked if future not in running)
+                ahead = islice(requests, _AHEAD * self._count - len(running) if waiting < _MOST_WAITING else 0)
                 asked.extend(self._threads.submit(self._ask, request) for request in ahead)
                 if not asked:
                     return
-                yield asked.popleft().result()
+                if asked[0].done():
+                    yield asked.popleft().result()
+                else:
+                    wait(running, return_when=FIRST_COMPLETED)
         finally:
             for future in asked:
                 future.cancel()
@@ -97,18 +106,25 @@ class DocumentPool:
 
     def _answer(self, path: Path, request: tuple[Any, ...]) -> Any:
         """Have a page made or counted, unless its document cost too much already."""
-        given_up = self._given_up[path]
-        if given_up >= _MOST_GIVEN_UP:
-            return Failure(f"{given_up} of its pages took more than their time or memory, so no more are tried")
-        try:
-            with path.open("rb") as file:
-                return self._processes.ask(request, file)
-        except OSError as error:
-            return Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
-        except LostAnswer as error:
-            self._given_up[path] += error.is_certain
-            limits = f" (it may compute for {page_maker.SECONDS} seconds, in {page_maker.MEMORY >> 20:,} MB)"
-            return Failure(f"{error}{limits if error.is_certain else ''}", may_pass=not error.is_certain)
+        with self._free:
+            given_up = self._given_up[path]
+            if given_up >= _MOST_GIVEN_UP:
+                return Failure(f"{given_up} of its pages took more than their time or memory, so no more are tried")
+            try:
+                with path.open("rb") as file:
+                    return self._processes.ask(request, file)
+            except OSError as error:
+                return Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
+            except LostAnswer as error:
+                self._given_up[path] += error.is_certain
+                limits = f" (it may compute for {page_maker.SECONDS} seconds, in {page_maker.MEMORY >> 20:,} MB)"
+                return Failure(f"{error}{limits if error.is_certain else ''}", may_pass=not error.is_certain)
+
+
+def _size(future: Future[Any]) -> int:
+    """Return the bytes of a page that was made, or 0 for all other results."""
+    made = None if future.cancelled() or future.exception() else future.result()
+    return len(made.data) if isinstance(made, MadePage) else 0
 
 
 def _is_empty(path: Path) -> bool:

@@ -5,10 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from kopub.pages.documents.pieces import TABLE, Piece, PieceCell
-
-_MOST_CELLS = 400_000
-"""Most cells of a table, empty ones included."""
+from kopub.pages.documents.pieces import TABLE, Piece, PieceCell, with_empty_cells
 
 
 @dataclass
@@ -27,7 +24,8 @@ def read_sheets(path: Path) -> list[Piece]:
     Cells that touch are a table, those that stand alone are text. A sheet that is not the only one begins with its
     name. No pieces if there are more cells than were written. Raises `ValueError` for a table of too many cells.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
+    # Lines within a cell are divided by signs that `splitlines` divides at, too.
+    lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
     if not lines or lines.pop() != "E":
         return []
     sheets: list[_Sheet] = []
@@ -100,25 +98,4 @@ def _of_block(cells: Sequence[PieceCell]) -> Iterator[Piece]:
         return
     first_row, first_column = rows[0][0].row, min(cell.column for row in rows for cell in row)
     held = [replace(cell, row=cell.row - first_row, column=cell.column - first_column) for row in rows for cell in row]
-    yield Piece(TABLE, tuple(_with_empty(held)))
-
-
-def _with_empty(cells: Sequence[PieceCell]) -> list[PieceCell]:
-    """Return the cells with empty ones where a table has none."""
-    covered = {
-        (row, column)
-        for cell in cells
-        for row in range(cell.row, cell.row + cell.row_span)
-        for column in range(cell.column, cell.column + cell.column_span)
-    }
-    height = max(row for row, _ in covered) + 1
-    width = max(column for _, column in covered) + 1
-    if height * width > _MOST_CELLS:
-        raise ValueError("a table of too many cells")
-    empty = [
-        PieceCell(row, column, 1, 1, "")
-        for row in range(height)
-        for column in range(width)
-        if (row, column) not in covered
-    ]
-    return sorted([*cells, *empty], key=lambda cell: (cell.row, cell.column))
+    yield Piece(TABLE, tuple(with_empty_cells(held)))

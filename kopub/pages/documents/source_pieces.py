@@ -30,12 +30,12 @@ _MODELS = ("torch", "transformers")
 def read_pieces(name: str, content: bytes) -> list[Piece]:
     """Return the pieces of a DOCX, PPTX or HTML file, in order.
 
-    Hidden text, comments, running heads and formulas are left out, and so is a paragraph with a formula, which is
-    printed in other signs. Raises what docling raises.
+    Hidden text, comments and formulas are left out, and so is a paragraph with a formula, which is printed in other
+    signs. Raises what docling raises.
     """
     # docling loads models' libraries if they are installed, and starts LibreOffice for some pictures if it finds it.
     sys.modules.update(dict.fromkeys(_MODELS))  # pyright: ignore[reportArgumentType, reportCallIssue]
-    os.environ["PATH"] = ""
+    path, os.environ["PATH"] = os.environ.get("PATH", os.defpath), ""
     from docling.backend.html_backend import HTMLDocumentBackend
     from docling.backend.mspowerpoint_backend import MsPowerpointDocumentBackend
     from docling.backend.msword_backend import MsWordDocumentBackend
@@ -47,7 +47,10 @@ def read_pieces(name: str, content: bytes) -> list[Piece]:
         ".pptx": (InputFormat.PPTX, MsPowerpointDocumentBackend),
     }.get(PurePath(name).suffix, (InputFormat.HTML, HTMLDocumentBackend))
     opened = InputDocument(BytesIO(content), kind, reader, filename=name)
-    return list(_Pieces(opened._backend.convert()))  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        return list(_Pieces(opened._backend.convert()))  # pyright: ignore[reportAttributeAccessIssue]
+    finally:
+        os.environ["PATH"] = path
 
 
 class _Pieces:
@@ -58,6 +61,13 @@ class _Pieces:
         shown = [group.name for group in document.groups if group.name.startswith("slide-") and _is_shown(group)]
         self._slides = {int(name.removeprefix("slide-")) + 1: at for at, name in enumerate(shown)}
         """The numbers of the slides that are shown, by docling's numbers of pages."""
+        self._running = {
+            child.cref: "footer" if "footer" in group.name else "header"
+            for group in document.groups
+            if group.content_layer == "furniture"
+            for child in group.children
+        }
+        """The labels of running heads and feet, by docling's references."""
 
     def __iter__(self) -> Iterator[Piece]:
         for item in self._below(self._document.body):
@@ -73,7 +83,8 @@ class _Pieces:
             if item.label == "comment_section":
                 continue
             is_whole = item.label in ("table", "inline")
-            if is_whole or (hasattr(item, "prov") and (_is_shown(item) or item.content_layer == "notes")):
+            is_kept = _is_shown(item) or item.content_layer == "notes" or item.self_ref in self._running
+            if is_whole or (hasattr(item, "prov") and is_kept):
                 yield item
             if not is_whole:
                 yield from self._below(item)
@@ -82,7 +93,11 @@ class _Pieces:
         for caption in getattr(item, "captions", ()):
             if caption.resolve(self._document).parent.cref == item.self_ref:
                 yield Piece.of("figure_title", caption.resolve(self._document).text, slide)
-        if item.label == "table":
+        if item.self_ref in self._running:
+            is_table = item.label == "table"
+            texts = [cell.text for cell in item.data.table_cells] if is_table else [getattr(item, "text", "")]
+            yield from (Piece.of(self._running[item.self_ref], text) for text in texts if text.strip())
+        elif item.label == "table":
             yield Piece(TABLE, self._cells(item.data), slide)
         elif item.label == "inline":
             parts = [part for part in self._below(item) if _is_shown(part)]
@@ -97,7 +112,7 @@ class _Pieces:
         elif item.content_layer == "notes":
             yield Piece(_NOTE, (PieceCell(0, 0, 1, 1, item.text),), slide, printed=False)
         elif item.label != "formula" and item.text.strip():
-            yield Piece.of(_LABELS.get(item.label, "text"), item.text, slide)
+            yield Piece.of(_LABELS.get(item.label, "text"), item.text, slide, getattr(item, "level", 1))
 
     def _cells(self, data: "TableData") -> tuple[PieceCell, ...]:
         cells = [

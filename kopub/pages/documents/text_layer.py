@@ -5,30 +5,23 @@ The types do not load a PDF library.
 """
 
 import base64
-import ctypes
 import json
 import zlib
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
 from enum import IntFlag
 from functools import cached_property
-from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from kopub.errors import SourceError, counted, first_line, quoted
 from kopub.fingerprints import CodeVersion, fingerprint
-from kopub.pages.documents.drawn_objects import Box, Coverings, Placement, begins_line, is_clear, is_within, shapes_of
-from kopub.pages.documents.fonts import lacks_font
-from kopub.pages.documents.form_fields import field_texts
+from kopub.pages.documents.drawn_objects import Box
 from kopub.pages.documents.pieces import Piece
-from kopub.pages.nameless import nameless
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from pypdfium2 import PdfPage
 
 
 class Mark(IntFlag):
@@ -50,6 +43,8 @@ class Mark(IntFlag):
     """Runs from bottom to top: a line turned to the left."""
     UNDRAWN = 128
     """Not drawn here: this machine has no font with its Hangul, and the PDF does not embed its own."""
+    FIXED = 256
+    """In a font whose letters are all equally wide, as code is printed."""
 
 
 NO_MARK = Mark(0)
@@ -62,6 +57,23 @@ class Word:
     text: str
     box: Box
     marks: Mark = NO_MARK
+    tag: int = -1
+    """The number of its tag among those of the layer; -1 without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """What a tagged PDF says that some of its words are.
+
+    `role` is the standard name of the structure. Cells have the number of their table, and their place in it.
+    """
+
+    role: str
+    table: int = -1
+    row: int = 0
+    column: int = 0
+    row_span: int = 1
+    column_span: int = 1
 
 
 @dataclass(frozen=True)
@@ -72,7 +84,7 @@ class TextLayer:
     characters beyond the whole sheet. `bare` marks ink that no word covers: it is true for each square of `cell` pixels
     with such ink. `rules` are the straight lines that the PDF draws, and `fills` the boxes that it fills. `failure`
     says why an existing layer could not be read; it then has no words. `pieces` are the parts of the document on this
-    page, if the PDF was made of one that has a structure.
+    page, if the PDF was made of one that has a structure, and `tags` what a tagged PDF says of its words.
     """
 
     width: int
@@ -85,6 +97,7 @@ class TextLayer:
     rules: tuple[Box, ...] = ()
     fills: tuple[Box, ...] = ()
     pieces: tuple[Piece, ...] = ()
+    tags: tuple[Tag, ...] = ()
 
     @classmethod
     def empty(cls, width: int, height: int) -> Self:
@@ -128,6 +141,11 @@ class TextLayer:
                 **({"rules": _edges(self.rules)} if self.rules else {}),
                 **({"fills": _edges(self.fills)} if self.fills else {}),
                 **({"pieces": [piece.to_json() for piece in self.pieces]} if self.pieces else {}),
+                **(
+                    {"tags": [astuple(tag) for tag in self.tags], "tagged": [word.tag for word in self.words]}
+                    if self.tags
+                    else {}
+                ),
             },
             ensure_ascii=False,
             separators=(",", ":"),
@@ -144,13 +162,16 @@ class TextLayer:
             rows, columns = held["squares"]
             if min(width, height, held["cell"], rows, columns) < 1:
                 raise ValueError("a page without size")
+            tagged = held.get("tagged") or [-1] * len(held["words"])
             bits = np.frombuffer(zlib.decompress(base64.b64decode(held["bare"])), np.uint8)
             return cls(
                 width,
                 height,
                 tuple(
-                    Word(str(text), box, Mark(marks))
-                    for text, box, marks in zip(held["words"], _boxes(held["boxes"]), held["marks"], strict=True)
+                    Word(str(text), box, Mark(marks), int(tag))
+                    for text, box, marks, tag in zip(
+                        held["words"], _boxes(held["boxes"]), held["marks"], tagged, strict=True
+                    )
                 ),
                 int(held["outside"]),
                 int(held["cell"]),
@@ -158,6 +179,7 @@ class TextLayer:
                 rules=tuple(_boxes(held.get("rules", ()))),
                 fills=tuple(_boxes(held.get("fills", ()))),
                 pieces=tuple(map(Piece.from_json, held.get("pieces", ()))),
+                tags=tuple(Tag(str(role), *map(int, places)) for role, *places in held.get("tags", ())),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError, zlib.error) as error:
             return cls.failed(f"it is damaged: {first_line(error)}")
@@ -245,250 +267,10 @@ TEXT_CODE = CodeVersion(
         4: "the fields of forms are words, with what was typed and whether a box is ticked; a word ends with its line; "
         "characters that a font does not name are told from others; a page drawn sideways is set upright, and columns "
         "of vertical writing keep their blanks",
+        5: "words in fonts of even width, and the tags of tagged PDFs, are known",
     },
 )
 """A new version reads every layer again; the pages are drawn for it, and come out the same."""
 
-_DIVIDED = 0x02
-"""The character that PDFium returns for a hyphen that splits a word at the end of a line."""
-_HIGH, _LOW = range(0xD800, 0xDC00), range(0xDC00, 0xE000)
-"""The two halves of a character beyond the first 65,536."""
-_CELLS = 256
-"""Squares along the longer side of a page for its bare ink: three per line of 10 points on A4."""
-_INK = 32
-"""Grey levels between the lightest and darkest pixel of an area with print; more than JPEG noise."""
-_LOOKED_AT = 6
-"""Pixels checked along a square's side: every other one at 300 dpi."""
-_MARGIN = 0.25
-"""Margin around a word's box that counts as covered, as a share of its height: for accents, smoothing and overhangs."""
-_LINE_END = (0x0D, 0x0A)
-_TOUCHES = 0.12
-"""Most distance of two letters of a word, as a share of their size; a blank is wider."""
-_FLAT, _CAPITAL = 0.05, 0.7
-"""Points below which a letter has no height, and the usual height as a share of its font's size."""
-_EVEN = "\u1100"
-"""The first of the letters of even width: Hangul, and Chinese and Japanese characters."""
-_BLANK = 1.17
-"""Distance of two letters of a column, in usual ones, from which a blank stands between them."""
-_SAME = 0.3
-"""Share of its height by which a word that is drawn twice to look bold may be shifted."""
-_MOST = 200_000
-"""Most characters of a layer that is read, more than a page has room for in print."""
 _MOST_INVISIBLE, _FEWEST_INVISIBLE = 0.5, 3
 """Share of a layer's characters, and the least number, whose invisibility makes it that of a scan."""
-
-
-def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None:
-    """Return the layer of an open page, or None if it has no text.
-
-    `pixels` are the drawn page: (height, width) or (height, width, BGR). Raises `PdfiumError`.
-    """
-    import cv2
-
-    height, width = pixels.shape[:2]
-    text = page.get_textpage()
-    try:
-        count = text.count_chars()
-        if count > _MOST:
-            return TextLayer.failed(f"it has {count:,} characters")
-        placement = Placement.of(page, width, height)
-        shapes = shapes_of(page, placement)
-        found = list(_words(text.raw, count, placement, Coverings(page, placement), _Fences(shapes.rules)))
-        fields = [Word(value, box, Mark.LINE) for value, box in field_texts(page, placement)]
-    finally:
-        text.close()
-    if not found and not fields:
-        return None
-    grey = pixels if pixels.ndim == 2 else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), np.uint8)
-    within = [word for word in found if is_within(word.box, (0, 0, width, height))]
-    # A field without a frame that holds nothing is not printed.
-    shown = (word for word in fields if not _held_against(word, grey).marks & Mark.NO_INK)
-    words = (*(_held_against(word, grey) for word in _drawn_once(within)), *shown)
-    # Text that the crop box cuts off is still on the sheet.
-    sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
-    outside = sum(len(word.text) for word in found if not is_within(word.box, sheet))
-    cell = max(1, -(-max(width, height) // _CELLS))
-    bare = _bare(grey, words, cell)
-    return TextLayer(width, height, words, outside, cell, bare, rules=shapes.rules, fills=shapes.fills)
-
-
-class _Fences:
-    """The upright rules of a page, which part the letters of cells."""
-
-    def __init__(self, rules: Iterable[Box]) -> None:
-        upright = (rule for rule in rules if rule[3] - rule[1] > rule[2] - rule[0])
-        self._rules = sorted(((x1 + x2) / 2, y1, y2) for x1, y1, x2, y2 in upright)
-
-    def part(self, a: Sequence[float], b: Sequence[float]) -> bool:
-        """Return whether a rule stands between the middles of two boxes."""
-        start, end = sorted(((a[0] + a[2]) / 2, (b[0] + b[2]) / 2))
-        first = bisect_right(self._rules, (start,))
-        y = (a[1] + a[3]) / 2
-        between = takewhile(lambda rule: rule[0] < end, islice(self._rules, first, None))
-        return any(top <= y <= bottom for _, top, bottom in between)
-
-
-class _OpenWord:
-    """A word being assembled from characters."""
-
-    def __init__(self, marks: Mark) -> None:
-        self.letters: list[str] = []
-        self.marks = marks
-        self.boxes: list[tuple[float, float, float, float]] = []
-        self.first = 0
-
-    def add(self, index: int, letter: str, box: tuple[float, float, float, float], unmapped: bool) -> None:
-        if not self.letters:
-            self.first = index
-        self.letters.append(letter)
-        self.boxes.append(box)
-        if unmapped:
-            self.marks |= Mark.UNMAPPED
-
-    def words(self) -> Iterator[Word]:
-        """Yield the word; a column of vertical writing, whose blanks PDFium drops, as several."""
-        marks = self.marks | self._direction()
-        starts = [0]
-        even = sum(letter >= _EVEN for letter in self.letters)
-        if marks & Mark.DOWN and 2 * even > len(self.letters) > 2:
-            middles = [(box[1] + box[3]) / 2 for box in self.boxes]
-            steps = np.diff(middles)
-            starts += [at + 1 for at in np.flatnonzero(steps > _BLANK * np.median(steps)).tolist()]
-        for start, end in zip(starts, [*starts[1:], len(self.boxes)], strict=True):
-            (x1, y1, _, _), (_, _, x2, y2) = (
-                tuple(map(pick, zip(*self.boxes[start:end], strict=True))) for pick in (min, max)
-            )
-            box = (round(x1), round(y1), round(x2), round(y2))
-            yield Word("".join(self.letters[start:end]), box, marks)
-            marks &= ~Mark.LINE
-
-    def _direction(self) -> Mark:
-        """Return whether the word runs up or down the page; `NO_MARK` if across it."""
-        first, last = self.boxes[0], self.boxes[-1]
-        across, down = (last[axis] + last[axis + 2] - first[axis] - first[axis + 2] for axis in (0, 1))
-        if abs(down) <= abs(across):
-            return NO_MARK
-        return Mark.DOWN if down > 0 else Mark.UP
-
-
-def _words(
-    page: ctypes.c_void_p, count: int, placement: Placement, pictures: Coverings, fences: _Fences
-) -> Iterator[Word]:
-    """Yield the words in the PDF's order, split at blanks and upright rules."""
-    from pypdfium2 import raw
-
-    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
-    pending = _OpenWord(Mark.LINE)
-    for index in range(count):
-        code = raw.FPDFText_GetUnicode(page, index)
-        if code in _LOW and index and raw.FPDFText_GetUnicode(page, index - 1) in _HIGH:
-            continue
-        letter = _letter(code, raw.FPDFText_GetUnicode(page, index + 1) if code in _HIGH and index + 1 < count else 0)
-        divided = code == _DIVIDED
-        if not (divided or letter.isspace()):
-            raw.FPDFText_GetCharBox(page, index, left, right, bottom, top)
-            if 0 <= top.value - bottom.value < _FLAT:  # a letter that is not drawn has no height
-                top.value += _CAPITAL * raw.FPDFText_GetFontSize(page, index)
-            box = placement.box(left.value, bottom.value, right.value, top.value)
-            apart = pending.boxes and max(box[1] - pending.boxes[-1][3], pending.boxes[-1][1] - box[3]) > 0
-            is_new_line = bool(apart) and begins_line(page, index)
-            if pending.boxes and (is_new_line or fences.part(pending.boxes[-1], box)):
-                yield from _finish(page, pending, pictures)
-                pending = _OpenWord(Mark.LINE if is_new_line else NO_MARK)
-            unmapped = raw.FPDFText_HasUnicodeMapError(page, index) == 1
-            pending.add(index, nameless(code) if unmapped else letter, box, unmapped)
-            continue
-        ends_line = divided or letter in "\r\n"
-        if ends_line and not divided and pending.letters and _goes_on(page, index, count):
-            continue
-        if pending.letters:
-            if divided:
-                pending.marks |= Mark.HYPHEN
-            yield from _finish(page, pending, pictures)
-            pending = _OpenWord(NO_MARK)
-        if ends_line:
-            pending.marks |= Mark.LINE
-    if pending.letters:
-        yield from _finish(page, pending, pictures)
-
-
-def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:
-    """Return whether letters around a line end touch.
-
-    PDFium ends lines so on a page that it takes for vertical writing.
-
-    `end` is the index of the line end, which is of one or two characters.
-    """
-    from pypdfium2 import raw
-
-    before, after = end, end
-    while before >= 0 and raw.FPDFText_GetUnicode(page, before) in _LINE_END:
-        before -= 1
-    while after < count and raw.FPDFText_GetUnicode(page, after) in _LINE_END:
-        after += 1
-    if before < 0 or after >= count:
-        return False
-    a, b = raw.FS_RECTF(), raw.FS_RECTF()
-    if not (raw.FPDFText_GetLooseCharBox(page, before, a) and raw.FPDFText_GetLooseCharBox(page, after, b)):
-        return False
-    size = abs(a.top - a.bottom)
-    is_level = max(abs(a.top - b.top), abs(a.bottom - b.bottom)) <= _TOUCHES * size
-    return is_level and a.left < b.left and abs(b.left - a.right) <= _TOUCHES * size
-
-
-def _finish(page: ctypes.c_void_p, pending: _OpenWord, pictures: Coverings) -> Iterator[Word]:
-    from pypdfium2 import raw
-
-    drawn = raw.FPDFText_GetTextObject(page, pending.first)
-    mode = raw.FPDFTextObj_GetTextRenderMode(drawn) if drawn else None
-    is_hidden = mode == raw.FPDF_TEXTRENDERMODE_INVISIBLE or (mode == raw.FPDF_TEXTRENDERMODE_FILL and is_clear(drawn))
-    if drawn and not is_hidden and lacks_font(drawn, pending.letters):
-        pending.marks |= Mark.UNDRAWN
-    for word in pending.words():
-        hidden = drawn and (is_hidden or pictures.hide(drawn, word.box))
-        yield replace(word, marks=word.marks | Mark.INVISIBLE) if hidden else word
-
-
-def _letter(code: int, after: int) -> str:
-    """Return a character of one or two UTF-16 units."""
-    if code in _HIGH and after in _LOW:
-        return chr(0x10000 + ((code - _HIGH.start) << 10) + after - _LOW.start)
-    # A character that no string can hold is still on the page.
-    return "\ufffd" if not code or code in _HIGH or code in _LOW else chr(code)
-
-
-def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:
-    """Yield the words without repeats at the same position, which make print bold."""
-    last: dict[str, Box] = {}
-    for word in words:
-        before, last[word.text] = last.get(word.text), word.box
-        near = _SAME * min(word.box[2] - word.box[0], word.box[3] - word.box[1])
-        if before is None or max(abs(a - b) for a, b in zip(word.box, before, strict=True)) > near:
-            yield word
-
-
-def _held_against(word: Word, grey: "NDArray[np.uint8]") -> Word:
-    x1, y1, x2, y2 = word.box
-    if word.marks & Mark.UNDRAWN:
-        return word
-    printed = grey[max(0, y1) : max(1, y2 + 1), max(0, x1) : max(1, x2 + 1)]
-    return word if printed.size and int(np.ptp(printed)) >= _INK else replace(word, marks=word.marks | Mark.NO_INK)
-
-
-def _bare(grey: "NDArray[np.uint8]", words: Sequence[Word], cell: int) -> "NDArray[np.bool_]":
-    """Return the squares (rows, columns) of `cell` pixels with ink that no word covers."""
-    height, width = grey.shape
-    rows, columns = -(-height // cell), -(-width // cell)
-    # A printed stroke is wider than the pixels that are skipped.
-    step = max(1, cell // _LOOKED_AT)
-    grey = np.ascontiguousarray(grey[::step, ::step])
-    tops, lefts = (np.arange(count) * cell // step for count in (rows, columns))
-    darkest = np.minimum.reduceat(np.minimum.reduceat(grey, tops, axis=0), lefts, axis=1)
-    lightest = np.maximum.reduceat(np.maximum.reduceat(grey, tops, axis=0), lefts, axis=1)
-    bare = lightest.astype(np.int16) - darkest >= _INK
-    for word in words:
-        x1, y1, x2, y2 = word.box
-        margin = _MARGIN * min(x2 - x1, y2 - y1)
-        top, left = (max(0, int((edge - margin) // cell)) for edge in (y1, x1))
-        bare[top : int((y2 + margin) // cell) + 1, left : int((x2 + margin) // cell) + 1] = False
-    return bare

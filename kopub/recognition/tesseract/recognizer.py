@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     pass
 
 PLACES = (
+    f"{sys.prefix}/share/tessdata",
     f"{sys.prefix}/usr/share/tesseract-ocr/5/tessdata",
     "/usr/share/tesseract-ocr/5/tessdata",
     "/usr/share/tesseract-ocr/4.00/tessdata",
@@ -34,8 +35,9 @@ PLACES = (
     "/home/linuxbrew/.linuxbrew/share/tessdata",
     "/opt/local/share/tessdata",
 )
-"""Folders of Tesseract's data: the virtual environment, where `make setup` unpacks Debian packages without root; Debian
-and Ubuntu; Arch; Fedora; source builds and Homebrew on Intel; Homebrew on Apple silicon; Linuxbrew; MacPorts."""
+"""Folders of Tesseract's data: the environment, where the wheel `kopub-tessdata` puts them, and where `make setup`
+unpacks Debian packages without root; Debian and Ubuntu; Arch; Fedora; source builds and Homebrew on Intel; Homebrew on
+Apple silicon; Linuxbrew; MacPorts."""
 
 SCRIPTS = {
     "kor": {"HANGUL"},

@@ -63,8 +63,8 @@ def _pictures(to: str) -> Iterator[tuple[str, bytes]]:
     yield "linked.docx", _with_picture(to, {}, "link")
     shown = f'<draw:frame svg:width="9cm" svg:height="9cm"><draw:image xlink:href="%s" xmlns:xlink="{_XLINK}"/></draw:frame>'
     for kind, suffix in (("text", "odt"), ("presentation", "odp"), ("spreadsheet", "ods")):
-        yield f"linked.{suffix}", _in_open_document(kind, shown % to, {})
-        yield f"svg.{suffix}", _in_open_document(kind, shown % "Pictures/i.svg", {"Pictures/i.svg": inside})
+        yield f"linked.{suffix}", in_open_document(kind, shown % to, {})
+        yield f"svg.{suffix}", in_open_document(kind, shown % "Pictures/i.svg", {"Pictures/i.svg": inside})
     yield "picture.html", f'<p>x</p><img src="{to}"><iframe src="{to}"></iframe><object data="{to}"></object>'.encode()
 
 
@@ -88,10 +88,10 @@ def _others(to: str) -> Iterator[tuple[str, bytes]]:
         docx(body=_field(f'INCLUDETEXT "{to}/secret.txt"') + _field(f'INCLUDEPICTURE "{to}/secret.png" \\d')),
     )
     section = f'<text:section text:name="s"><text:section-source xlink:href="{to}/secret.docx" xmlns:xlink="{_XLINK}"/></text:section>'
-    yield "section.odt", _in_open_document("text", section, {})
+    yield "section.odt", in_open_document("text", section, {})
     yield (
         "sheet.ods",
-        _in_open_document(
+        in_open_document(
             "spreadsheet",
             f'<table:table table:name="x"><table:table-source xlink:href="{to}/secret.xlsx" xmlns:xlink="{_XLINK}"/></table:table>',
             {},
@@ -155,7 +155,8 @@ def _with_picture(target: str, parts: Mapping[str, str | bytes], how: str) -> by
     return _joined(made, {"[Content_Types].xml": types.replace("<Override", f"{kinds}<Override", 1)})
 
 
-def _in_open_document(kind: str, inside: str, parts: Mapping[str, str | bytes]) -> bytes:
+def in_open_document(kind: str, inside: str, parts: Mapping[str, str | bytes]) -> bytes:
+    """Return an OpenDocument file that has some XML inside."""
     made = open_document(kind, "words")
     with zipfile.ZipFile(io.BytesIO(made)) as file:
         content = file.read("content.xml").decode()
@@ -359,15 +360,24 @@ def _picture_bombs() -> Iterator[tuple[str, bytes]]:
     yield "frames.tif", frames.getvalue()
 
 
-def far_cell(place: str = "XFD1048576") -> bytes:
-    """Return an XLSX with one cell far away."""
+def far_cell(place: str = "XFD1048576", prefixed: bool = False) -> bytes:
+    """Return an XLSX with one cell far away, whose elements may have a prefix."""
     made = xlsx([["x"]])
     with zipfile.ZipFile(io.BytesIO(made)) as file:
         sheet = file.read("xl/worksheets/sheet1.xml").decode()
     row = "".join(filter(str.isdecimal, place))
-    return _joined(
-        made, {"xl/worksheets/sheet1.xml": sheet.replace('r="A1"', f'r="{place}"').replace('r="1"', f'r="{row}"')}
-    )
+    sheet = sheet.replace('r="A1"', f'r="{place}"').replace('r="1"', f'r="{row}"')
+    if prefixed:
+        sheet = sheet[sheet.index("<worksheet") :]
+        sheet = sheet.replace("<", "<x:").replace("<x:/", "</x:").replace("xmlns=", "xmlns:x=")
+    return _joined(made, {"xl/worksheets/sheet1.xml": sheet})
+
+
+def repeated_cells(kind: str, rows: int, columns: int, more: str = "") -> bytes:
+    """Return an OpenDocument file with a table whose one cell, with attributes of its own, is repeated."""
+    cell = f'<table:table-cell table:number-columns-repeated="{columns}"{more}/>'
+    row = f'<table:table-row table:number-rows-repeated="{rows}">{cell}</table:table-row>'
+    return in_open_document(kind, f'<table:table table:name="r">{row}</table:table>', {})
 
 
 def _office_bombs() -> Iterator[tuple[str, bytes]]:
@@ -383,21 +393,25 @@ def _office_bombs() -> Iterator[tuple[str, bytes]]:
         yield f"tables {depth} deep.docx", docx("x", body=inside)
         yield (
             f"groups {depth} deep.odt",
-            _in_open_document("text", "<text:section>" * depth + "</text:section>" * depth, {}),
+            in_open_document("text", "<text:section>" * depth + "</text:section>" * depth, {}),
         )
     yield "a letter of 100 MB.docx", docx("x" * (100 << 20))
     yield "paragraphs.docx", docx(*["x"] * 100_000)
     yield "strings.xlsx", xlsx([["x" * 30_000] * 2_000])
     yield "cells.xlsx", xlsx([["\t".join("1" * 100)] * 10_000])
-    repeated = '<table:table table:name="r"><table:table-row table:number-rows-repeated="1000000"><table:table-cell table:number-columns-repeated="16000" office:value-type="float" office:value="1"><text:p>1</text:p></table:table-cell></table:table-row></table:table>'
-    yield "repeated.ods", _in_open_document("spreadsheet", repeated, {})
-    yield "spaces.odt", _in_open_document("text", '<text:p><text:s text:c="2000000000"/></text:p>', {})
+    yield (
+        "repeated.ods",
+        repeated_cells("spreadsheet", 1_000_000, 16_000, ' office:value-type="float" office:value="1"'),
+    )
+    yield "repeated.odt", repeated_cells("text", 1_000_000, 16_000)
+    yield "spaces.odt", in_open_document("text", '<text:p><text:s text:c="2000000000"/></text:p>', {})
     yield "groups.rtf", b"{\\rtf1 " + b"{" * 1_000_000
     yield "bin.rtf", b"{\\rtf1 {\\pict\\pngblip\\bin2000000000 x}}"
     yield "tables.html", b"<table><tr><td>" * 20_000
     yield "span.html", b"<table><tr><td rowspan=2000000000 colspan=2000000000>x</table>"
     yield "slides.pptx", pptx(*["x"] * 3_000)
     yield "paragraphs.hwpx", hwpx(*[paragraph("x")] * 50_000)
+    yield "table.hwpx", hwpx(paragraph("x", '<hp:tbl rowCnt="65535" colCnt="65535"/>'))
     yield "deep.hwpx", hwpx(paragraph("x", "<hp:ctrl>" * 3000 + "</hp:ctrl>" * 3000))
 
 

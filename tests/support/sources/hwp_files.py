@@ -50,26 +50,51 @@ def _sub_list(content: str) -> str:
     )
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return the XML of a table, an object of a paragraph."""
-    width = _WIDTH // len(rows[0])
+def table(
+    rows: Sequence[Sequence[str]],
+    spans: dict[tuple[int, int], tuple[int, int]] | None = None,
+    inside: dict[tuple[int, int], str] | None = None,
+    caption: str = "",
+    whole: int = _WIDTH,
+) -> str:
+    """Return the XML of a table, an object of a paragraph.
+
+    `spans` are the numbers of rows and columns of merged cells by their place; those that they cover are left out.
+    `inside` is the XML of objects in cells.
+    """
+    width = whole // len(rows[0])
+    spans, inside = spans or {}, inside or {}
+    covered = {
+        (row + down, column + across)
+        for (row, column), (height, wide) in spans.items()
+        for down in range(height)
+        for across in range(wide)
+        if down or across
+    }
+
+    def cell(row: int, column: int, text: str) -> str:
+        height, wide = spans.get((row, column), (1, 1))
+        return (
+            '<hp:tc name="" header="0" hasMargin="0" borderFillIDRef="1">'
+            f"{_sub_list(paragraph(text, inside.get((row, column), '')))}"
+            f'<hp:cellAddr colAddr="{column}" rowAddr="{row}"/><hp:cellSpan colSpan="{wide}" rowSpan="{height}"/>'
+            f'<hp:cellSz width="{width * wide}" height="{_ROW * height}"/>'
+            '<hp:cellMargin left="141" right="141" top="141" bottom="141"/></hp:tc>'
+        )
+
     cells = "".join(
         "<hp:tr>"
-        + "".join(
-            f'<hp:tc name="" header="0" hasMargin="0" borderFillIDRef="1">{_sub_list(paragraph(text))}'
-            f'<hp:cellAddr colAddr="{column}" rowAddr="{row}"/><hp:cellSpan colSpan="1" rowSpan="1"/>'
-            f'<hp:cellSz width="{width}" height="{_ROW}"/>'
-            '<hp:cellMargin left="141" right="141" top="141" bottom="141"/></hp:tc>'
-            for column, text in enumerate(texts)
-        )
+        + "".join(cell(row, column, text) for column, text in enumerate(texts) if (row, column) not in covered)
         + "</hp:tr>"
         for row, texts in enumerate(rows)
     )
-    place = _PLACE.format(width=_WIDTH, height=_ROW * len(rows))
+    said = f'<hp:caption side="TOP" fullSz="0" width="8504" gap="850" lastWidth="{_WIDTH}">{{}}</hp:caption>'
+    named = said.format(_sub_list(paragraph(caption))) if caption else ""
+    place = _PLACE.format(width=whole, height=_ROW * len(rows))
     return (
         f'<hp:tbl id="1" zOrder="0" numberingType="TABLE" textWrap="TOP_AND_BOTTOM" textFlow="BOTH_SIDES" lock="0" '
         f'pageBreak="CELL" repeatHeader="1" rowCnt="{len(rows)}" colCnt="{len(rows[0])}" cellSpacing="0" '
-        f'borderFillIDRef="1" noAdjust="0">{place}<hp:inMargin left="141" right="141" top="141" bottom="141"/>'
+        f'borderFillIDRef="1" noAdjust="0">{place}{named}<hp:inMargin left="141" right="141" top="141" bottom="141"/>'
         f"{cells}</hp:tbl>"
     )
 
@@ -80,6 +105,21 @@ def note(text: str, kind: str = "footNote", number: int = 1) -> str:
 
 def head(text: str, kind: str = "header") -> str:
     return f'<hp:ctrl><hp:{kind} id="1" applyPageType="BOTH">{_sub_list(paragraph(text))}</hp:{kind}></hp:ctrl>'
+
+
+def equation(script: str) -> str:
+    """Return an equation in Hancom's language, an object of a paragraph."""
+    return (
+        '<hp:equation id="3" zOrder="0" numberingType="EQUATION" textWrap="TOP_AND_BOTTOM" textFlow="BOTH_SIDES" '
+        'lock="0" version="Equation Version 60" baseLine="65" textColor="#000000" baseUnit="1000" lineMode="CHAR" '
+        f'font="HYhwpEQ">{_PLACE.format(width=4000, height=2000)}<hp:script>{escape(script)}</hp:script></hp:equation>'
+    )
+
+
+def deleted(text: str) -> str:
+    """Return the XML of text that a tracked change has deleted."""
+    begin, end = '<hp:deleteBegin Id="1" TcId="1"/>', '<hp:deleteEnd Id="1" TcId="1" paraend="0"/>'
+    return f"<hp:t>{begin}{escape(text)}{end}</hp:t>"
 
 
 def columns(count: int) -> str:
@@ -159,19 +199,54 @@ def _record(tag: int, level: int, content: bytes) -> bytes:
     return struct.pack("<I", tag | level << 10 | size << 20) + longer + content
 
 
-def hwp(*paragraphs: str, flags: int = 1) -> bytes:
-    """Return an HWP 5 file; `flags` are 1 compressed, 2 password, 4 for distribution."""
+def _hwp_paragraph(text: str, level: int, begin: bytes = b"", mask: int = 0, is_last: bool = True) -> bytes:
+    """Return the records of a paragraph; `begin` are control characters before the text, named by `mask`."""
+    letters = begin + (text + "\r").encode("utf-16-le")
+    head = struct.pack("<IIHBBHHHI", is_last << 31 | len(letters) // 2, mask, 0, 0, 0, 1, 0, 0, 0)
+    shapes = _record(68, level + 1, struct.pack("<II", 0, 0))
+    return _record(66, level, head) + _record(67, level + 1, letters) + shapes
+
+
+def hwp_table(rows: Sequence[Sequence[str]], spans: dict[tuple[int, int], tuple[int, int]] | None = None) -> bytes:
+    """Return the records of a table; `spans` are as those of `table`."""
+    spans = spans or {}
+    covered = {
+        (row + down, column + across)
+        for (row, column), (height, wide) in spans.items()
+        for down in range(height)
+        for across in range(wide)
+        if down or across
+    }
+    width, cells = _WIDTH // len(rows[0]), b""
+    counts = [sum((row, column) not in covered for column in range(len(texts))) for row, texts in enumerate(rows)]
+    for row, texts in enumerate(rows):
+        for column, text in enumerate(texts):
+            if (row, column) in covered:
+                continue
+            height, wide = spans.get((row, column), (1, 1))
+            place = struct.pack("<4H", column, row, wide, height)
+            size = struct.pack("<II4HH", width * wide, _ROW * height, *[141] * 4, 1)
+            cells += _record(72, 2, struct.pack("<HHI", 1, 0, 0) + place + size) + _hwp_paragraph(text, 2)
+    control = struct.pack("<4sIiiIIi4HI", b" lbt", 0x082A2211, 0, 0, _WIDTH, _ROW * len(rows), 0, *[283] * 4, 1)
+    grid = struct.pack("<IHHH4H", 4, len(rows), len(rows[0]), 0, *[141] * 4)
+    grid += struct.pack(f"<{len(rows)}HHH", *counts, 1, 0)
+    return _record(71, 1, control + struct.pack("<iH", 0, 0)) + _record(77, 2, grid) + cells
+
+
+def hwp(*paragraphs: str | bytes, flags: int = 1) -> bytes:
+    """Return an HWP 5 file of paragraphs and the records of tables.
+
+    `flags` are 1 compressed, 2 password, 4 for distribution.
+    """
     section = b""
     for at, text in enumerate(paragraphs):
         # The first paragraph holds the section's own object, an extended control character of eight units.
-        begin = b"" if at else struct.pack("<H4s8sH", 2, b"dces", bytes(8), 2)
-        letters = begin + (text + "\r").encode("utf-16-le")
-        last = 0x80000000 if at == len(paragraphs) - 1 else 0
-        section += _record(
-            66, 0, struct.pack("<IIHBBHHHI", last | len(letters) // 2, 0 if at else 4, 0, 0, 0, 1, 0, 0, 0)
-        )
-        section += _record(67, 1, letters)
-        section += _record(68, 1, struct.pack("<II", 0, 0))
+        begin, mask = (b"", 0) if at else (struct.pack("<H4s8sH", 2, b"dces", bytes(8), 2), 4)
+        if isinstance(text, bytes):
+            begin, mask = begin + struct.pack("<H4s8sH", 11, b" lbt", bytes(8), 11), mask | 1 << 11
+        said = "" if isinstance(text, bytes) else text
+        section += _hwp_paragraph(said, 0, begin, mask, is_last=at == len(paragraphs) - 1)
+        section += text if isinstance(text, bytes) else b""
         if not at:
             section += _record(71, 1, b"dces" + bytes(26))
             section += _record(73, 2, struct.pack("<10I", 59528, 84188, 8504, 8504, 5668, 4252, 4252, 4252, 0, 0))

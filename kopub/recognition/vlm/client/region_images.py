@@ -10,7 +10,7 @@ import numpy as np
 
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import Task
-from kopub.pages.page import grey_as_one_channel, whole_patches
+from kopub.pages.page import grey_as_one_channel, quick_png, whole_patches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -130,21 +130,14 @@ def resize(crop: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 def encode_image(crop: np.ndarray) -> tuple[bytes, str]:
     """Encode a crop as a file, and return it with its media type.
 
-    Grey print is sent as lossless PNG, because the reference's JPEG at quality 75 puts rings around small letters;
-    without row filters and with run lengths, it takes 4 ms per megapixel and no more bytes. Colour means photographs,
-    tints and scans, for which PNG would take up to 40 ms and ten times the bytes; they are sent as a JPEG that is
-    indistinguishable from the page.
+    Grey print is sent as lossless PNG, because the reference's JPEG at quality 75 puts rings around small letters.
+    Colour means photographs, tints and scans, for which PNG would take up to 40 ms and ten times the bytes; they are
+    sent as a JPEG that is indistinguishable from the page.
     """
     import cv2
 
     if crop.ndim == 2:
-        options = [
-            cv2.IMWRITE_PNG_COMPRESSION, 1,
-            cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_NONE,
-            cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE,
-        ]  # fmt: skip
-        _, data = cv2.imencode(".png", crop, options)
-        return data.tobytes(), "image/png"
+        return quick_png(crop), "image/png"
     full_colour = cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444
     options = [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, full_colour]
     _, data = cv2.imencode(".jpg", cv2.cvtColor(crop, cv2.COLOR_RGB2BGR), options)

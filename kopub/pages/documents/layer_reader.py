@@ -1,0 +1,331 @@
+"""Reads the text layer of an open PDF page by PDFium.
+
+The module does not load a PDF library by itself.
+"""
+
+import ctypes
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kopub.pages.documents.drawn_objects import (
+    Box,
+    Coverings,
+    Placement,
+    address,
+    begins_line,
+    is_clear,
+    is_within,
+    shapes_of,
+)
+from kopub.pages.documents.fonts import lacks_font
+from kopub.pages.documents.form_fields import field_texts
+from kopub.pages.documents.structure_tags import PageTags
+from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
+from kopub.pages.nameless import nameless
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pypdfium2 import PdfPage
+
+_DIVIDED = 0x02
+"""The character that PDFium returns for a hyphen that splits a word at the end of a line."""
+_HIGH, _LOW = range(0xD800, 0xDC00), range(0xDC00, 0xE000)
+"""The two halves of a character beyond the first 65,536."""
+_CELLS = 256
+"""Squares along the longer side of a page for its bare ink: three per line of 10 points on A4."""
+_INK = 32
+"""Grey levels between the lightest and darkest pixel of an area with print; more than JPEG noise."""
+_LOOKED_AT = 6
+"""Pixels checked along a square's side: every other one at 300 dpi."""
+_MARGIN = 0.25
+"""Margin around a word's box that counts as covered, as a share of its height: for accents, smoothing and overhangs."""
+_LINE_END = (0x0D, 0x0A)
+_TOUCHES = 0.12
+"""Most distance of two letters of a word, as a share of their size; a blank is wider."""
+_FLAT, _CAPITAL = 0.05, 0.7
+"""Points below which a letter has no height, and the usual height as a share of its font's size."""
+_EVEN = "\u1100"
+"""The first of the letters of even width: Hangul, and Chinese and Japanese characters."""
+_BLANK = 1.17
+"""Distance of two letters of a column, in usual ones, from which a blank stands between them."""
+_SAME = 0.3
+"""Share of its height by which a word that is drawn twice to look bold may be shifted."""
+_NARROW, _WIDE = frozenset("ijl.,:;'!|"), frozenset("abdeghkmnopquvwxABCDEGHKMNOPQRUVWX")
+"""Letters that are narrow and wide in all fonts but those of even width."""
+_UNEVEN = 0.02
+"""Most difference of the letters of such a font, as a share of their width."""
+_MOST = 200_000
+"""Most characters of a layer that is read, more than a page has room for in print."""
+
+
+def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None:
+    """Return the layer of an open page, or None if it has no text.
+
+    `pixels` are the drawn page: (height, width) or (height, width, BGR). Raises `PdfiumError`.
+    """
+    import cv2
+
+    height, width = pixels.shape[:2]
+    text = page.get_textpage()
+    try:
+        count = text.count_chars()
+        if count > _MOST:
+            return TextLayer.failed(f"it has {count:,} characters")
+        placement = Placement.of(page, width, height)
+        shapes = shapes_of(page, placement)
+        tags = PageTags(page)
+        drawing = _Drawing(Coverings(page, placement), _Fences(shapes.rules), tags)
+        found = drawing.fonts.marked(list(_words(text.raw, count, placement, drawing)))
+        fields = [Word(value, box, Mark.LINE) for value, box in field_texts(page, placement)]
+    finally:
+        text.close()
+    if not found and not fields:
+        return None
+    grey = pixels if pixels.ndim == 2 else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), np.uint8)
+    within = [word for word in found if is_within(word.box, (0, 0, width, height))]
+    # A field without a frame that holds nothing is not printed.
+    shown = (word for word in fields if not _held_against(word, grey).marks & Mark.NO_INK)
+    words = (*(_held_against(word, grey) for word in _drawn_once(within)), *shown)
+    # Text that the crop box cuts off is still on the sheet.
+    sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
+    outside = sum(len(word.text) for word in found if not is_within(word.box, sheet))
+    cell = max(1, -(-max(width, height) // _CELLS))
+    bare = _bare(grey, words, cell)
+    return TextLayer(
+        width, height, words, outside, cell, bare, rules=shapes.rules, fills=shapes.fills, tags=tuple(tags.tags)
+    )
+
+
+class _Fences:
+    """The upright rules of a page, which part the letters of cells."""
+
+    def __init__(self, rules: Iterable[Box]) -> None:
+        upright = (rule for rule in rules if rule[3] - rule[1] > rule[2] - rule[0])
+        self._rules = sorted(((x1 + x2) / 2, y1, y2) for x1, y1, x2, y2 in upright)
+
+    def part(self, a: Sequence[float], b: Sequence[float]) -> bool:
+        """Return whether a rule stands between the middles of two boxes."""
+        start, end = sorted(((a[0] + a[2]) / 2, (b[0] + b[2]) / 2))
+        first = bisect_right(self._rules, (start,))
+        y = (a[1] + a[3]) / 2
+        between = takewhile(lambda rule: rule[0] < end, islice(self._rules, first, None))
+        return any(top <= y <= bottom for _, top, bottom in between)
+
+
+class _Fonts:
+    """The widths of letters in each font, which tell those of even width."""
+
+    def __init__(self) -> None:
+        self._widths: dict[int, dict[str, float]] = defaultdict(dict)
+        self._of_words: list[int] = []
+
+    def note(self, page: ctypes.c_void_p, drawn: ctypes.c_void_p | None, pending: "_OpenWord", words: int) -> None:
+        """Measure the letters of a word that is drawn as so many words."""
+        from pypdfium2 import raw
+
+        font = address(raw.FPDFTextObj_GetFont(drawn)) if drawn else 0
+        self._of_words += [font] * words
+        widths = self._widths[font]
+        for letter, index in zip(pending.letters, pending.places, strict=True):
+            if letter in _NARROW or letter in _WIDE:
+                if letter in widths:
+                    continue
+                box = raw.FS_RECTF()
+                if raw.FPDFText_GetLooseCharBox(page, index, box) and box.top > box.bottom:
+                    widths[letter] = (box.right - box.left) / (box.top - box.bottom)
+
+    def marked(self, words: Sequence[Word]) -> list[Word]:
+        """Return all words that were noted, with the mark of fonts of even width."""
+        even = {font for font, widths in self._widths.items() if font and _is_even(widths)}
+        return [
+            replace(word, marks=word.marks | Mark.FIXED) if font in even else word
+            for word, font in zip(words, self._of_words, strict=True)
+        ]
+
+
+def _is_even(widths: Mapping[str, float]) -> bool:
+    """Return whether narrow letters are as wide as others."""
+    kinds = [[width for letter, width in widths.items() if letter in kind] for kind in (_NARROW, _WIDE)]
+    return all(kinds) and max(widths.values()) - min(widths.values()) <= _UNEVEN * max(widths.values())
+
+
+class _Drawing:
+    """What a page draws besides its letters, and the fonts of these."""
+
+    def __init__(self, pictures: Coverings, fences: _Fences, tags: PageTags) -> None:
+        self.pictures = pictures
+        self.fences = fences
+        self.tags = tags
+        self.fonts = _Fonts()
+
+
+class _OpenWord:
+    """A word being assembled from characters."""
+
+    def __init__(self, marks: Mark) -> None:
+        self.letters: list[str] = []
+        self.marks = marks
+        self.boxes: list[tuple[float, float, float, float]] = []
+        self.places: list[int] = []
+
+    def add(self, index: int, letter: str, box: tuple[float, float, float, float], unmapped: bool) -> None:
+        self.places.append(index)
+        self.letters.append(letter)
+        self.boxes.append(box)
+        if unmapped:
+            self.marks |= Mark.UNMAPPED
+
+    def words(self) -> Iterator[Word]:
+        """Yield the word; a column of vertical writing, whose blanks PDFium drops, as several."""
+        marks = self.marks | self._direction()
+        starts = [0]
+        even = sum(letter >= _EVEN for letter in self.letters)
+        if marks & Mark.DOWN and 2 * even > len(self.letters) > 2:
+            middles = [(box[1] + box[3]) / 2 for box in self.boxes]
+            steps = np.diff(middles)
+            starts += [at + 1 for at in np.flatnonzero(steps > _BLANK * np.median(steps)).tolist()]
+        for start, end in zip(starts, [*starts[1:], len(self.boxes)], strict=True):
+            (x1, y1, _, _), (_, _, x2, y2) = (
+                tuple(map(pick, zip(*self.boxes[start:end], strict=True))) for pick in (min, max)
+            )
+            box = (round(x1), round(y1), round(x2), round(y2))
+            yield Word("".join(self.letters[start:end]), box, marks)
+            marks &= ~Mark.LINE
+
+    def _direction(self) -> Mark:
+        """Return whether the word runs up or down the page; `NO_MARK` if across it."""
+        first, last = self.boxes[0], self.boxes[-1]
+        across, down = (last[axis] + last[axis + 2] - first[axis] - first[axis + 2] for axis in (0, 1))
+        if abs(down) <= abs(across):
+            return NO_MARK
+        return Mark.DOWN if down > 0 else Mark.UP
+
+
+def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Drawing) -> Iterator[Word]:
+    """Yield the words in the PDF's order, split at blanks and upright rules."""
+    from pypdfium2 import raw
+
+    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
+    pending = _OpenWord(Mark.LINE)
+    for index in range(count):
+        code = raw.FPDFText_GetUnicode(page, index)
+        if code in _LOW and index and raw.FPDFText_GetUnicode(page, index - 1) in _HIGH:
+            continue
+        letter = _letter(code, raw.FPDFText_GetUnicode(page, index + 1) if code in _HIGH and index + 1 < count else 0)
+        divided = code == _DIVIDED
+        if not (divided or letter.isspace()):
+            raw.FPDFText_GetCharBox(page, index, left, right, bottom, top)
+            if 0 <= top.value - bottom.value < _FLAT:  # a letter that is not drawn has no height
+                top.value += _CAPITAL * raw.FPDFText_GetFontSize(page, index)
+            box = placement.box(left.value, bottom.value, right.value, top.value)
+            apart = pending.boxes and max(box[1] - pending.boxes[-1][3], pending.boxes[-1][1] - box[3]) > 0
+            is_new_line = bool(apart) and begins_line(page, index)
+            if pending.boxes and (is_new_line or drawing.fences.part(pending.boxes[-1], box)):
+                yield from _finish(page, pending, drawing)
+                pending = _OpenWord(Mark.LINE if is_new_line else NO_MARK)
+            unmapped = raw.FPDFText_HasUnicodeMapError(page, index) == 1
+            pending.add(index, nameless(code) if unmapped else letter, box, unmapped)
+            continue
+        ends_line = divided or letter in "\r\n"
+        if ends_line and not divided and pending.letters and _goes_on(page, index, count):
+            continue
+        if pending.letters:
+            if divided:
+                pending.marks |= Mark.HYPHEN
+            yield from _finish(page, pending, drawing)
+            pending = _OpenWord(NO_MARK)
+        if ends_line:
+            pending.marks |= Mark.LINE
+    if pending.letters:
+        yield from _finish(page, pending, drawing)
+
+
+def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:
+    """Return whether letters around a line end touch.
+
+    PDFium ends lines so on a page that it takes for vertical writing.
+
+    `end` is the index of the line end, which is of one or two characters.
+    """
+    from pypdfium2 import raw
+
+    before, after = end, end
+    while before >= 0 and raw.FPDFText_GetUnicode(page, before) in _LINE_END:
+        before -= 1
+    while after < count and raw.FPDFText_GetUnicode(page, after) in _LINE_END:
+        after += 1
+    if before < 0 or after >= count:
+        return False
+    a, b = raw.FS_RECTF(), raw.FS_RECTF()
+    if not (raw.FPDFText_GetLooseCharBox(page, before, a) and raw.FPDFText_GetLooseCharBox(page, after, b)):
+        return False
+    size = abs(a.top - a.bottom)
+    is_level = max(abs(a.top - b.top), abs(a.bottom - b.bottom)) <= _TOUCHES * size
+    return is_level and a.left < b.left and abs(b.left - a.right) <= _TOUCHES * size
+
+
+def _finish(page: ctypes.c_void_p, pending: _OpenWord, drawing: _Drawing) -> Iterator[Word]:
+    from pypdfium2 import raw
+
+    drawn = raw.FPDFText_GetTextObject(page, pending.places[0])
+    mode = raw.FPDFTextObj_GetTextRenderMode(drawn) if drawn else None
+    is_hidden = mode == raw.FPDF_TEXTRENDERMODE_INVISIBLE or (mode == raw.FPDF_TEXTRENDERMODE_FILL and is_clear(drawn))
+    if drawn and not is_hidden and lacks_font(drawn, pending.letters):
+        pending.marks |= Mark.UNDRAWN
+    words = list(pending.words())
+    drawing.fonts.note(page, drawn, pending, len(words))
+    tag = drawing.tags.of(drawn) if drawn else -1
+    for word in words:
+        hidden = drawn and (is_hidden or drawing.pictures.hide(drawn, word.box))
+        yield replace(word, marks=word.marks | (Mark.INVISIBLE if hidden else NO_MARK), tag=tag)
+
+
+def _letter(code: int, after: int) -> str:
+    """Return a character of one or two UTF-16 units."""
+    if code in _HIGH and after in _LOW:
+        return chr(0x10000 + ((code - _HIGH.start) << 10) + after - _LOW.start)
+    # A character that no string can hold is still on the page.
+    return "\ufffd" if not code or code in _HIGH or code in _LOW else chr(code)
+
+
+def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:
+    """Yield the words without repeats at the same position, which make print bold."""
+    last: dict[str, Box] = {}
+    for word in words:
+        before, last[word.text] = last.get(word.text), word.box
+        near = _SAME * min(word.box[2] - word.box[0], word.box[3] - word.box[1])
+        if before is None or max(abs(a - b) for a, b in zip(word.box, before, strict=True)) > near:
+            yield word
+
+
+def _held_against(word: Word, grey: "NDArray[np.uint8]") -> Word:
+    x1, y1, x2, y2 = word.box
+    if word.marks & Mark.UNDRAWN:
+        return word
+    printed = grey[max(0, y1) : max(1, y2 + 1), max(0, x1) : max(1, x2 + 1)]
+    return word if printed.size and int(np.ptp(printed)) >= _INK else replace(word, marks=word.marks | Mark.NO_INK)
+
+
+def _bare(grey: "NDArray[np.uint8]", words: Sequence[Word], cell: int) -> "NDArray[np.bool_]":
+    """Return the squares (rows, columns) of `cell` pixels with ink that no word covers."""
+    height, width = grey.shape
+    rows, columns = -(-height // cell), -(-width // cell)
+    # A printed stroke is wider than the pixels that are skipped.
+    step = max(1, cell // _LOOKED_AT)
+    grey = np.ascontiguousarray(grey[::step, ::step])
+    tops, lefts = (np.arange(count) * cell // step for count in (rows, columns))
+    darkest = np.minimum.reduceat(np.minimum.reduceat(grey, tops, axis=0), lefts, axis=1)
+    lightest = np.maximum.reduceat(np.maximum.reduceat(grey, tops, axis=0), lefts, axis=1)
+    bare = lightest.astype(np.int16) - darkest >= _INK
+    for word in words:
+        x1, y1, x2, y2 = word.box
+        margin = _MARGIN * min(x2 - x1, y2 - y1)
+        top, left = (max(0, int((edge - margin) // cell)) for edge in (y1, x1))
+        bare[top : int((y2 + margin) // cell) + 1, left : int((x2 + margin) // cell) + 1] = False
+    return bare

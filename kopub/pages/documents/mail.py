@@ -1,0 +1,167 @@
+"""E-mails, with what is attached as further pages of one PDF."""
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
+from email import message_from_bytes, policy
+from email.message import EmailMessage, MIMEPart
+from html import escape
+from io import BytesIO
+from pathlib import Path, PurePath
+
+from kopub.errors import UndecodableImage, visible
+from kopub.pages.documents import pdf, pictures, plain, web_page
+from kopub.pages.documents.pieces import ConvertedDocument, Piece
+
+SUFFIX = ".eml"
+_HEADS = ("From", "To", "Cc", "Date")
+_MOST = 100
+"""Most attachments of a mail that are read."""
+_DEEPEST = 3
+"""Most mails in each other."""
+_NAME = 60
+_SUFFIXES = {"plain": "txt", "rfc822": "eml"}
+_PLACE = "attached"
+_DPI, _QUALITY = 300, 95
+_KOREAN = ("", "us-ascii", "utf-8", "euc-kr", "cp949", "ks_c_5601-1987")
+"""Charsets that mails name for text in UTF-8 or CP949."""
+
+Convert = Callable[[Path, Path], ConvertedDocument]
+
+
+def convert(path: Path, folder: Path, convert_file: Convert) -> ConvertedDocument:
+    """Return a mail with its attachments as one PDF.
+
+    `convert_file` converts a file of another kind in a folder of its own. An attachment that cannot be read is lost on
+    the mail's first page, and named there. Raises `UndecodableImage`.
+    """
+    message = message_from_bytes(path.read_bytes(), _class=EmailMessage, policy=policy.default)
+    if not any(name in message for name in ("From", "Date", "Subject", "To")):
+        raise UndecodableImage("the file is no e-mail: it has neither sender nor date")
+    body = message.get_body(("html", "plain"))
+    attached = list(_attached(message, body))
+    inline = {cid: part for part in attached if (cid := part.get("Content-ID", "").strip("<> \t"))}
+    page, shown = _web_page(message, body, inline, [_name(part) for part in attached])
+    attached = [part for part in attached if part not in shown]
+    own = folder / "message"
+    own.mkdir()
+    (own / "message.html").write_text(page, "utf-8")
+    documents, lost = [convert_file(own / "message.html", own)], list[str]()
+    if len(attached) > _MOST:
+        lost.append(f"only {_MOST} of its {len(attached)} attachments were read")
+    for number, part in enumerate(attached[:_MOST]):
+        place = folder / f"{_PLACE}{number}"
+        place.mkdir()
+        try:
+            documents.append(_converted(part, place, convert_file))
+        except UndecodableImage as error:
+            lost.append(f"the attachment {visible(_name(part), _NAME)} was not read: {error}")
+    return _joined(documents, folder / "document.pdf", lost)
+
+
+def _attached(part: MIMEPart, body: MIMEPart | None, alternative: bool = False) -> Iterator[MIMEPart]:
+    """Yield the parts that are neither the body nor another form of it."""
+    if part.is_multipart() and part.get_content_type() != "message/rfc822":
+        for inner in part.iter_parts():
+            yield from _attached(inner, body, part.get_content_type() == "multipart/alternative")
+    elif part is not body and not (alternative and part.get_content_maintype() == "text"):
+        yield part
+
+
+def _web_page(
+    message: MIMEPart, body: MIMEPart | None, inline: dict[str, MIMEPart], names: list[str]
+) -> tuple[str, list[MIMEPart]]:
+    """Return a mail as HTML, and the pictures that stand in it."""
+    shown: list[MIMEPart] = []
+
+    def picture(found: re.Match[str]) -> str:
+        part = inline.get(found[1])
+        if part is None or part.get_content_maintype() != "image":
+            return ""
+        shown.append(part)
+        return f'<img src="data:{part.get_content_type()};base64,{b64encode(_content(part)).decode()}">'
+
+    text = _text(body) if body is not None else ""
+    if body is not None and body.get_content_subtype() == "html":
+        import nh3
+
+        clean = nh3.clean(
+            web_page.printed(text.encode()).decode(),
+            url_schemes={"http", "https", "mailto", "cid"},
+            # Of pictures, those in the mail: nothing is fetched.
+            attribute_filter=lambda tag, name, value: (
+                value if (tag, name) != ("img", "src") or value.startswith("cid:") else None
+            ),
+        )
+        text = re.sub(r'<img [^>]*?src="cid:([^"]*)"[^>]*>', picture, clean)
+    else:
+        text = plain.paragraphs(text)
+    heads = [f"<p>{head}: {escape(str(message[head]))}</p>" for head in _HEADS if message[head]]
+    if names:
+        heads.append(f"<p>Attachments: {escape(', '.join(names))}</p>")
+    subject = escape(str(message["Subject"] or ""))
+    start = f'<html><head><meta charset="utf-8"></head><body><h1>{subject}</h1>'
+    return f"{start}{''.join(heads)}<hr>{text}</body></html>", shown
+
+
+def _text(part: MIMEPart) -> str:
+    content, charset = _content(part), part.get_content_charset("")
+    try:
+        return plain.decoded(content) if charset in _KOREAN else content.decode(charset, "replace")
+    except (LookupError, UndecodableImage):
+        return content.decode("utf-8", "replace")
+
+
+def _content(part: MIMEPart) -> bytes:
+    if part.get_content_type() == "message/rfc822":
+        [inner] = part.iter_parts()
+        return inner.as_bytes()
+    content = part.get_payload(decode=True)
+    return content if isinstance(content, bytes) else b""
+
+
+def _name(part: MIMEPart) -> str:
+    kind = part.get_content_subtype()
+    return PurePath(part.get_filename() or f"unnamed.{_SUFFIXES.get(kind, kind)}").name
+
+
+def _converted(part: MIMEPart, folder: Path, convert_file: Convert) -> ConvertedDocument:
+    """Return an attachment as a PDF. Raises `UndecodableImage`."""
+    suffix = PurePath(_name(part)).suffix.lower()
+    if sum(place.startswith(_PLACE) for place in folder.parts) > _DEEPEST:
+        raise UndecodableImage(f"more than {_DEEPEST} mails lie in each other")
+    file = folder / f"attachment{suffix if re.fullmatch('[.][a-z0-9]{1,8}', suffix) else ''}"
+    file.write_bytes(_content(part))
+    if suffix == pdf.SUFFIX:
+        pdf.Pdfs().pages(file)
+        return ConvertedDocument(file, {})
+    return _of_picture(file) if suffix in pictures.SUFFIXES else convert_file(file, folder)
+
+
+def _of_picture(file: Path) -> ConvertedDocument:
+    """Return a picture as a PDF with as many pages. Raises `UndecodableImage`."""
+    from PIL import Image
+
+    opened = pictures.Pictures()
+    pages = [Image.open(BytesIO(opened.render(file, at, _DPI))).convert("RGB") for at in range(opened.pages(file))]
+    made = file.with_name("picture.pdf")
+    pages[0].save(made, "PDF", save_all=True, append_images=pages[1:], resolution=_DPI, quality=_QUALITY)
+    return ConvertedDocument(made, {})
+
+
+def _joined(documents: list[ConvertedDocument], made: Path, lost: list[str]) -> ConvertedDocument:
+    """Return documents one after another, the first of which has `lost` more."""
+    from pypdfium2 import PdfDocument
+
+    losses, pieces = dict[int, str](), dict[int, Sequence[Piece]]()
+    with PdfDocument.new() as joined:
+        for document in documents:
+            start = len(joined)
+            with PdfDocument(document.pdf) as opened:
+                joined.import_pages(opened)
+            losses |= {start + at: said for at, said in document.lost.items()}
+            pieces |= {start + at: held for at, held in document.pieces.items()}
+        joined.save(made)
+    if lost:
+        losses[0] = "; ".join([*([losses[0]] if 0 in losses else []), *lost])
+    return ConvertedDocument(made, losses, pieces)

@@ -1,0 +1,101 @@
+"""Texts, markdown and delimited tables as HTML or OpenDocument, for LibreOffice to print."""
+
+import csv
+import io
+import re
+from html import escape
+
+from kopub.errors import UndecodableImage
+
+TEXTS = frozenset({".txt", ".md", ".markdown"})
+TABLES = frozenset({".csv", ".tsv"})
+SUFFIXES = TEXTS | TABLES
+_DELIMITERS = {".csv": ",;\t|", ".tsv": "\t"}
+_SNIFFED = 65_536
+_MOST_CELLS = 500_000
+"""Most cells of a table: LibreOffice prints about as many in the time that a document has."""
+_WIDEST = 1_024
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_GAP = re.compile(r"^[ \t]+|[ \t]{2,}", re.MULTILINE)
+
+
+def decoded(content: bytes) -> str:
+    """Return the text of a file: by its byte order mark, as UTF-8, or as CP949.
+
+    Raises `UndecodableImage` for bytes that are no text.
+    """
+    from bs4.dammit import EncodingDetector
+
+    bare, marked = EncodingDetector.strip_byte_order_mark(content)
+    for encoding in [marked] if marked else ["utf-8", "cp949"]:
+        try:
+            text = bare.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        if "\0" not in text:
+            return _CONTROLS.sub("", text.replace("\f", "\n\n"))
+    raise UndecodableImage("the file is no text in UTF-8, UTF-16 or CP949: save it as UTF-8")
+
+
+def web_page(suffix: str, content: bytes) -> bytes:
+    """Return a text or markdown as HTML in UTF-8. Its own tags are text."""
+    text = decoded(content)
+    return (f'<html><head><meta charset="utf-8"></head><body>{_body(suffix, text)}</body></html>').encode()
+
+
+def _body(suffix: str, text: str) -> str:
+    if suffix == ".txt":
+        return paragraphs(text)
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).render(text)
+
+
+def paragraphs(text: str) -> str:
+    """Return a text as HTML, with its lines, columns and paragraphs."""
+    kept = _GAP.sub(lambda gap: "\xa0" * len(gap[0].expandtabs(8)), text)
+    blocks = (block.strip("\r\n") for block in re.split(r"(?:\r?\n|\r)[ \t\xa0]*(?:\r?\n|\r)+", kept))
+    return "".join(f"<p>{'<br>'.join(escape(block).splitlines())}</p>" for block in blocks if block.strip())
+
+
+def spreadsheet(suffix: str, content: bytes) -> bytes:
+    """Return a delimited table as flat OpenDocument; its cells are texts as written.
+
+    Raises `UndecodableImage` for a file that is no table of this kind.
+    """
+    text = decoded(content)
+    try:
+        dialect = csv.Sniffer().sniff(text[:_SNIFFED], _DELIMITERS[suffix])
+    except csv.Error:
+        dialect = csv.excel_tab if suffix == ".tsv" else csv.excel
+    rows, cells = list[str](), 0
+    try:
+        for row in csv.reader(io.StringIO(text, newline=""), dialect, strict=True):
+            cells += len(row)
+            if cells > _MOST_CELLS or len(row) > _WIDEST:
+                raise UndecodableImage(f"the table has more than {_MOST_CELLS:,} cells, or than {_WIDEST:,} in a row")
+            rows.append(_ROW.format("".join(map(_cell, row))))
+    except csv.Error as error:
+        raise UndecodableImage(f"the file is no table of delimited values: {error}") from None
+    return _SPREADSHEET.format("".join(rows)).encode()
+
+
+def _cell(text: str) -> str:
+    lines = "".join(f"<text:p>{escape(line)}</text:p>" for line in text.splitlines())
+    return f'<table:table-cell office:value-type="string">{lines}</table:table-cell>'
+
+
+_ROW = "<table:table-row>{}</table:table-row>"
+_NAMES = "urn:oasis:names:tc:opendocument:xmlns"
+_SPREADSHEET = (
+    '<?xml version="1.0" encoding="UTF-8"?><office:document office:version="1.3" '
+    'office:mimetype="application/vnd.oasis.opendocument.spreadsheet" '
+    + " ".join(f'xmlns:{name}="{_NAMES}:{name}:1.0"' for name in ("office", "style", "table", "text"))
+    # Otherwise Calc prints its own head and foot.
+    + '><office:automatic-styles><style:page-layout style:name="page"/></office:automatic-styles>'
+    '<office:master-styles><style:master-page style:name="Default" style:page-layout-name="page">'
+    '<style:header style:display="false"/><style:footer style:display="false"/>'
+    "</style:master-page></office:master-styles><office:body><office:spreadsheet>"
+    '<table:table table:name="1">{}</table:table>'
+    "</office:spreadsheet></office:body></office:document>"
+)

@@ -1,0 +1,124 @@
+"""Reads what a tagged PDF says about the structure of a page.
+
+The module does not load a PDF library by itself.
+"""
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from kopub.pages.documents.text_layer import Tag
+
+if TYPE_CHECKING:
+    from pypdfium2 import PdfPage
+
+_MOST_ELEMENTS, _DEEPEST = 20_000, 60
+"""Elements of a page, and their depth, up to which its structure is read."""
+_LONGEST_ROLE = 64
+"""Bytes of the name of a role, in UTF-16."""
+_MOST_SPANNED = 1_000
+_CELLS = frozenset({"TD", "TH"})
+_ENTRY = "LI"
+_WHOLE = frozenset({*_CELLS, _ENTRY, "Code", "Caption"})
+"""Roles whose parts are no blocks of their own."""
+_BLOCKS = frozenset({*_WHOLE, "Title", "H", "H1", "H2", "H3", "H4", "H5", "H6", "P", "Note", "FENote", "BlockQuote"})
+
+
+@dataclass(slots=True)
+class _Grid:
+    """A table whose rows are being counted."""
+
+    number: int
+    row: int = -1
+    taken: set[tuple[int, int]] = field(default_factory=set)
+
+    def place(self, role: str, rows: int, columns: int) -> Tag:
+        """Return the tag of the next free cell of the row."""
+        column = 0
+        while (self.row, column) in self.taken:
+            column += 1
+        self.taken |= {(self.row + down, column + over) for down in range(rows) for over in range(columns)}
+        return Tag(role, self.number, max(0, self.row), column, rows, columns)
+
+
+class PageTags:
+    """The tags of a page, in their order, and the tag of each marked content."""
+
+    def __init__(self, page: "PdfPage") -> None:
+        from pypdfium2 import raw
+
+        self.tags: list[Tag] = []
+        self.by_content: dict[int, int] = {}
+        self._tables = 0
+        self._left = _MOST_ELEMENTS
+        tree = raw.FPDF_StructTree_GetForPage(page.raw)
+        if not tree:
+            return
+        try:
+            for at in range(raw.FPDF_StructTree_CountChildren(tree)):
+                if child := raw.FPDF_StructTree_GetChildAtIndex(tree, at):
+                    self._read(child, -1, None, 0)
+        finally:
+            raw.FPDF_StructTree_Close(tree)
+        if self._left < 0:
+            # A part of the tags would tear what they hold together.
+            self.tags, self.by_content = [], {}
+
+    def _read(self, element: Any, tag: int, grid: _Grid | None, depth: int) -> None:
+        """Read an element below the tag of its block, and its table."""
+        from pypdfium2 import raw
+
+        self._left -= 1
+        if self._left < 0 or depth > _DEEPEST:
+            return
+        role = _role(element)
+        is_inner = tag >= 0 and self.tags[tag].role in _WHOLE
+        in_cell = is_inner and self.tags[tag].role in _CELLS
+        if role == "Table" and not in_cell:
+            grid = _Grid(self._tables)
+            self._tables += 1
+        elif role == "TR" and grid is not None and not in_cell:
+            grid.row += 1
+        elif role in _BLOCKS and (not is_inner or (role == _ENTRY and not in_cell)):
+            if role in _CELLS and grid is not None:
+                self.tags.append(grid.place(role, *map(int, _spans(element))))
+            else:
+                self.tags.append(Tag(role))
+            tag = len(self.tags) - 1
+        for at in range(raw.FPDF_StructElement_CountChildren(element)):
+            content = raw.FPDF_StructElement_GetChildMarkedContentID(element, at)
+            if content >= 0:
+                self.by_content[content] = tag
+            elif self._left > 0 and (child := raw.FPDF_StructElement_GetChildAtIndex(element, at)):
+                self._read(child, tag, grid, depth + 1)
+
+    def of(self, drawn: ctypes.c_void_p) -> int:
+        """Return the number of the tag of an object of the page, or -1."""
+        from pypdfium2 import raw
+
+        return self.by_content.get(raw.FPDFPageObj_GetMarkedContentID(drawn), -1) if self.by_content else -1
+
+
+def _role(element: Any) -> str:
+    from pypdfium2 import raw
+
+    name = ctypes.create_string_buffer(_LONGEST_ROLE)
+    size = raw.FPDF_StructElement_GetType(element, name, _LONGEST_ROLE)
+    return name.raw[: max(0, size - 2)].decode("utf-16-le", "replace") if size <= _LONGEST_ROLE else ""
+
+
+def _spans(element: Any) -> Iterator[float]:
+    """Yield the rows and the columns that a cell spans."""
+    from pypdfium2 import raw
+
+    number = ctypes.c_float()
+    for name in (b"RowSpan", b"ColSpan"):
+        span = 1.0
+        for at in range(min(_MOST_SPANNED, raw.FPDF_StructElement_GetAttributeCount(element))):
+            held = raw.FPDF_StructElement_GetAttributeAtIndex(element, at)
+            value = raw.FPDF_StructElement_Attr_GetValue(held, name) if held else None
+            if value and raw.FPDF_StructElement_Attr_GetNumberValue(value, number):
+                span = number.value
+        yield min(max(1.0, span), _MOST_SPANNED) if isfinite(span) else 1.0

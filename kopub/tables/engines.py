@@ -1,0 +1,248 @@
+"""The engines of a run: prepared in time, asked ahead of their steps, released."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from kopub.engine import Engine
+from kopub.errors import ClosedGate
+from kopub.store import run_records
+from kopub.tables.asset import EngineCalls, EngineTable, RunContext, ShardAsset
+from kopub.tables.forward import ForwardCalls
+from kopub.tables.plan import Survey
+
+
+class RunEngines:
+    """The engines of a run, from its first step to its last.
+
+    The engines with rows to make are prepared twice: at the start of each step, so that servers and models are up in
+    time, and when a step has handed out its last row, so that the next one finds its client processes running. If
+    servers work side by side, the next one is also given rows then, and its step takes the results.
+    """
+
+    def __init__(
+        self,
+        assets: Mapping[str, ShardAsset],
+        shards: Sequence[str],
+        look: Callable[[], Survey],
+        graph: Sequence[type[ShardAsset]],
+    ) -> None:
+        """Take the `assets` of a run over `shards`; `look` says what is stale then.
+
+        `graph` lists every asset after its parents.
+        """
+        self._assets, self._shards, self._look, self._graph = assets, shards, look, graph
+        self._wanted: list[ShardAsset] = []
+        """The assets with rows to make, in the order in which their engines are asked for."""
+        self._has_begun = False
+        self._to_come = set(assets)
+        self._over: set[str] = set()
+        self._drained: set[str] = set()
+        """The assets whose engines have been given their last rows."""
+        self._left_out: dict[str, Set[str]] = {}
+        """The shards without which the steps after each step go on."""
+        self._forward: dict[str, ForwardCalls] = {}
+
+    def begin(self) -> None:
+        """Find out which engines have rows to make, if this is the first step.
+
+        Raises `KopubError` if any step could only fail, which might otherwise take hours to show.
+        """
+        if self._has_begun:
+            return
+        self._has_begun = True
+        for asset in self._assets.values():
+            asset.require_possible()
+        if any(asset.engines for asset in self._assets.values()):
+            names = self._look().with_rows_to_make(list(self._assets), self._shards)
+            # If two servers do not fit side by side, the one asked for first is started.
+            names.sort(key=lambda name: -urgency(self._assets[name], self._graph))
+            self._wanted = [self._assets[name] for name in names]
+
+    def has_rows_to_make(self, asset: ShardAsset) -> bool:
+        """Return whether the engine of `asset` had rows to make when the run began."""
+        return any(asset.name == wanted.name for wanted in self._wanted)
+
+    @contextmanager
+    def during(self, asset: ShardAsset) -> Iterator[None]:
+        """Prepare the step of `asset` and the steps after it.
+
+        Engines that no later step needs are released at the end. If the step fails as a whole, the steps that wait for
+        it are dropped; an interrupt drops all.
+        """
+        for name, forward in list(self._forward.items()):
+            # In any order of the steps, no two of them ask one engine at once.
+            if name != asset.name and _share_engine(asset, self._assets[name]):
+                del self._forward[name]
+                forward.stop()
+        self._prepare(first=asset)
+        needed = _engines_of([asset, *self._coming])
+        self._to_come.discard(asset.name)
+        try:
+            yield
+        except Exception:
+            if asset.name not in self._left_out:
+                self._drop(self._after(asset.name))
+            raise
+        except BaseException:
+            self._drop({*self._to_come})
+            raise
+        finally:
+            if asset.name in self._forward:
+                self._forward.pop(asset.name).stop()
+            self._over.add(asset.name)
+            still_needed = _engines_of(self._coming)
+            for engine in needed:
+                if not any(engine is other for other in still_needed):
+                    engine.release()
+            self._ask_next()
+
+    def end(self) -> None:
+        """Stop what was begun for steps that did not come, and release their engines."""
+        engines = _engines_of(self._coming)
+        self._drop(set(self._to_come))
+        for engine in engines:
+            engine.release()
+
+    def leave_out(self, asset: ShardAsset, shards: Set[str]) -> None:
+        """Note that the steps after that of `asset` go on without some shards."""
+        self._left_out[asset.name] = shards
+
+    def left_out(self, asset: ShardAsset) -> set[str]:
+        """Return the shards that failed in a step before that of `asset`."""
+        return {shard for parent in asset.reads for shard in self._left_out.get(parent.table.name, ())}
+
+    def run_of(self, asset: ShardAsset, run: RunContext) -> RunContext:
+        """Return the run of `asset` with its calls, without the shards that failed before."""
+        left_out = self.left_out(asset)
+        return replace(
+            run,
+            shards=tuple(shard for shard in run.shards if shard not in left_out),
+            calls=self._forward.get(asset.name, EngineCalls()),
+            inputs_exhausted=partial(self._hand_over, asset),
+        )
+
+    def _hand_over(self, asset: ShardAsset) -> None:
+        """Let the next steps begin, once the engine of `asset` has its last row."""
+        self._drained.add(asset.name)
+        self._prepare(using=asset)
+        self._ask_next()
+
+    def _prepare(self, first: ShardAsset | None = None, using: ShardAsset | None = None) -> None:
+        """Prepare the engines of coming steps, those of `first` before the others.
+
+        An engine that several steps share is prepared for the first of them. Servers come first, because importing a
+        model here may take seconds. An engine that is asked ahead of its step is left alone, unless it belongs to
+        `using`, which has given it its last row.
+        """
+        own = () if using is None else using.engines
+        asked = _engines_of(self._assets[name] for name in self._forward)
+        prepared = [engine for engine in asked if not any(engine is other for other in own)]
+        for asset in sorted(self._coming, key=lambda asset: (not needs_server(asset), asset is not first)):
+            if not any(engine is other for engine in asset.engines for other in prepared):
+                asset.prepare()
+                prepared += asset.engines
+
+    def _ask_next(self) -> None:
+        """Give rows to the next server whose step has not begun, if their tables exist.
+
+        Nothing is asked unless all servers of the run work side by side: one that needs the card to itself keeps it
+        until its step ends. A step that waits for scores is not asked ahead of them.
+        """
+        served = [asset for asset in self._wanted if needs_server(asset)]
+        if not all(engine.serves_beside_others for engine in _engines_of(served) if engine.needs_server):
+            return
+        for at, asset in enumerate(served):
+            if asset.name not in self._to_come or asset.name in self._forward:
+                continue
+            read = {parent.table.name for parent in asset.reads if parent.table.name in self._assets}
+            sharing = {other.name for other in served[:at] if _share_engine(asset, other)}
+            before = {other.name for other in served[:at]}
+            if not (read | sharing <= self._over and before <= self._over | self._drained):
+                return
+            if isinstance(asset, EngineTable) and asset.spans_shards and not asset.after and _is_tested(asset):
+                left_out = self.left_out(asset)
+                self._forward[asset.name] = ForwardCalls(
+                    asset, [shard for shard in self._shards if shard not in left_out]
+                )
+                return
+
+    def _drop(self, names: Set[str]) -> None:
+        """Drop steps that will not run, and stop what was begun for them."""
+        self._to_come -= names
+        for name in names & self._forward.keys():
+            self._forward.pop(name).stop()
+
+    @property
+    def _coming(self) -> list[ShardAsset]:
+        return [asset for asset in self._wanted if asset.name in self._to_come]
+
+    def _after(self, name: str) -> set[str]:
+        """Return the steps that wait for `name`, directly or not."""
+        waiting = {name}
+        # Each asset is listed after its parents.
+        for asset in self._assets.values():
+            if any(parent.table.name in waiting for parent in asset.reads):
+                waiting.add(asset.name)
+        return waiting - {name}
+
+
+def require_tested(asset: ShardAsset, run: RunContext) -> None:
+    """Raise `ClosedGate` if the engine failed its last self-test.
+
+    Only a test of the engine's present recipe counts, and an override with a reason opens the gate. An untested engine
+    may run; before a GPU engine makes its first table, the log says how to test it.
+    """
+    if asset.engine is None:
+        return
+    result = run_records.find(asset.corpus.folder, asset.engine.recipe())
+    gates = asset.resources["gates"]
+    if result is None:
+        can_be = asset.engine_section in run_records.TESTED
+        if can_be and asset.gpus and not asset.store.published(asset.name):
+            run.log(
+                f"{asset.name}: its engine was never tested on this machine: `kopub doctor` tests it on the samples"
+            )
+        return
+    if result.passed:
+        return
+    reason = gates.self_test_override.strip()
+    if not reason:
+        raise ClosedGate(
+            f"the {result.section} engine {result.engine} {result}; fix it and run `kopub doctor` again, or give "
+            "gates.self_test_override a reason to run it anyway"
+        )
+    run.warn(f"{asset.name}: its self-test {result}; it runs anyway, because: {reason}")
+
+
+def _is_tested(asset: ShardAsset) -> bool:
+    """Return whether an engine may be asked before its step, which would refuse it."""
+    result = run_records.find(asset.corpus.folder, asset.engine.recipe())
+    return result is None or result.passed
+
+
+def urgency(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> int:
+    """Return a priority among ready steps: those without a server, then those awaited most.
+
+    What reads no table comes last of its equals, so that the few questions keep no server from the pages.
+    """
+    waiting = {type(asset)}
+    for other in graph:
+        if waiting.intersection(other.parents):
+            waiting.add(other)
+    first = 0 if needs_server(asset) else len(graph)
+    return 2 * (first + len(waiting)) + bool(asset.reads)
+
+
+def needs_server(asset: ShardAsset) -> bool:
+    return any(engine.needs_server for engine in asset.engines)
+
+
+def _engines_of(assets: Iterable[ShardAsset]) -> list[Engine]:
+    """Return the engines of the assets, each once."""
+    return list({id(engine): engine for asset in assets for engine in asset.engines}.values())
+
+
+def _share_engine(one: ShardAsset, other: ShardAsset) -> bool:
+    return any(engine is another for engine in one.engines for another in other.engines)

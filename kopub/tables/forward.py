@@ -1,0 +1,120 @@
+"""The queue through which a server is given rows before their step begins."""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+from kopub.errors import KopubError, StoreError
+from kopub.tables.asset import EngineCalls, EngineTable, RowTable
+from kopub.tables.rows import Key, RowSpec
+
+_TO_STOP = 2.0
+"""Seconds that the thread has to stop at its engine's next result, before the engine is taken from it."""
+
+
+class ForwardCalls(EngineCalls):
+    """A call of an engine in a thread, begun before the step of its rows.
+
+    The call reads forward: it is given the rows that the shards lack, and keeps its results in a queue. Nothing is
+    locked, journalled or published by it. Once the step has begun, the same call is given the rest of the step's rows,
+    and the step takes the results. So the engine is never idle between the two.
+    """
+
+    def __init__(self, asset: EngineTable, shards: Sequence[str]) -> None:
+        self._asset, self._shards = asset, shards
+        self._began = time.monotonic()
+        self._results: SimpleQueue[tuple[Any, Mapping[str, float]] | BaseException | None] = SimpleQueue()
+        self._given: dict[str, Key] = {}
+        """The rows that the engine was given before the step began, by id."""
+        self._awaited: set[str] = set()
+        """Those of them that the step has asked for."""
+        self._figures: Mapping[str, float] = {}
+        self._step: Iterator[Any] | None = None
+        """The inputs of the step, once it has begun."""
+        self._has_begun, self._is_stopped, self._is_over = threading.Event(), False, False
+        self._thread = threading.Thread(target=self._call, name=f"forward-{asset.name}", daemon=True)
+        self._thread.start()
+
+    def has_been_given(self, spec: RowSpec) -> bool:
+        if self._is_over or spec.id not in self._given:
+            return False
+        if self._given[spec.id] != spec.key:
+            raise StoreError(f"{spec.id} changed while the run went on: run it again")
+        self._awaited.add(spec.id)
+        return True
+
+    def results(self, asset: EngineTable, inputs: Iterator[Any]) -> Iterable[Any]:
+        if self._is_over:
+            yield from asset.results(inputs)
+            return
+        self.seconds_before_step = time.monotonic() - self._began
+        self._step = inputs
+        self._has_begun.set()
+        early: dict[str, tuple[Any, Mapping[str, float]]] = {}
+        try:
+            while (answer := self._results.get()) is not None:
+                if isinstance(answer, BaseException):
+                    raise answer
+                row_id = asset.row_id(answer[0])
+                early[row_id] = answer
+                # The step opens shard after shard, and a result may come before the shard of its row is open.
+                for ready in [each for each in early if each not in self._given or each in self._awaited]:
+                    result, self._figures = early.pop(ready)
+                    yield result
+            for ready in [each for each in early if each in self._awaited]:
+                result, self._figures = early.pop(ready)
+                yield result
+        finally:
+            self.stop()
+
+    def take_figures(self, asset: RowTable) -> Mapping[str, float]:
+        if self._is_over and not self._figures:
+            return asset.take_figures()
+        figures, self._figures = self._figures, {}
+        return figures
+
+    def stop(self) -> None:
+        """End the call at its next row or result, and wait a little for that."""
+        self._is_stopped = self._is_over = True
+        self._has_begun.set()
+        self._thread.join(_TO_STOP)
+
+    def _call(self) -> None:
+        try:
+            for result in self._asset.results(self._inputs()):
+                self._results.put((result, self._asset.take_figures()))
+                if self._is_stopped:
+                    break
+        except BaseException as error:  # it is raised in the step
+            self._results.put(error)
+        finally:
+            self._results.put(None)
+
+    def _inputs(self) -> Iterator[Any]:
+        """Yield the rows that shards lack until the step begins, then its own rows."""
+        yield from self._read_forward()
+        self._has_begun.wait()
+        if self._step is not None and not self._is_stopped:
+            yield from self._step
+
+    def _read_forward(self) -> Iterator[Any]:
+        asset = self._asset
+        for shard in self._shards:
+            # What is wrong with a shard is reported by the step.
+            with suppress(KopubError):
+                specs = list(asset.rows(shard))
+                stored = asset.store.find(asset.name, shard)
+                is_usable = stored is not None and stored[0].schema.equals(asset.schema)
+                finished = [stored[0]] if stored is not None and is_usable else []
+                finished.append(asset.store.journal(asset.name, shard, asset.schema).rows())
+                todo = [spec for spec in asset.unfinished(specs, *finished) if spec.predetermined is None]
+                if any(spec.id in self._given for spec in todo):
+                    return  # the results of the two shards could not be told apart
+                for spec, given in zip(todo, asset.inputs(shard, todo), strict=True):
+                    if self._has_begun.is_set():
+                        return
+                    self._given[spec.id] = spec.key
+                    yield given
