@@ -2,8 +2,8 @@
 
     python -m benchmarks.finding.search [--pages 40781] [--dim 2048] [--queries 50]
 
-Pages are made up: vectors around the centres of 361 documents, and text. The tables are written to a
-temporary folder; questions are random directions near a page, and sentences for the complete search
+Pages are made up: vectors around the centres of 361 documents, text, and random vectors of its passages. The tables
+are written to a temporary folder; questions are random directions near a page, and sentences for the complete search
 from words to passages. The plain way is one float32 product in NumPy. At most two threads are used.
 """
 
@@ -25,18 +25,25 @@ import pyarrow as pa
 from rich.console import Console
 
 from benchmarks.documents_out import NOUNS
-from benchmarks.made_up_vectors import noise, unit, with_vectors
-from kopub.embedding.hashed import HashedEmbedder
+from benchmarks.made_up_vectors import column, noise, unit, with_vectors
+from kopub.embedding.sentence import SentenceEmbedder, passages
 from kopub.pages.manifest import shard_key
 from kopub.search.options import Mode, Where
 from kopub.search.searcher import Searcher
 from kopub.search.vectors import VECTORS, Vectors
 from kopub.search.words import TOKENS, made_from
 from kopub.store.rows import MADE_WITH
-from kopub.store.schemas import OCR_RESULTS, PARSED_TEXTS, RAW_PAGES, RETRIEVAL_TOKENS, page_embeddings
+from kopub.store.schemas import (
+    OCR_RESULTS,
+    PARSED_TEXTS,
+    RAW_PAGES,
+    RETRIEVAL_TOKENS,
+    page_embeddings,
+    passage_embeddings,
+)
 from kopub.store.table_store import ShardStore
 
-DOCUMENTS, PER_SHARD, REGIONS, TOP = 361, 1166, 10, 10
+DOCUMENTS, PER_SHARD, REGIONS, TOP = 361, 1166, 7, 10
 WORDS = [*NOUNS, "산업"]
 ASSET = VECTORS[Mode.TEXT]
 
@@ -65,7 +72,7 @@ def measure(folder: Path, arguments: argparse.Namespace, out: Console) -> None:
         near = vectors[: -(-arguments.queries // len(shards))]
         questions += list(unit(near + 0.5 * noise(chance, len(near), arguments.dim) / arguments.dim**0.5))
     questions = questions[: arguments.queries]
-    embedder = HashedEmbedder(dim=arguments.dim)
+    embedder = SentenceEmbedder(dim=arguments.dim)
 
     # This has its own process, because memory that it frees would be counted below.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
@@ -73,6 +80,12 @@ def measure(folder: Path, arguments: argparse.Namespace, out: Console) -> None:
     out.print(f"{arguments.pages:,} vectors of {arguments.dim}: made from the tables in {made[0]:.1f} s")
     out.print(f"texts of their pages: made from the tables in {made[1]:.1f} s")
     out.print(f"their words: found in one shard and indexed in {made[2]:.1f} s; indexed alone in {made[3]:.1f} s")
+    out.print(f"vectors of their passages: made from the tables in {made[4]:.1f} s")
+    sizes = {kind.name: sum(path.stat().st_size for path in kind.iterdir()) for kind in (folder / "search").iterdir()}
+    listed = ", ".join(f"{name} {size / 1e6:.0f}" for name, size in sorted(sizes.items()))
+    out.print(f"index files: {sum(sizes.values()) / 1e6:.0f} MB ({listed})")
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        out.print(pool.submit(first_answer, store.url, shards, arguments.dim, folder).result())
     pa.default_memory_pool().release_unused()
     before = memory()
     started = time.perf_counter()
@@ -83,7 +96,7 @@ def measure(folder: Path, arguments: argparse.Namespace, out: Console) -> None:
     sentences = [" ".join(chance.choice(WORDS, 4)) for _ in questions]
     for shard in shards:
         searcher.page(shard, f"{shard}_1")
-    for mode in (Mode.TEXT, Mode.BM25, Mode.FUSION):
+    for mode in (Mode.TEXT, Mode.BM25, Mode.MEANING, Mode.FUSION):
         searcher.search(sentences[0], mode=mode)
         asked = timed(lambda query, mode=mode: searcher.search(query, mode=mode), sentences)
         out.print(f"words to pages with passages by {mode}: {asked}; memory {grown(before)}")
@@ -91,6 +104,11 @@ def measure(folder: Path, arguments: argparse.Namespace, out: Console) -> None:
     searcher.search(sentences[0], mode=Mode.FUSION, where=tables)
     asked = timed(lambda query: searcher.search(query, mode=Mode.FUSION, where=tables), sentences)
     out.print(f"the same of nine documents, with a table: {asked}")
+
+    write(store, shards[0], unit(noise(chance, min(PER_SHARD, arguments.pages), arguments.dim)), chance)
+    started, spent = time.perf_counter(), time.process_time()
+    searcher.search(sentences[0], mode=Mode.FUSION)
+    out.print(f"a question after a shard changed: {since(started):.1f} s, {time.process_time() - spent:.1f} CPU s")
 
     matrix = np.concatenate([shard.matrix for shard in vectors.shards]).astype(np.float32)
     ids = [page for shard in vectors.shards for page in shard.table["page_id"].to_pylist()]
@@ -104,13 +122,21 @@ def measure(folder: Path, arguments: argparse.Namespace, out: Console) -> None:
     out.print(f"recall@{TOP} against it: {recall(vectors, questions, plain):.4f}")
 
 
-def make(url: str, shards: Sequence[str], dim: int, folder: Path) -> tuple[float, float, float, float]:
+def first_answer(url: str, shards: Sequence[str], dim: int, folder: Path) -> str:
+    """Return the time from a new searcher to its first answer."""
+    started, spent = time.perf_counter(), time.process_time()
+    searcher = Searcher(ShardStore(url=url), shards, SentenceEmbedder(dim=dim), "cpu", folder / "search")
+    searcher.search("산업 기술의 발전", mode=Mode.FUSION)
+    return f"the first question of a process: {since(started):.2f} s, {time.process_time() - spent:.2f} CPU s"
+
+
+def make(url: str, shards: Sequence[str], dim: int, folder: Path) -> tuple[float, float, float, float, float]:
     """Make all that a search caches; return the seconds of each part.
 
-    The parts are the vectors, the texts, the words, and only the index of the words.
+    The parts are the vectors, the texts, the words, only the index of the words, and the passages.
     """
     started = time.perf_counter()
-    searcher, _ = opened(ShardStore(url=url), shards, HashedEmbedder(dim=dim), folder)
+    searcher, _ = opened(ShardStore(url=url), shards, SentenceEmbedder(dim=dim), folder)
     vectors = since(started)
     for shard in shards:
         searcher.page(shard, "")
@@ -119,8 +145,11 @@ def make(url: str, shards: Sequence[str], dim: int, folder: Path) -> tuple[float
     words = since(started) - vectors - texts
     for path in (folder / "search" / "words").glob("*.arrow"):
         path.unlink()
-    opened(ShardStore(url=url), shards, HashedEmbedder(dim=dim), folder)[0].words()
-    return vectors, texts, words, since(started) - vectors - texts - words
+    searcher, _ = opened(ShardStore(url=url), shards, SentenceEmbedder(dim=dim), folder)
+    searcher.words()
+    index = since(started) - vectors - texts - words
+    searcher.vectors(Mode.MEANING)
+    return vectors, texts, words, index, since(started) - vectors - texts - words - index
 
 
 def opened(store: ShardStore, shards: Sequence[str], embedder: Any, folder: Path) -> tuple[Searcher, Vectors]:
@@ -136,12 +165,13 @@ def recall(vectors: Vectors, questions: Sequence[np.ndarray], plain: Callable[[n
 
 
 def write(store: ShardStore, shard: str, vectors: np.ndarray, chance: np.random.Generator) -> None:
-    """Write a shard's tables for a search, with ten paragraphs a page."""
+    """Write a shard's tables for a search, with seven paragraphs a page, each a passage."""
     page_ids = [f"{shard}_{row + 1}" for row in range(len(vectors))]
     same = {"state": "ok", "reason": None, "fingerprint": ""}
     rows = [{"page_id": page_id, **same} for page_id in page_ids]
     table = with_vectors(rows, page_embeddings(vectors.shape[1]), vectors)
-    made_with = json.dumps({"engines": [HashedEmbedder(dim=vectors.shape[1]).recipe()]})
+    embedder = SentenceEmbedder(dim=vectors.shape[1])
+    made_with = json.dumps({"engines": [embedder.recipe()]})
     stamp = {"recipe": shard, MADE_WITH: made_with}
     store.write(ASSET, shard, table, stamp)
     known = {"format": "PNG", "width": 2480, "height": 3508, "sha256": "", "source": shard, "doc_id": shard}
@@ -155,7 +185,11 @@ def write(store: ShardStore, shard: str, vectors: np.ndarray, chance: np.random.
         for row, page_id in enumerate(page_ids)
     ]
     store.write("ocr_results", shard, pa.Table.from_pylist(read, OCR_RESULTS), {"recipe": shard})
-    texts = [" ".join(region["content"] for region in row["regions"]) for row in read]
+    texts = ["\n\n".join(region["content"] for region in row["regions"]) for row in read]
+    spans = [list(passages(text)) for text in texts]
+    said = with_passages(rows, spans, embedder.passage_dim, chance)
+    made_with = json.dumps({"engines": [embedder.passage_recipe()]})
+    store.write(VECTORS[Mode.MEANING], shard, said, {"recipe": shard, MADE_WITH: made_with})
     parsed = [
         {"page_id": page_id, "text": text, "n_chars": len(text), **same}
         for page_id, text in zip(page_ids, texts, strict=True)
@@ -169,6 +203,24 @@ def write(store: ShardStore, shard: str, vectors: np.ndarray, chance: np.random.
         store.write(TOKENS, shard, tokens, made_from(searched))
 
 
+def with_passages(
+    rows: Sequence[dict[str, Any]],
+    spans: Sequence[Sequence[tuple[int, int]]],
+    dim: int,
+    chance: np.random.Generator,
+) -> pa.Table:
+    """Return the table of passages at `spans` of each page, with random vectors."""
+    schema = passage_embeddings(dim)
+    starts, ends = (pa.array([span[at] for each in spans for span in each], pa.int32()) for at in (0, 1))
+    vectors = column(unit(noise(chance, len(starts), dim)))
+    items = pa.StructArray.from_arrays([starts, ends, vectors], ["start", "end", "vector"])
+    offsets = pa.array(np.cumsum([0, *map(len, spans)]), pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, items)
+    at = schema.get_field_index("passages")
+    table = pa.Table.from_pylist([{**row, "passages": []} for row in rows], schema)
+    return table.set_column(at, schema.field(at), lists.cast(schema.field(at).type))
+
+
 def regions(chance: np.random.Generator) -> list[dict[str, Any]]:
     return [
         {
@@ -180,7 +232,7 @@ def regions(chance: np.random.Generator) -> list[dict[str, Any]]:
             "attempts": 1,
             "seconds": 0.0,
             "bbox_2d": [100, 80 * at, 900, 80 * at + 70],
-            "content": " ".join(chance.choice(WORDS, 30)),
+            "content": " ".join(chance.choice(WORDS, 46)),
         }
         for at in range(REGIONS)
     ]

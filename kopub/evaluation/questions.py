@@ -65,10 +65,11 @@ def read_questions(path: Path) -> list[KnownQuestion]:
             try:
                 row = json.loads(line)
                 pages = row["ground_truth"]
-                question = KnownQuestion(row["query"], str(row.get("language", "")), tuple(pages))
+                whole = isinstance(row["query"], str) and isinstance(pages, list)
+                question = KnownQuestion(row["query"], str(row.get("language", "")), tuple(pages)) if whole else None
             except (ValueError, TypeError, KeyError, AttributeError):
                 question = None
-            if question is None or not isinstance(question.query, str) or isinstance(pages, str):
+            if question is None:
                 raise KopubError(f"{file}, line {number}: a question needs query, and ground_truth as a list of ids")
             questions.append(question)
     return questions

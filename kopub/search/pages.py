@@ -73,7 +73,7 @@ class ArrowCache:
             table = _map(path)
             if table is not None:
                 return table
-        content = _encode(make())
+        content = _encode(make(), "zstd" if kind in _READ_WHOLE else None)
         # The rows were temporarily Python objects, shard after shard, so their memory is given back.
         give_back()
         path = folder / f"{stem}.{zlib.crc32(content):08x}.arrow"
@@ -103,9 +103,13 @@ def _map(path: Path) -> pa.Table | None:
     return pa.ipc.open_file(content).read_all()
 
 
-def _encode(table: pa.Table) -> pa.Buffer:
+_READ_WHOLE = ("tokens", "noted")
+"""Kinds that are read as a whole, and seldom, so that they are compressed."""
+
+
+def _encode(table: pa.Table, compression: str | None) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
+    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
         # It is written in one batch, so that vectors are one matrix.
         writer.write_table(table.combine_chunks())
     return sink.getvalue()
@@ -165,19 +169,23 @@ class PageView:
     regions: tuple[RegionView, ...] = ()
 
 
+_Pages = tuple[pa.Table, dict[str, int], list[str | None]]
+"""The table of a shard's pages, the row of each, and the SHA-256 of its picture by row."""
+
+
 class PageLookup:
     """The lookup of the tables' current pages."""
 
     def __init__(self, store: SearchedTables, cache: ArrowCache) -> None:
         self._store, self._cache = store, cache
-        self._open: dict[str, tuple[str, pa.Table, dict[str, int]]] = {}
+        self._open: dict[str, tuple[str, _Pages]] = {}
 
     def refreshed(self, is_of_corpus: IsOfCorpus) -> "PageViews":
         """Return the tables' current pages, without those of another corpus."""
         published = {asset: self._store.published(asset) for asset in _SHOWN}
 
         @cache  # a search calls this for each page that it ranked
-        def opened(shard: str) -> tuple[pa.Table, dict[str, int]]:
+        def opened(shard: str) -> _Pages:
             used = [asset for asset in published if shard in published[asset] and is_of_corpus(asset, shard)]
             version = fingerprint([published[asset][shard] if asset in used else None for asset in published])
             if shard not in self._open or self._open[shard][0] != version:
@@ -188,9 +196,8 @@ class PageLookup:
                     lambda: _pages(self._store, shard, used),
                 )
                 rows = {page_id: row for row, page_id in enumerate(table["page_id"].to_pylist())}
-                self._open[shard] = version, table, rows
-            _, table, rows = self._open[shard]
-            return table, rows
+                self._open[shard] = version, (table, rows, table["sha256"].to_pylist())
+            return self._open[shard][1]
 
         return PageViews(opened)
 
@@ -199,26 +206,26 @@ class PageLookup:
 class PageViews:
     """The pages of a corpus at one time.
 
-    `opened` returns the table of a shard's pages, and the row of each.
+    `opened` returns the table of a shard's pages, the row of each, and the pictures by row.
     """
 
-    opened: Callable[[str], tuple[pa.Table, dict[str, int]]]
+    opened: Callable[[str], _Pages]
 
     def page(self, shard: str, page_id: str) -> PageView:
         """Return a page by shard and id; an unknown one has neither number nor regions."""
-        table, rows = self.opened(shard)
+        table, rows, _ = self.opened(shard)
         if page_id not in rows:
             return PageView(shard, page_id)
         return _view(shard, table.slice(rows[page_id], 1).to_pylist()[0])
 
     def picture(self, shard: str, page_id: str) -> str | None:
         """Return the SHA-256 of a page's encoded picture, or None if the tables lack it."""
-        table, rows = self.opened(shard)
-        return table["sha256"][rows[page_id]].as_py() if page_id in rows else None
+        _, rows, pictures = self.opened(shard)
+        return pictures[rows[page_id]] if page_id in rows else None
 
     def ids(self, shard: str, where: Where) -> pa.Array:
         """Return the ids of the pages of a shard that `where` selects."""
-        table, _ = self.opened(shard)
+        table = self.opened(shard)[0]
         wanted = pc.scalar(True)
         if where.documents:
             wanted &= pc.field("doc_id").isin(sorted(where.documents))

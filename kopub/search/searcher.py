@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from kopub.search.pages import ArrowCache, PageLookup, PageView, PageViews, Sear
 from kopub.search.ranking import DEPTH, reciprocal_ranks, weighted_scores
 from kopub.search.reranking import Reranking
 from kopub.search.vectors import VECTORS, KnownQuestions, Neighbour, PageFilter, VectorLookup, Vectors, left_out
-from kopub.search.words import TEXTS, WordLookup, Words, query_tokens
+from kopub.search.words import TEXTS, WordLookup, Words, korean_analyser, query_tokens
 from kopub.store.table_source import CorpusCheck, IsOfCorpus
 
 EVERYWHERE = Where()
@@ -107,14 +107,12 @@ class Searcher:
             is_of_corpus = self._look()
             used, chosen = self._chosen(mode or self._mode)
             kinds = self._kinds(used)
+            loading = self._load_analyser() if kinds and used in _WITH_WORDS else None
             searched = {kind: self._lookup.refreshed(kind, is_of_corpus) for kind in kinds}
             views = self._pages.refreshed(is_of_corpus)
             pages = self._searched_pages(where, views)
         notes = [note for _, of_kind in searched.values() for note in of_kind]
-        if used in (*_FUSED, Mode.VECTORS):
-            # What was made before passages were embedded is searched as it was, and `kopub plan` names what lacks.
-            lacking = {*self.choices} - {*kinds, Mode.MEANING}
-            notes += [f"there are no {kind} vectors yet" for kind in VECTORS if kind in lacking]
+        notes += self._lacking(used, kinds)
         if used is Mode.RERANKED and self._reranking:
             self._reranking.engine.boot()
         found = _Found()
@@ -126,6 +124,8 @@ class Searcher:
             vector = self._embed(query) if kinds != [Mode.MEANING] else None
             for kind, (vectors, _) in searched.items():
                 self._compare(found, kind, vectors, query, vector, pages, is_of_corpus)
+        if loading is not None:
+            loading.join()
         if used in _WITH_WORDS:
             with self._words_lock:
                 words, of_words = self._words_now(is_of_corpus)
@@ -233,6 +233,17 @@ class Searcher:
             if Mode.MEANING in kinds:
                 self._embedding.embed_questions(["meaning"])
 
+    def _load_analyser(self) -> Thread:
+        """Load the analyser of words in a thread, while the engine of vectors is loaded."""
+
+        def load() -> None:
+            with self._words_lock:
+                korean_analyser()
+
+        thread = Thread(target=load, name="analyser", daemon=True)
+        thread.start()
+        return thread
+
     def _look(self) -> IsOfCorpus:
         return self._corpus_check.look() if self._corpus_check else lambda asset, shard: True
 
@@ -271,6 +282,14 @@ class Searcher:
             return [kind for kind in VECTORS if kind is mode]
         kinds = [kind for kind in VECTORS if kind in self.choices]
         return [kind for kind in kinds if self._is_made(kind)] or kinds[:1]
+
+    def _lacking(self, mode: Mode, kinds: Sequence[Mode]) -> list[str]:
+        """Return notes on the kinds of vectors that a mode lacks."""
+        if mode not in (*_FUSED, Mode.VECTORS):
+            return []
+        # What was made before passages were embedded is searched as it was, and `kopub plan` names what lacks.
+        lacking = {*self.choices} - {*kinds, Mode.MEANING}
+        return [f"there are no {kind} vectors yet" for kind in VECTORS if kind in lacking]
 
     def _rerank(self, query: str, ranked: list[Neighbour]) -> tuple[list[Neighbour], str]:
         """Return the pages in the reranker's order, or unchanged with the reason."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,11 @@ from kopub.store.table_source import IsOfCorpus
 VECTORS = {Mode(kind): table.name for kind, table in VECTOR_TABLES.items()}
 """The table name of each kind of vector."""
 _ENGINES = b"engines"
+_PLACES = ("index", "start", "end")
+_THREADS = 2
+"""Shards compared at a time."""
+_SHARD_BITS = 32
+"""Bits of the number of a page within its shard."""
 
 
 class VectorLookup:
@@ -137,9 +143,10 @@ class Vectors:
 
     def count(self, pages: PageFilter | None = None) -> int:
         """Return the number of searched pages that have a vector, or a figure with one."""
-        found = ((shard.table["page_id"], rows_of(shard.table, shard.shard, pages)) for shard in self.shards)
-        searched = (ids if rows is None else ids.take(pa.array(rows)) for ids, rows in found)
-        return sum(pc.call_function("count_distinct", [ids]).as_py() for ids in searched)
+        found = ((shard.pages, rows_of(shard.table, shard.shard, pages)) for shard in self.shards)
+        # The pages of a shard are numbered from 0.
+        counts = (numbers.max() + 1 if rows is None else len(np.unique(numbers[rows])) for numbers, rows in found)
+        return int(sum(counts))
 
     def nearest(self, query: np.ndarray, count: int, pages: PageFilter | None = None) -> "list[Neighbour]":
         """Return at most `count` pages, nearest first, and equal ones in corpus order.
@@ -147,28 +154,31 @@ class Vectors:
         `query` has shape (dim,). `pages` returns a shard's searched pages. If there are more equal pages than fit in
         `count`, an arbitrary selection is returned.
         """
-        largest, most = max((shard.table.num_rows for shard in self.shards), default=0), count
-        while True:
-            best = _once(self._nearest_vectors(query, most, pages))
-            if len(best) >= count or most >= largest:
-                return best[:count]
-            most *= 4  # several of the vectors were figures of the same page
-
-    def _nearest_vectors(self, query: np.ndarray, count: int, pages: PageFilter | None) -> "list[Neighbour]":
         half = query.astype(np.float16)
-        found = [shard.nearest(half, count, rows_of(shard.table, shard.shard, pages)) for shard in self.shards]
-        if not found:
-            return []
-        rows, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        shards = np.repeat(np.arange(len(found)), [len(part) for part, _ in found])
-        # usearch returns equal vectors in arbitrary order.
-        best = np.lexsort((rows, shards, -scores))[:count]
-        return [
-            Neighbour(part.shard, part.table["page_id"][row].as_py(), score, *_place(part.table, row))
-            for part, row, score in zip(
-                (self.shards[at] for at in shards[best]), rows[best].tolist(), scores[best].tolist(), strict=True
-            )
-        ]
+        searched = [(shard, rows_of(shard.table, shard.shard, pages)) for shard in self.shards]
+        most = count
+        while searched:
+            with ThreadPoolExecutor(_THREADS) as threads:
+                found = list(threads.map(lambda each, most=most: each[0].nearest(half, most, each[1]), searched))
+            rows, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+            shards = np.repeat(np.arange(len(found)), [len(part) for part, _ in found])
+            numbers = np.concatenate([shard.pages[part] for shard, (part, _) in zip(self.shards, found, strict=True)])
+            # usearch returns equal vectors in arbitrary order.
+            order = np.lexsort((rows, shards, -scores))
+            _, first = np.unique((shards << _SHARD_BITS | numbers)[order], return_index=True)
+            best = order[np.sort(first)[:count]]
+            # A page beyond those found in a shard is no nearer than the last of them.
+            cuts = [of[-1] for part, of in found if len(part) == most]
+            if not cuts or (len(best) == count and scores[best[-1]] >= max(cuts)):
+                return [self._neighbour(*each) for each in zip(shards[best], rows[best], scores[best], strict=True)]
+            most *= 4  # several of the vectors are of the same page
+        return []
+
+    def _neighbour(self, shard: int, row: np.integer, score: np.floating) -> "Neighbour":
+        part, at = self.shards[shard], int(row)
+        figure, start, end = (int(part.places[name][at]) if name in part.places else None for name in _PLACES)
+        passage = None if start is None or end is None else (start, end)
+        return Neighbour(part.shard, part.page_ids[part.pages[at]], float(score), figure, passage)
 
 
 @dataclass(frozen=True)
@@ -182,6 +192,25 @@ class ShardVectors:
     shard: str
     version: str
     table: pa.Table
+
+    @cached_property
+    def _coded(self) -> pa.DictionaryArray:
+        return self.table["page_id"].combine_chunks().dictionary_encode()
+
+    @cached_property
+    def pages(self) -> np.ndarray:
+        """The number of each row's page among those of the shard, as int64."""
+        return self._coded.indices.to_numpy().astype(np.int64)
+
+    @cached_property
+    def page_ids(self) -> list[str]:
+        """The ids of the pages, by number."""
+        return self._coded.dictionary.to_pylist()
+
+    @cached_property
+    def places(self) -> dict[str, np.ndarray]:
+        """The figure or passage to which each row belongs."""
+        return {name: self.table[name].to_numpy() for name in _PLACES if name in self.table.column_names}
 
     @cached_property
     def matrix(self) -> np.ndarray:
@@ -235,23 +264,6 @@ def rows_with(table: pa.Table, ids: pa.Array) -> np.ndarray:
     """Return the rows of a table with `page_id` that belong to these pages."""
     found = pc.call_function("is_in", [table["page_id"]], pc.SetLookupOptions(value_set=ids))
     return np.flatnonzero(found.to_numpy())
-
-
-def _once(ranked: Iterable[Neighbour]) -> list[Neighbour]:
-    """Keep only the first occurrence of each page."""
-    first: dict[tuple[str, str], Neighbour] = {}
-    for neighbour in ranked:
-        first.setdefault((neighbour.shard, neighbour.page_id), neighbour)
-    return list(first.values())
-
-
-def _place(table: pa.Table, row: int) -> tuple[int | None, tuple[int, int] | None]:
-    """Return the figure or the passage to which a row belongs."""
-    if "index" in table.column_names:
-        return table["index"][row].as_py(), None
-    if "start" in table.column_names:
-        return None, (table["start"][row].as_py(), table["end"][row].as_py())
-    return None, None
 
 
 _FEWEST = 20

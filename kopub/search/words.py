@@ -154,15 +154,15 @@ class WordLookup:
                 self.found = at, len(versions)
             stamp = fingerprint([version, _tokenizer()])
             table = self._cache.get(
-                "tokens", shard, stamp, lambda shard=shard, at=at: self._tokens(shard, at, len(versions))
+                "tokens", shard, stamp, lambda shard=shard, at=at: _coded(self._tokens(shard, at, len(versions)))
             )
             if shard in noted:
                 stamp = fingerprint([stamp, noted[shard]])
                 table = self._cache.get(
-                    "noted", shard, stamp, lambda shard=shard, table=table: self._with_notes(shard, table)
+                    "noted", shard, stamp, lambda shard=shard, table=table: _coded(self._with_notes(shard, table))
                 )
-            for page, tokens in enumerate(table["tokens"], len(page_ids)):
-                bm25.add(page, tokens.as_py())
+            for page, words in enumerate(_decoded(table), len(page_ids)):
+                bm25.add(page, words)
             page_ids += table["page_id"].to_pylist()
             shards.append({"shard": shard, "pages": table.num_rows})
         index = bm25.index().table
@@ -203,6 +203,21 @@ class WordLookup:
                 raise CannotSearch("the search is ended")
             parts.append(tokenise(texts.slice(start, _AT_ONCE)))
         return pa.concat_tables(parts) if parts else tokenise(texts)
+
+
+def _coded(tokens: pa.Table) -> pa.Table:
+    """Return a table of words with each different one stored once."""
+    lists = tokens["tokens"].combine_chunks()
+    coded = pa.ListArray.from_arrays(lists.offsets, lists.values.dictionary_encode())
+    return pa.table({"page_id": tokens["page_id"], "tokens": coded})
+
+
+def _decoded(tokens: pa.Table) -> Iterator[list[str]]:
+    """Yield the words of each page of a table that `_coded` made."""
+    for lists in tokens["tokens"].chunks:
+        words, codes = lists.values.dictionary.to_pylist(), lists.values.indices.to_pylist()
+        for start, end in pairwise(lists.offsets.to_pylist()):
+            yield [words[code] for code in codes[start:end]]
 
 
 def _version(versions: Mapping[str, str], noted: Mapping[str, str]) -> str:

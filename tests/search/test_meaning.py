@@ -3,13 +3,17 @@
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import kopub
+from benchmarks.made_up_vectors import column, noise, unit
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.embedding.sentence import SentenceEmbedder, passages
 from kopub.search.options import Mode
 from kopub.search.searcher import Searcher
+from kopub.search.vectors import ShardVectors, Vectors
 from kopub.search.words import tokens
 from tests.search.test_search import TEXTS, Typist
 from tests.support.harness import Platform
@@ -69,6 +73,28 @@ def test_a_release_is_searched_by_meaning(platform: Platform, monkeypatch: pytes
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     corpus = kopub.open(platform.settings.release.root)
     assert [hit.page.id for hit in corpus.search("How do I make the screen brighter?", limit=1)] == ["a_1"]
+
+
+@pytest.mark.parametrize("count", [1, 7, 40, 500])
+def test_a_page_is_as_near_as_its_nearest_passage_however_many_are_asked_for(count: int):
+    chance = np.random.default_rng(0)
+    shards, near = [], {}
+    question = unit(noise(chance, 1, 64))[0].astype(np.float16)
+    for shard, rows in (("shard_00", 300), ("shard_01", 3), ("shard_02", 900)):
+        # Most passages near the question are of a few pages, so that the nearest rows are not enough.
+        pages = np.sort((chance.random(rows) ** 3 * rows / 7).astype(int))
+        vectors = unit(noise(chance, rows, 64) + (pages % 5 == 0)[:, None] * question).astype(np.float16)
+        ids = [f"{shard}_{page}" for page in pages]
+        places = pa.array(range(rows), pa.int32())
+        table = pa.table({"page_id": ids, "start": places, "end": places, "vector": column(vectors)})
+        shards.append(ShardVectors(shard, "1", table))
+        for page, score in zip(ids, vectors.astype(np.float32) @ question.astype(np.float32), strict=True):
+            near[page] = max(near.get(page, -2.0), float(score))
+    found = Vectors(shards).nearest(question.astype(np.float32), count)
+    assert [each.score for each in found] == pytest.approx(sorted(near.values(), reverse=True)[:count], abs=2e-3)
+    assert all(near[each.page_id] == pytest.approx(each.score, abs=2e-3) for each in found)
+    assert len({each.page_id for each in found}) == len(found) == min(count, len(near))
+    assert Vectors(shards).count() == len(near)
 
 
 @pytest.mark.parametrize(
