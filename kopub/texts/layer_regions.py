@@ -24,7 +24,8 @@ CODE = CodeVersion(
         2: "titles in brackets are no formulas, a page that looks blank has the words of its layer, columns of "
         "vertical writing are one region, and the two columns of a page are two; a table of bands is one table, and "
         "two tables with words between them are two",
-        3: "formulas of documents have the words of their print, and bullets that touch a word are kept",
+        3: "formulas of documents have the words of their print, bullets that touch a word are kept, and what "
+        "documents draw without a word is not read",
     },
 )
 """With a new version, pages with a text layer are laid out again."""

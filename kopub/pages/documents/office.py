@@ -29,7 +29,7 @@ _FORMATS = {
 }
 PIECES = CodeVersion(
     "pages.office_pieces",
-    {1: "the first release", 2: "titles have the levels of the file, and running heads and feet are pieces"},
+    {1: "the first release", 2: "titles have the levels of the file; running heads and feet, and notes are pieces"},
 )
 """A new version converts office files again."""
 _MOST_CELLS = 5_000_000
@@ -82,7 +82,7 @@ def convert(path: Path, pdf: Path) -> None:
     suffix = path.suffix.lower()
     source = pdf.with_name(f"source{suffix}")
     if suffix in _HTML:
-        source.write_bytes(web_page.with_references(path.read_bytes()))
+        source.write_bytes(web_page.shown(path.read_bytes()))
         # As a web page, HTML would lose its first line.
         libreoffice.print_pdf(source, pdf, "HTML (StarWriter)")
     else:

@@ -71,8 +71,8 @@ class TextLayer:
     The page has `width` by `height` pixels. `words` leaves out what the page's crop box cuts off; `outside` counts the
     characters beyond the whole sheet. `bare` marks ink that no word covers: it is true for each square of `cell` pixels
     with such ink. `rules` are the straight lines that the PDF draws, and `fills` the boxes that it fills. `failure`
-    says why an existing layer could not be read; it then has no words. `pieces` are the parts of the document on this
-    page, if the PDF was made of one that has a structure.
+    says why an existing layer could not be read; it then has no words. If the PDF was made of a document that has a
+    structure, `pieces` are its parts on this page, and `pictures` the boxes of the page's pictures.
     """
 
     width: int
@@ -85,6 +85,7 @@ class TextLayer:
     rules: tuple[Box, ...] = ()
     fills: tuple[Box, ...] = ()
     pieces: tuple[Piece, ...] = ()
+    pictures: tuple[Box, ...] = ()
 
     @classmethod
     def empty(cls, width: int, height: int) -> Self:
@@ -128,6 +129,7 @@ class TextLayer:
                 **({"rules": _edges(self.rules)} if self.rules else {}),
                 **({"fills": _edges(self.fills)} if self.fills else {}),
                 **({"pieces": [piece.to_json() for piece in self.pieces]} if self.pieces else {}),
+                **({"pictures": _edges(self.pictures)} if self.pictures else {}),
             },
             ensure_ascii=False,
             separators=(",", ":"),
@@ -158,6 +160,7 @@ class TextLayer:
                 rules=tuple(_boxes(held.get("rules", ()))),
                 fills=tuple(_boxes(held.get("fills", ()))),
                 pieces=tuple(map(Piece.from_json, held.get("pieces", ()))),
+                pictures=tuple(_boxes(held.get("pictures", ()))),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError, zlib.error) as error:
             return cls.failed(f"it is damaged: {first_line(error)}")
