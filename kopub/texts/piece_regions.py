@@ -99,7 +99,7 @@ def _words(piece: Piece, printed: PrintedWords) -> set[int]:
 
 
 def _place_of_chart(piece: Piece, layer: TextLayer, free: set[int]) -> tuple[float, float, float, float] | None:
-    """Return the box of a chart: that of its file, or the one around its printed names."""
+    """Return the box of a chart in its file, or around its printed names."""
     if piece.box is not None:
         x1, y1, x2, y2 = piece.box
         return x1 * layer.width, y1 * layer.height, x2 * layer.width, y2 * layer.height
@@ -146,7 +146,7 @@ def _marks(words: Sequence[Word], first: int, free: set[int]) -> list[int]:
 
 
 def _beside(regions: Iterable[Region], pieces: Sequence[Region], layer: TextLayer, rest: set[int]) -> Iterable[Region]:
-    """Yield the layout's regions that hold no word of a piece, and its pictures, but no empty boxes.
+    """Yield the layout's regions without words of pieces, and its pictures, but no empty boxes.
 
     What has neither words nor pictures is drawn, for a document's text is in its print.
     """

@@ -15,6 +15,7 @@ from tests.support.sources.full_documents import FullDocument, full_documents
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(
         bool(conversion.all_lacking()) or not conversion.has_korean_font(),
         reason="apt-get install librsvg2-bin libreoffice-writer libreoffice-calc libreoffice-impress fonts-noto-cjk",

@@ -40,7 +40,7 @@ def decoded(page: bytes) -> str:
 
 
 def shown(page: bytes) -> bytes:
-    """Return a page without what it hides, in ASCII, which is the same in every declared charset."""
+    """Return a page without what it hides, in ASCII, which no charset changes."""
     return str(_without_hidden(page)).encode("ascii", "xmlcharrefreplace")
 
 

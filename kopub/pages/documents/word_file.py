@@ -1,4 +1,4 @@
-"""DOCX files as they are printed: with their changes accepted, and the marks of their notes in the text."""
+"""DOCX files as they are printed: with accepted changes and the marks of notes."""
 
 from io import BytesIO
 from typing import Any
@@ -33,7 +33,7 @@ def as_printed(content: bytes) -> bytes:
             continue  # the mark of a whole row or of the end of a paragraph
         else:
             if name in ("ins", "moveTo"):
-                for child in element:
+                for child in list(element):
                     element.addprevious(child)
             around.remove(element)
     written = BytesIO()

@@ -1,4 +1,4 @@
-"""Office and HWPX files full of what such files can hold, with what each shows and what it hides."""
+"""Made office and HWP files, with what each shows and what it hides."""
 
 # The libraries that make the files state no types of what they make.
 # pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false, reportArgumentType=false
@@ -32,7 +32,7 @@ _NOUNS = [one + other for one in ("예산", "사업", "시설", "교통", "복�
 
 @dataclass
 class FullDocument:
-    """A file with what must come out of it once, what on each page, and what not at all."""
+    """A file with what must come out once, on each page, or never."""
 
     name: str
     content: bytes = b""
