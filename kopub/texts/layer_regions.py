@@ -27,7 +27,8 @@ CODE = CodeVersion(
         "vertical writing are one region, and the two columns of a page are two; a table of bands is one table, and "
         "two tables with words between them are two",
         3: "lines in a font of even width are code; titles, lists, notes and tables follow the tags of their PDF; "
-        "formulas of documents have the words of their print, and bullets that touch a word are kept",
+        "formulas of documents have the words of their print, bullets that touch a word are kept, and what documents "
+        "draw without a word is not read",
     },
 )
 """With a new version, pages with a text layer are laid out again."""

@@ -19,8 +19,10 @@ from kopub.texts.layer_tables import without_rules
 _CODE, _NOTE = "algorithm", "aside_text"
 _MARK, _NEAR = 8, 4.0
 """Most letters of the bullet or number before a text, and its distance in heights of a word."""
-_BULLET = re.compile(r"[•●○◎◦▪■□▣◆◇▶▷∙‧※❖☞✔★☆]+(?=[\w(])")
-"""A bullet that touches the word behind it."""
+_JOINED = re.compile(r"([•●○◎◦▪■□▣◆◇▶▷∙‧※❖☞✔★☆]+|[0-9]{1,3}[.)]?)([^\W\d])")
+"""A bullet or number that touches the word behind it."""
+_SHORT = 3
+"""Most characters of a name in a chart that may stand anywhere."""
 _DEEPEST = 6
 """The deepest level of a title in markdown."""
 _SAME = 0.5
@@ -52,9 +54,8 @@ def regions_of_pieces(layout: PageLayout, layer: TextLayer) -> tuple[list[Region
     regions: list[Region] = []
     for piece, words in zip(layer.pieces, taken, strict=True):
         content = content_of(piece)
-        if piece.box is not None:
-            x1, y1, x2, y2 = piece.box
-            box = x1 * layer.width, y1 * layer.height, x2 * layer.width, y2 * layer.height
+        if (place := _place_of_chart(piece, layer, rest)) is not None:
+            box = place
             regions.append(Region(0, CHART, Task.SKIP, 1.0, box))
             within = [at for at in sorted(rest) if is_within(layer.words[at].box, box)]
             figures = PrintedWords([[layer.words[at].text for at in within]])
@@ -65,8 +66,8 @@ def regions_of_pieces(layout: PageLayout, layer: TextLayer) -> tuple[list[Region
             marks = [] if piece.is_table or piece.label == FORMULA else _marks(layer.words, min(words), rest)
             rest.difference_update(marks)
             mark = " ".join(clean(layer.words[at].text) for at in marks)
-            if not piece.is_table and (bullet := _BULLET.match(layer.words[min(words)].text)):
-                mark = f"{mark} {bullet[0]}".strip() if not content.startswith(bullet[0]) else mark
+            if not piece.is_table and (joined := _JOINED.match(layer.words[min(words)].text)):
+                mark = f"{mark} {joined[1]}".strip() if content.startswith(joined[2]) else mark
             # The file may have the number in another form.
             content = content if not mark or content.startswith(mark.rstrip(".)")) else f"{mark} {content}"
             box = _around([layer.words[at] for at in (*marks, *words)])
@@ -95,6 +96,19 @@ def _words(piece: Piece, printed: PrintedWords) -> set[int]:
     """Return the numbers of a piece's words."""
     found = [printed.take(piece.printed_text(cell)) or () for cell in piece.cells] if piece.printed else []
     return {word for words in found for word in words if word is not None}
+
+
+def _place_of_chart(piece: Piece, layer: TextLayer, free: set[int]) -> tuple[float, float, float, float] | None:
+    """Return the box of a chart in its file, or around its printed names."""
+    if piece.box is not None:
+        x1, y1, x2, y2 = piece.box
+        return x1 * layer.width, y1 * layer.height, x2 * layer.width, y2 * layer.height
+    if piece.label != CHART:
+        return None
+    names = tuple(cell for cell in piece.cells if not (cell.row and cell.column) and len(cell.text) > _SHORT)
+    near = sorted(free)
+    words = _words(replace(piece, cells=names, printed=True), PrintedWords([[layer.words[at].text for at in near]]))
+    return _around([layer.words[near[at]] for at in words]) if words else None
 
 
 def _rest_of_formula(
@@ -132,7 +146,10 @@ def _marks(words: Sequence[Word], first: int, free: set[int]) -> list[int]:
 
 
 def _beside(regions: Iterable[Region], pieces: Sequence[Region], layer: TextLayer, rest: set[int]) -> Iterable[Region]:
-    """Yield the layout's regions without a piece's words, and its pictures, but no empty boxes."""
+    """Yield the layout's regions without words of pieces, and its pictures, but no empty boxes.
+
+    What has neither words nor pictures is drawn, for a document's text is in its print.
+    """
     kept = list(regions)
     free = {id(layer.words[at]) for at in rest}
     charts, tables = ([own.bbox for own in pieces if own.task is task] for task in (Task.SKIP, Task.TABLE))
@@ -142,10 +159,13 @@ def _beside(regions: Iterable[Region], pieces: Sequence[Region], layer: TextLaye
         is_picture = region.task is Task.SKIP and region.label in PICTURES
         around = [*charts, *tables] if is_picture else charts
         is_part = any(shared(region.bbox, box) >= _SAME * area(region.bbox) for box in around)
-        is_empty = not is_picture and not within.words and not within.bare_share
         is_beside = not has_own or (is_picture and within.bare_share > MOST_BARE)
-        if is_beside and not is_part and not is_empty:
+        is_drawn = not within.words and not any(shared(region.bbox, picture) for picture in layer.pictures)
+        if is_beside and not is_part and not (is_drawn or is_picture):
             yield replace(region, text=None)
+        elif is_beside and not is_part and (is_picture or within.bare_share):
+            label = region.label if is_picture else "image"
+            yield replace(region, label=label, task=Task.SKIP, text=None)
 
 
 def _around(words: Sequence[Word]) -> tuple[float, float, float, float]:

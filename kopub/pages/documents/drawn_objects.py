@@ -123,6 +123,15 @@ def pixels_of(drawn: "PdfObject", page: "PdfPage", pixels: "NDArray[np.uint8]") 
     return pixels[max(0, round(top)) : max(0, round(bottom)), max(0, round(left)) : max(0, round(right))]
 
 
+def pictures_of(page: "PdfPage", width: int, height: int) -> Iterator[Box]:
+    """Yield the boxes of a page's pictures in pixels; charts and drawings are none."""
+    from pypdfium2 import raw
+
+    placement = Placement.of(page, width, height)
+    for drawn in islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]), _MOST_RULES):
+        yield _pixels(placement, _bounds(drawn))
+
+
 def _clear_share(picture: "PdfObject") -> float:
     """Return the share of a picture, 0 to 1, through which what is below shows."""
     from pypdfium2 import PdfImage, PdfiumError

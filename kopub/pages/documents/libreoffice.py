@@ -16,6 +16,7 @@ PRINT = CodeVersion(
     "pages.office_print",
     {
         1: "tracked changes are accepted, sheets are one page wide with whole cells, HTML is read in its charset",
+        2: "what HTML hides is not printed, and sheets have no head and foot of LibreOffice's own",
     },
 )
 """A new version converts office files again."""

@@ -32,7 +32,7 @@ PIECES = CodeVersion(
     "pages.office_pieces",
     {
         1: "the first release",
-        2: "titles have the levels of the file, heads and feet are pieces, and cells of several lines keep their sheet",
+        2: "titles have the levels of the file, heads, feet and notes are pieces, and cells of several lines keep their sheet",
     },
 )
 """A new version converts office files again."""
@@ -94,7 +94,7 @@ def convert(path: Path, pdf: Path) -> None:
     suffix = path.suffix.lower()
     source = pdf.with_name(f"source{suffix}")
     if suffix in _HTML:
-        source.write_bytes(web_page.with_references(path.read_bytes()))
+        source.write_bytes(web_page.shown(path.read_bytes()))
         # As a web page, HTML would lose its first line.
         libreoffice.print_pdf(source, pdf, "HTML (StarWriter)")
     else:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from kopub.errors import UndecodableImage, counted, first_line, is_of_machine
 from kopub.fingerprints import CodeVersion
 from kopub.pages.damage import fax_as_tiff, fax_damage, jbig2_damage, jpeg_damage
+from kopub.pages.documents.drawn_objects import pictures_of
 from kopub.pages.documents.fonts import KOREAN_FONTS, prefer_korean_fonts
 from kopub.pages.documents.layer_reader import read_layer
 from kopub.pages.documents.missing_letters import with_missing_letters
@@ -393,7 +394,12 @@ def _layer(page: "PdfPage", pixels: "np.ndarray", pieces: Sequence[Piece]) -> Te
     if pieces and (layer is None or not layer.failure):
         height, width = pixels.shape[:2]
         layer = layer or TextLayer.empty(width, height)
-        layer = replace(layer, words=tuple(with_missing_letters(layer.words)), pieces=tuple(pieces))
+        layer = replace(
+            layer,
+            words=tuple(with_missing_letters(layer.words)),
+            pieces=tuple(pieces),
+            pictures=tuple(pictures_of(page, width, height)),
+        )
     return layer
 
 

@@ -330,7 +330,14 @@ Sub FitPage(document As Object, sheet As Object, lastColumn As Long)
     End If
     style.ScaleToPagesY = 0
     style.ScaleToPagesX = 1
+    ' LibreOffice's own head and foot say the sheet's name and a number, in no file but its own.
+    If TextOf(style.RightPageHeaderContent) = "???" Then style.HeaderIsOn = False
+    If TextOf(style.RightPageFooterContent) = "Page 1" Then style.FooterIsOn = False
 End Sub
+
+Function TextOf(head As Object) As String
+    TextOf = head.LeftText.String & head.CenterText.String & head.RightText.String
+End Function
 
 ' Writes the name of a sheet above it as a heading.
 Sub WriteName(sheet As Object)

@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from kopub.pages.documents.pieces import BLANK, CHART, TABLE, Piece, PieceCell
+from kopub.pages.documents.word_file import as_printed
 
 if TYPE_CHECKING:
     from docling_core.types.doc.document import DoclingDocument
@@ -46,6 +47,8 @@ def read_pieces(name: str, content: bytes) -> list[Piece]:
         ".docx": (InputFormat.DOCX, MsWordDocumentBackend),
         ".pptx": (InputFormat.PPTX, MsPowerpointDocumentBackend),
     }.get(PurePath(name).suffix, (InputFormat.HTML, HTMLDocumentBackend))
+    if kind is InputFormat.DOCX:
+        content = as_printed(content)
     opened = InputDocument(BytesIO(content), kind, reader, filename=name)
     try:
         return list(_Pieces(opened._backend.convert()))  # pyright: ignore[reportAttributeAccessIssue]
@@ -84,6 +87,7 @@ class _Pieces:
                 continue
             is_whole = item.label in ("table", "inline")
             is_kept = _is_shown(item) or item.content_layer == "notes" or item.self_ref in self._running
+            is_kept |= item.label == "footnote"
             if is_whole or (hasattr(item, "prov") and is_kept):
                 yield item
             if not is_whole:

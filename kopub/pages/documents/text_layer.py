@@ -84,7 +84,8 @@ class TextLayer:
     characters beyond the whole sheet. `bare` marks ink that no word covers: it is true for each square of `cell` pixels
     with such ink. `rules` are the straight lines that the PDF draws, and `fills` the boxes that it fills. `failure`
     says why an existing layer could not be read; it then has no words. `pieces` are the parts of the document on this
-    page, if the PDF was made of one that has a structure, and `tags` what a tagged PDF says of its words.
+    page, if the PDF was made of one that has a structure, `pictures` the boxes of its pictures, and `tags` what a tagged
+    PDF says of its words.
     """
 
     width: int
@@ -98,6 +99,7 @@ class TextLayer:
     fills: tuple[Box, ...] = ()
     pieces: tuple[Piece, ...] = ()
     tags: tuple[Tag, ...] = ()
+    pictures: tuple[Box, ...] = ()
 
     @classmethod
     def empty(cls, width: int, height: int) -> Self:
@@ -161,6 +163,7 @@ class TextLayer:
                     if self.tags
                     else {}
                 ),
+                **({"pictures": _edges(self.pictures)} if self.pictures else {}),
             },
             ensure_ascii=False,
             separators=(",", ":"),
@@ -195,6 +198,7 @@ class TextLayer:
                 fills=tuple(_boxes(held.get("fills", ()))),
                 pieces=tuple(map(Piece.from_json, held.get("pieces", ()))),
                 tags=tuple(Tag(str(role), *map(int, places)) for role, *places in held.get("tags", ())),
+                pictures=tuple(_boxes(held.get("pictures", ()))),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError, zlib.error) as error:
             return cls.failed(f"it is damaged: {first_line(error)}")

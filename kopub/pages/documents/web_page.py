@@ -2,6 +2,11 @@
 
 import codecs
 import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup
 
 _WIDER = {"euc_kr": "cp949", "shift_jis": "cp932", "gb2312": "gb18030", "iso8859-1": "cp1252"}
 """Charsets that browsers read as a larger one."""
@@ -10,12 +15,9 @@ _UNPRINTED = (
     *("select", "textarea", "button", "datalist"),
 )
 """Elements whose text is not printed, or depends on the program."""
+_RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
+"""A selector and what a style declares of it."""
 _HIDDEN = re.compile(r"display:\s*none|visibility:\s*hidden", re.IGNORECASE)
-
-
-def with_references(page: bytes) -> bytes:
-    """Return a page in ASCII, which is the same in every declared charset."""
-    return decoded(page).encode("ascii", "xmlcharrefreplace")
 
 
 def decoded(page: bytes) -> str:
@@ -37,11 +39,31 @@ def decoded(page: bytes) -> str:
     return UnicodeDammit(bare, tried, is_html=True).unicode_markup or bare.decode("cp1252", "replace")
 
 
+def shown(page: bytes) -> bytes:
+    """Return a page without what it hides, in ASCII, which no charset changes."""
+    return str(_without_hidden(page)).encode("ascii", "xmlcharrefreplace")
+
+
 def printed(page: bytes) -> bytes:
     """Return a page in UTF-8 without what it hides, and without its controls."""
-    from bs4 import BeautifulSoup
-
-    soup = BeautifulSoup(decoded(page), "lxml")
-    for element in soup.find_all([*_UNPRINTED]) + soup.find_all(hidden=True) + soup.find_all(style=_HIDDEN):
+    soup = _without_hidden(page)
+    for element in soup.find_all([*_UNPRINTED]):
         element.decompose()
     return str(soup).encode()
+
+
+def _without_hidden(page: bytes) -> "BeautifulSoup":
+    from bs4 import BeautifulSoup
+    from soupsieve import SelectorSyntaxError
+
+    soup = BeautifulSoup(decoded(page), "lxml")
+    hidden = soup.find_all(hidden=True) + soup.find_all(style=_HIDDEN)
+    for style in soup.find_all("style"):
+        rules = style.get_text()
+        # A rule within another may be about the screen alone.
+        for selector, declared in _RULE.findall(rules) if "@" not in rules else ():
+            with suppress(SelectorSyntaxError):
+                hidden += soup.select(selector) if _HIDDEN.search(declared) else []
+    for element in hidden:
+        element.decompose()
+    return soup

@@ -1,4 +1,4 @@
-"""Office and HWPX files full of what such files can hold, with what each shows and what it hides."""
+"""Made office and HWP files, with what each shows and what it hides."""
 
 # The libraries that make the files state no types of what they make.
 # pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false, reportArgumentType=false
@@ -27,16 +27,17 @@ from tests.support.sources import hwp_files
 
 _WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 _LINKS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-_NOUNS = [a + b for a in ("예산", "사업", "시설", "교통", "복지") for b in ("계획", "실적", "평가", "조사")]
+_NOUNS = [one + other for one in ("예산", "사업", "시설", "교통", "복지") for other in ("계획", "실적", "평가", "조사")]
 
 
 @dataclass
 class FullDocument:
-    """A file with what must come out of it once, and what must not."""
+    """A file with what must come out once, on each page, or never."""
 
     name: str
     content: bytes = b""
     shown: list[str] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
     tables: int = 0
     _random: random.Random = field(default_factory=random.Random)
@@ -50,6 +51,11 @@ class FullDocument:
         text = f"{nouns} {self._random.randrange(1000, 9999)}호 {'숨김' if is_hidden else '공개'}"
         (self.hidden if is_hidden else self.shown).append(text)
         return text
+
+    def head(self) -> str:
+        """Return the text of a running head or foot."""
+        self.heads.append(self.text())
+        return self.shown.pop()
 
     def figure(self) -> str:
         """Return an amount as Korean tables print it."""
@@ -94,8 +100,8 @@ def _change(made: FullDocument, kind: str, text: str) -> object:
 def _docx(made: FullDocument, at: int) -> bytes:
     file = docx.Document()
     section = file.sections[0]
-    section.header.paragraphs[0].text = made.text()
-    section.footer.paragraphs[0].text = made.text()
+    section.header.paragraphs[0].text = made.head()
+    section.footer.paragraphs[0].text = made.head()
     file.add_heading(made.text(), 0)
     file.add_heading(made.text(), 1 + at % 3)
     paragraph = file.add_paragraph(made.text())
@@ -191,21 +197,21 @@ def _xlsx(made: FullDocument, at: int) -> bytes:
         made.shown.append(sheet.title)
         sheet.append([made.text(), made.text(), made.text(), made.text(is_hidden=True)])
         for row in range(4):
-            amount = made._random.randrange(100_000, 9_999_999)
+            amount, share = made._random.randrange(100_000, 9_999_999), made._random.randrange(10_000, 99_999)
             is_hidden = row == 2
-            sheet.append([made.text(is_hidden), amount, 0.125 + row, made.text(is_hidden=True)])
+            sheet.append([made.text(is_hidden), amount, share / 100_000, made.text(is_hidden=True)])
             sheet.cell(row + 2, 2).number_format = "#,##0;△#,##0"
-            sheet.cell(row + 2, 3).number_format = "0.0%"
-            made.shown += [] if is_hidden else [f"{amount:,}", f"{12.5 + 100 * row}%"]
+            sheet.cell(row + 2, 3).number_format = "0.000%"
+            made.shown += [] if is_hidden else [f"{amount:,}", f"{share / 1000:.3f}%"]
         sheet.column_dimensions["D"].hidden = True
         sheet.row_dimensions[4].hidden = True
-        sheet["A7"] = "=B2*0-48163"
-        sheet["A7"].number_format = "#,##0;△#,##0"
-        sheet["B8"] = made.text()
-        sheet.merge_cells("A7:A8")
+        sheet["A6"] = f"=B2*0-48163{number}"
+        sheet["A6"].number_format = "#,##0;△#,##0"
+        made.shown.append(f"△481,63{number}")
+        sheet["B6"], sheet["B7"] = made.text(), made.text()
+        sheet.merge_cells("A6:A7")
         sheet["A1"].comment = Comment(made.text(is_hidden=True), "a")
         made.tables += 1
-    made.shown.append("△48,163")
     if at % 2:
         chart = BarChart()
         chart.add_data(Reference(book.active, min_col=2, min_row=2, max_row=4))
@@ -274,11 +280,15 @@ def _ods(made: FullDocument, at: int) -> bytes:
 def _html(made: FullDocument, at: int) -> bytes:
     rows = "".join(f"<tr><td>{made.text()}</td><td>{made.figure()}</td></tr>" for _ in range(4))
     made.tables += 1
-    page = (
-        f"<html><head><title>제목</title>{'<meta charset=euc-kr>' if at % 2 else ''}<style>p {{color: #000}}</style>"
-        f"</head><body><h1>{made.text()}</h1><h2>{made.text()}</h2><p>{made.text()}<b>{made.text()}</b></p>"
+    charset = "<meta charset=euc-kr>" if at % 2 else ""
+    hidden = (
         f"<p hidden>{made.text(is_hidden=True)}</p><div style='display:none'>{made.text(is_hidden=True)}</div>"
-        f"<!-- {made.text(is_hidden=True)} --><script>var a = '{made.text(is_hidden=True)}'</script>"
+        f"<div class=k>{made.text(is_hidden=True)}</div><!-- {made.text(is_hidden=True)} -->"
+        f"<script>var a = '{made.text(is_hidden=True)}'</script>"
+    )
+    page = (
+        f"<html><head><title>제목</title>{charset}<style>p {{color: #000}} .k {{display: none}}</style></head><body>"
+        f"<h1>{made.text()}</h1><h2>{made.text()}</h2><p>{made.text()}<b>{made.text()}</b></p>{hidden}"
         f"<table border={at % 2}>{rows}<tr><td colspan=2>{made.text()}</td></tr></table>"
         f"<ul><li>{made.text()}<ul><li>{made.text()}</li></ul></li></ul><ol><li>{made.text()}</li></ol>"
         f"<pre>{escape('if a < b:')}\n    return 1</pre></body></html>"
@@ -304,7 +314,7 @@ def _hwpx(made: FullDocument, at: int) -> bytes:
         body += [paragraph("", hwp_files.table([["", ""], ["", ""]])), paragraph(made.text(), breaks="page")]
     if at % 3 == 2:
         body.append(paragraph(made.text(), hwp_files.equation("S = {a+b} over {c}")))
-    heads = hwp_files.head(made.text()) + hwp_files.head(made.text(), "footer")
+    heads = hwp_files.head(made.head()) + hwp_files.head(made.head(), "footer")
     return hwp_files.hwpx(*body, first=heads)
 
 
