@@ -160,8 +160,9 @@ def find_rules(contrast: "NDArray[np.uint8]", em: float) -> RuledLines:
     import cv2
 
     thickest = max(3, round(em / 3))
+    side = (thickest + 1) | 1  # an even one would be off its middle
     # A tint behind a row is as long as a rule, and rules across it stand out from it.
-    solid = cv2.morphologyEx(contrast, cv2.MORPH_OPEN, np.ones((thickest + 1, thickest + 1), np.uint8))
+    solid = cv2.morphologyEx(contrast, cv2.MORPH_OPEN, np.ones((side, side), np.uint8))
     thin = np.asarray(cv2.subtract(contrast, solid), np.uint8)
     return RuledLines(
         _find_thin_lines(thin, round(2.5 * em), 1, thickest),

@@ -16,7 +16,8 @@ from kopub.config.settings import Settings
 from kopub.errors import ConfigError, EngineError
 from kopub.folders import SAMPLES
 from kopub.layout.cpu.engine import CpuLayout
-from kopub.layout.grid import table_html
+from kopub.layout.grid import RuledCell, table_html
+from kopub.layout.lines import InkBox, find_rules
 from kopub.layout.regions import Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.regions import PageReading
@@ -90,6 +91,38 @@ def test_a_ruled_table_becomes_html_with_its_cells() -> None:
 
 
 @needs_data
+def test_a_table_without_upright_rules_is_found_and_read_cell_by_cell() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 300, 940, 4)
+    rows = [("Road", "1,204", "35.2", "open"), ("Bridge", "88,310", "7.9", "late"), ("School", "640", "81.5", "open")]
+    for at, row in enumerate(rows):
+        # A band behind every other row keeps nothing apart.
+        sheet.draw.rectangle((150, 600 + 60 * at, 950, 640 + 60 * at), fill=238 if at % 2 else 255)
+        for x, cell in zip((160, 400, 600, 800), row, strict=True):
+            sheet.text(x, 606 + 60 * at, cell, 26)
+    sheet.paragraph(150, 900, 940, 4)
+    (layout,) = CpuLayout(threads=1).detect([sheet.page()])
+    assert [each.label for each in layout.regions] == ["text", "table", "text"]
+    table = read(sheet, *layout.regions).regions[1].content
+    assert table == table_html(
+        [RuledCell(row, column, 1, 1, InkBox(0, 0, 1, 1)) for row in range(3) for column in range(4)],
+        [cell for row in rows for cell in row],
+    )
+
+
+def test_rules_are_found_in_a_tinted_heading_and_letters_are_none() -> None:
+    contrast = np.zeros((300, 400), np.uint8)
+    contrast[20:70, 20:380] = 30
+    for x in (20, 200, 379):
+        contrast[20:280, x - 1 : x + 1] = 180
+    # A row of blurred letters, and a stroke that the edge cuts off.
+    contrast[150:152, 40:160] = np.where(np.arange(120) % 12 < 9, 160, 14)
+    contrast[0:24, 300:302] = 180
+    rules = find_rules(contrast, 20)
+    assert [(rule.x1, rule.y2) for rule in rules.vertical] == [(19, 281), (199, 281), (378, 281)]
+    assert rules.horizontal == ()
+
+
 def test_a_dotted_leader_is_counted_and_not_read() -> None:
     sheet = Sheet()
     sheet.text(100, 100, "Contents", 40)

@@ -218,9 +218,9 @@ class Reader:
             across, down = row.x1 - _BORDER, row.y1 - _BORDER
             text, confidence = item.GetUTF8Text(tesserocr.RIL.WORD), item.Confidence(tesserocr.RIL.WORD)
             blank = bool(words) and item.BlanksBeforeWord() > 0
-            # A box may reach into the border, which in the block is where the lines above and below are.
+            # A box may reach into the border, which in the block is where its neighbours are, or nothing.
             top, bottom = max(row.y1, y1 + down), min(row.y2, y2 + down)
-            words.append(OcrWord(text, confidence, (x1 + across, top, x2 + across, bottom), blank))
+            words.append(OcrWord(text, confidence, (max(row.x1, x1 + across), top, x2 + across, bottom), blank))
         return words
 
 
