@@ -48,7 +48,7 @@ def execute_here(
 
 @contextmanager
 def output_copied_by(copy: Callable[..., Any]) -> Iterator[None]:
-    """Let `copy` show the output of steps in place of Dagster's processes, until the context ends.
+    """Let `copy` show the output of steps, not Dagster's processes, until the context ends.
 
     Dagster has no setting for it. Test: tests/cli/test_command_line.py.
     """

@@ -64,13 +64,13 @@ def results_of(problems: Problems) -> list[dg.AssetCheckResult]:
     """
     return [
         dg.AssetCheckResult(
-            passed=found.passed,
-            check_name=found.check,
-            severity=dg.AssetCheckSeverity.ERROR if found.stops else dg.AssetCheckSeverity.WARN,
-            metadata=found.metadata,
-            description=found.says,
+            passed=result.passed,
+            check_name=result.check,
+            severity=dg.AssetCheckSeverity.ERROR if result.stops else dg.AssetCheckSeverity.WARN,
+            metadata=result.metadata,
+            description=result.says,
         )
-        for found in problems.results()
+        for result in problems.results()
     ]
 
 
@@ -78,7 +78,7 @@ def problems_before(
     instance: dg.DagsterInstance, asset: str, checks: Iterable[Check], shards: Sequence[str]
 ) -> dict[str, dict[str, str]]:
     """Return what the last run's checks found, by check and present shard."""
-    found: dict[str, dict[str, str]] = {}
+    problems: dict[str, dict[str, str]] = {}
     for check in checks:
         key = dg.AssetCheckKey(dg.AssetKey(asset), check.name)
         history = instance.event_log_storage.get_asset_check_execution_history(key, limit=_LOOKED_BACK)
@@ -86,5 +86,5 @@ def problems_before(
         evaluations = (record.event.asset_check_evaluation for record in history if record.event)
         last = next((evaluation for evaluation in evaluations if evaluation), None)
         values = {name: value.value for name, value in last.metadata.items() if name in shards} if last else {}
-        found[check.name] = {shard: value for shard, value in values.items() if isinstance(value, str)}
-    return found
+        problems[check.name] = {shard: value for shard, value in values.items() if isinstance(value, str)}
+    return problems

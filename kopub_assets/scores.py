@@ -108,8 +108,8 @@ def _measure_retrieval(
     try:
         with canceled_when_stopped(context), store.exclusive(SCORES.name, ALL), store.fetched_once():
             check = CorpusCheck(store, sources)
-            known = RETRIEVAL_HISTORY.measured(store)
-            searched = SearchedCorpus(store, corpus.manifest.keys, kinds, embedding, check, known)
+            measured_before = RETRIEVAL_HISTORY.measured(store)
+            searched = SearchedCorpus(store, corpus.manifest.keys, kinds, embedding, check, measured_before)
             reranking = reranking_of(reranker, store, corpus)
             measured = measure_retrieval(store, searched, bool(gates.override), context.log.info, reranking)
     except ConfigError as error:
@@ -218,7 +218,7 @@ def _reading_account(answers: Sequence[KnownAnswers], measured: ReadingScores) -
         benchmark = known.benchmark
         some = f"the first {len(benchmark.samples)} of {known.of}" if len(benchmark.samples) < known.of else known.of
         lines.append(f"{benchmark.name}, version {benchmark.version}: {some} samples")
-        lines += [f"{benchmark.name}: left out {each}" for each in benchmark.left_out]
+        lines += [f"{benchmark.name}: left out {sample}" for sample in benchmark.left_out]
     lines += [f"{shard} was not read to the end: its samples are lost" for shard in measured.unread]
     return lines
 
@@ -275,7 +275,7 @@ def _evaluate(settings: Settings, log: Callable[[str], None]) -> dict[str, Evalu
     read it. The layout and the texts are made after this asset, but not if a headline metric dropped significantly and
     by more than its margin, unless `gates.override` gives the reason: then later runs are compared with this one.
     """
-    found = {}
+    evaluations = {}
     for asked in guards_of(settings):
         if asked.benchmark == CORRECTIONS.name:
             write_checked_pages(settings.corpus, settings.store, asked.folder)
@@ -286,11 +286,11 @@ def _evaluate(settings: Settings, log: Callable[[str], None]) -> dict[str, Evalu
         with watched_by(NOBODY):
             evaluated = evaluate(moved)
         scores, compared = keep_baseline(baseline, moved.store, bool(settings.gates.override))
-        found[asked.benchmark] = replace(evaluated, scores=scores, compared=compared)
+        evaluations[asked.benchmark] = replace(evaluated, scores=scores, compared=compared)
         if before is None or before.inputs != evaluated.run.inputs:
             watcher().computed(BENCHMARKS, asked.benchmark)
-        log(f"{asked.benchmark} of {asked.folder}: {found[asked.benchmark].compared}")
-    return found
+        log(f"{asked.benchmark} of {asked.folder}: {evaluations[asked.benchmark].compared}")
+    return evaluations
 
 
 def _benchmark_result(
@@ -329,7 +329,7 @@ def score_asset(
     return dg.asset(
         name=table.name,
         description=description,
-        deps=[dg.AssetDep(each.name, partition_mapping=dg.AllPartitionMapping()) for each in after],
+        deps=[dg.AssetDep(table_before.name, partition_mapping=dg.AllPartitionMapping()) for table_before in after],
         # It has no partitions and thus a single run; `--partition-range` requires this of every asset it is given.
         backfill_policy=dg.BackfillPolicy.single_run(),
         group_name=GROUP,

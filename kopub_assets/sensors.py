@@ -147,12 +147,12 @@ class _Condition(dg.AutomationCondition[Any]):
         raise NotImplementedError
 
     def evaluate(self, context: Any) -> dg.AutomationResult[Any]:
-        found = self.true_for(context)
-        if isinstance(found, bool):
-            subset = context.candidate_subset if found else context.get_empty_subset()
+        holds = self.true_for(context)
+        if isinstance(holds, bool):
+            subset = context.candidate_subset if holds else context.get_empty_subset()
         else:
             view, partitions = context.asset_graph_view, context.asset_graph.get(context.key).partitions_def
-            subset = view.get_subset_from_partition_keys(context.key, partitions, set(found))
+            subset = view.get_subset_from_partition_keys(context.key, partitions, set(holds))
             subset = subset.compute_intersection(context.candidate_subset)
         return dg.AutomationResult(context, true_subset=subset)
 

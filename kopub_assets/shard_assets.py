@@ -59,15 +59,18 @@ def dagster_asset(
     def materialize(context: dg.AssetExecutionContext):
         return over_shards(context, asset, room, require_read_well)
 
-    name = asset.table.name
+    name, kinds = asset.table.name, {"parquet", *asset.kinds}
+    # A release is known by its destination, not by the engine that writes it.
+    if isinstance(declared, RowTable) and declared.engine:
+        kinds.add(declared.engine.code_version.bare_name)
     return dg.asset(
         name=name,
         description=inspect.getdoc(asset),
         deps=[*(parent.table.name for parent in declared.reads), *(name for name in asset.after if name in scores)],
         partitions_def=partitions,
-        backfill_policy=_backfill_policy(shards_per_run),
+        backfill_policy=dg.BackfillPolicy(max_partitions_per_run=shards_per_run),
         group_name=GROUP,
-        kinds={"parquet", *asset.kinds, *_engine_kind(declared)},
+        kinds=kinds,
         owners=OWNERS,
         # By this tag Dagster chooses among ready steps.
         op_tags={"dagster/priority": str(urgency(declared, graph))},
@@ -92,15 +95,6 @@ def config_schema(options: type[Resource]) -> dict[str, dg.Field]:
         name: dg.Field(field.annotation, default_value=field.default, description=field.description)
         for name, field in options.model_fields.items()
     }
-
-
-def _engine_kind(declared: ShardAsset) -> set[str]:
-    """Return the engine behind the rows, for the asset's node.
-
-    A release has none: it is known by its destination.
-    """
-    has_engine = isinstance(declared, RowTable) and declared.engine
-    return {declared.engine.code_version.bare_name} if has_engine else set()
 
 
 def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
@@ -128,10 +122,6 @@ def shown_off(asset: type[ShardAsset], why: str) -> dg.AssetSpec:
     left_out = "*Materialize all* leaves it out, and a backfill started through the API must not name it."
     description = f"Off: {why}.\n\n{left_out}\n\n{inspect.getdoc(asset)}"
     return dg.AssetSpec(asset.table.name, description=description, group_name=GROUP, kinds={"off"}, owners=OWNERS)
-
-
-def _backfill_policy(shards_per_run: int | None) -> dg.BackfillPolicy:
-    return dg.BackfillPolicy.single_run() if shards_per_run is None else dg.BackfillPolicy.multi_run(shards_per_run)
 
 
 def over_shards(
@@ -196,7 +186,7 @@ def _begin_run(
     engines: RunEngines,
     require_read_well: Callable[[], None],
 ) -> RunContext:
-    """Return the run of an asset, with the problems of its last run. Raises `dg.Failure` if a gate is closed."""
+    """Return the run of an asset. Raises `dg.Failure` if a gate is closed."""
     if at_terminal() and MACHINE_TAG not in context.run.tags:
         # Dagster's own commands do not record the machine; `kopub run` already has.
         context.instance.add_run_tags(context.run.run_id, {MACHINE_TAG: platform.node()})
@@ -259,7 +249,7 @@ def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:
 
 
 def _head_start(run: RunContext, made: PublishedShard) -> Metadata:
-    """Return how long before its step the engine was given rows, for the rows that it made."""
+    """Return how long before its step the engine was given the rows it made."""
     seconds = run.calls.seconds_before_step
     return {"seconds_before_step": seconds} if seconds and made.metadata["computed"] else {}
 

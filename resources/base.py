@@ -40,12 +40,12 @@ class ProfileResource(dg.ConfigurableResource[Any]):
 
         The limits of the fields are checked here, where a wrong value is one line; Dagster would add a stack.
         """
-        made, declared = type(self.configured), type(self).model_fields
-        values = {name: getattr(self if name in declared else self.configured, name) for name in made.model_fields}
+        part_type, declared = type(self.configured), type(self).model_fields
+        values = {name: getattr(self if name in declared else self.configured, name) for name in part_type.model_fields}
         try:
-            part = made(**values)
+            part = part_type(**values)
         except ValidationError as error:
-            raise dg.Failure(first_problem(error, section_of(made), self.key), allow_retries=False) from None
+            raise dg.Failure(first_problem(error, section_of(part_type), self.key), allow_retries=False) from None
         try:
             yield part
         finally:

@@ -42,7 +42,7 @@ class HubResource(ProfileResource):
 
 
 class ShardTables(dg.IOManager):
-    """An IO manager that reads the tables of shards, for notebooks and for assets of your own.
+    """An IO manager that reads tables of shards, for notebooks and assets of your own.
 
     It writes nothing, because an asset publishes each shard by itself. Dagster's default could be given a folder in the
     Launchpad, and its in-memory one prevents retries of failed runs.
@@ -55,7 +55,7 @@ class ShardTables(dg.IOManager):
         raise dg.DagsterInvariantViolationError(f"{context.step_key} returned a value; the store holds the tables")
 
     def load_input(self, context: dg.InputContext) -> pa.Table:
-        """Return the table of the asset, over the shards that were asked for in their order. Raises `dg.Failure`."""
+        """Return the asset's table over the shards, in their order. Raises `dg.Failure`."""
         asset = context.asset_key.path[-1]
         shards = context.asset_partition_keys if context.has_asset_partitions else self._store.published(asset)
         try:

@@ -26,6 +26,9 @@ hypothesis.settings.load_profile("deterministic")
 # A shell starts background commands with SIGINT ignored, which every process of a test would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_MINUTES = 300
+"""Seconds: the time limit of every test, so whatever sets its own of as much may take minutes."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-graph", action="store_true", help="Write tests/assets/graph.json anew.")
@@ -38,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Name the groups that pytest-xdist gives to one worker each, and put those that wait first.
 
-    The tests of a file share fixtures. A real vLLM takes all cores, so its tests run one after the other.
+    The tests of a file share fixtures. A real vLLM takes a core and 1.4 GB, so there are two at a time at most.
     """
     if file := config.getoption("leave_out"):
         passed = set(Path(file).read_text("utf-8").splitlines())
@@ -47,12 +50,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(proven)]
 
     def patience(item: pytest.Item) -> int:
-        """Return 2 for a real vLLM, 1 for other processes that are waited for, else 0."""
+        """Return 2 for a real vLLM, 1 for other processes that are waited for and for what may take minutes, else 0."""
         waits = any(item.get_closest_marker(name) for name in ("services", "browser"))
-        return 2 if item.get_closest_marker("vllm") else int(waits)
+        limit = item.get_closest_marker("timeout")
+        return 2 if item.get_closest_marker("vllm") else int(waits or (limit is not None and limit.args[0] >= _MINUTES))
 
     for item in items:
-        group = "vllm" if item.get_closest_marker("vllm") else item.path.stem
+        group = item.path.stem
+        if item.get_closest_marker("vllm"):
+            group = "vllm" if item.path.parent.name == "vllm" else "models"
         item.add_marker(pytest.mark.xdist_group(group))
     # The longest last would keep one worker busy while the others are done.
     items.sort(key=patience, reverse=True)

@@ -5,6 +5,7 @@ that grows without need, shows here first. A sign that is worse than its limit f
 the lower one, and raise one only with a reason in the commit.
 """
 
+import argparse
 import ast
 import io
 import re
@@ -17,13 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("kopub", "kopub_assets", "resources")
 AT_MOST = {
-    "functions per 1,000 lines of code": 95.0,
-    "comprehensions per 1,000 lines of code": 65.0,
-    "private functions per 1,000 lines of code": 38.0,
-    "imports inside functions": 760,
+    "functions per 1,000 lines of code": 93.5,
+    "comprehensions per 1,000 lines of code": 66.0,
+    "private functions per 1,000 lines of code": 37.5,
+    "imports inside functions": 770,
     "classes named after a region or block": 27,
-    "classes named after a page or document": 86,
-    "lines": 75_500,
+    "classes named after a page or document": 87,
+    "lines": 76_500,
 }
 AT_LEAST = {"comments, percent of lines": 0.8}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -97,6 +98,7 @@ def worse(signs: Mapping[str, float]) -> list[str]:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     paths = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
     signs = measure(path.read_text("utf-8") for path in paths)
     for name, value in signs.items():

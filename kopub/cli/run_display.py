@@ -297,4 +297,4 @@ def _behind(scan: "Survey") -> set[str]:
     from kopub.store.corpus_tables import TABLES
 
     standings = [scan.standings[table.name] for table in TABLES.of_pages if table.name in scan.standings]
-    return {shard for each in standings for shard, how in each.items() if not how.stands}
+    return {shard for of_shards in standings for shard, how in of_shards.items() if not how.stands}

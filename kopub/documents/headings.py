@@ -63,10 +63,10 @@ _ALONE = re.compile(
 def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
     """Return the blocks, each title with its level.
 
-    A title whose file says its level has that. The first title is the document's own, at level 1, if it has no number
-    and stands on the first page. Each kind of number that the document uses is a level, in the usual order. A title
-    without a number is one level below the numbered one before it; a title that layout calls a document's title begins
-    a chapter.
+    A title whose file says its level has that; the tags of a PDF may count the document's own title. The first title
+    is the document's own, at level 1, if it has no number and stands on the first page. Each kind of number that the
+    document uses is a level, in the usual order. A title without a number is one level below the numbered one before
+    it; a title that layout calls a document's title begins a chapter.
     """
     titles = [block for block in blocks if block.kind is BlockKind.TITLE]
     ranks = _ranks([block.text for block in titles])
@@ -74,6 +74,7 @@ def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
     named = bool(titles) and is_named(blocks, titles[0])
     top = 2 if named or not used or used[0] > _Rank.CHAPTER else 1
     levels = {rank: top + at for at, rank in enumerate(used)}
+    tagged = {block.level for block in titles if block.level and _is_tagged(block)}
     last, leveled, ranked = None, [], iter(ranks)
     for block in blocks:
         if block.kind is not BlockKind.TITLE:
@@ -81,7 +82,7 @@ def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
             continue
         rank = next(ranked)
         if block.level:
-            level = last = block.level + top - 1
+            level = last = block.level + (named and 1 in tagged if _is_tagged(block) else top - 1)
         elif rank is not None:
             level = last = levels[rank]
         elif block.label == "doc_title":
@@ -90,6 +91,10 @@ def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
             level = max(2, top) if last is None else last + 1
         leveled.append(replace(block, level=min(level, _DEEPEST)))
     return leveled
+
+
+def _is_tagged(title: DocumentBlock) -> bool:
+    return title.parts[0].region.origin is TextOrigin.TEXT_LAYER
 
 
 def _ranks(titles: Sequence[str]) -> list[int | None]:

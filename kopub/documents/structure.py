@@ -20,6 +20,8 @@ from kopub.texts.markdown import HASHES, TABLE_LABELS, formula_numbers
 from kopub.texts.markup import printable
 
 _TITLES = frozenset({"doc_title", "paragraph_title"})
+_LEVELLED = frozenset({TextOrigin.DOCUMENT, TextOrigin.TEXT_LAYER})
+"""Origins that say the level of a title by the signs before it: a file's own structure, and the tags of a PDF."""
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
 _MISREAD_BULLET = re.compile(r"[>»]\s+(?=\S)")
 _SENTENCE = re.compile(r"(?<!\.)[.:]$")
@@ -162,8 +164,10 @@ def _title(part: BlockPart) -> DocumentBlock:
     if _NAMED.match(title):
         return DocumentBlock(BlockKind.CAPTION, (replace(part, text=title),))
     is_sentence = rank_of(title) is None and _SENTENCE.search(title)
-    is_from_file = part.region.origin is TextOrigin.DOCUMENT and part.region.label == "paragraph_title"
-    level = max(1, len(said) - len(said.lstrip("#"))) if is_from_file else 0
+    knows_level = part.region.label == "paragraph_title" and part.region.origin in _LEVELLED
+    level = len(said) - len(said.lstrip("#")) if knows_level else 0
+    if knows_level and part.region.origin is TextOrigin.DOCUMENT:
+        level = max(1, level)
     return DocumentBlock(BlockKind.TEXT if is_sentence else BlockKind.TITLE, (replace(part, text=title),), level=level)
 
 

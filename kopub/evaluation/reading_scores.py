@@ -375,7 +375,7 @@ def guards(benchmarks: Mapping[str, str], samples: int, home: Path) -> list[Eval
 
 
 def begin_baseline(baseline: ShardStore, stores: Iterable[ShardStore]) -> None:
-    """Begin with the last accepted run of the first of some profiles' `stores` that has one.
+    """Begin with the last accepted run of the first store that has one.
 
     Otherwise the first run that guards a corpus would be compared with nothing, although earlier releases, or `kopub
     evaluate`, have scored readers on the benchmark.

@@ -135,6 +135,10 @@ FAINT = 12
 """Grey levels between a rule and its paper, to which light grey hairlines fall when a page is halved."""
 
 
+_EVEN = 0.25
+"""Least contrast of a rule's palest part, as a share of the usual one; between blurred letters it is a tenth."""
+
+
 @dataclass(frozen=True, slots=True)
 class RuledLines:
     """The horizontal and vertical rules of a page, in pixels."""
@@ -153,20 +157,35 @@ class RuledAreas:
 
 def find_rules(contrast: "NDArray[np.uint8]", em: float) -> RuledLines:
     """Find thin lines, 2.5 `em` wide or 2 `em` high, in a page's contrast."""
+    import cv2
+
+    thickest = max(3, round(em / 3))
+    # A tint behind a row is as long as a rule, and rules across it stand out from it.
+    solid = cv2.morphologyEx(contrast, cv2.MORPH_OPEN, np.ones((thickest + 1, thickest + 1), np.uint8))
+    thin = np.asarray(cv2.subtract(contrast, solid), np.uint8)
     return RuledLines(
-        _find_thin_lines(contrast, round(2.5 * em), 1, em),
-        _find_thin_lines(contrast, 1, round(2.0 * em), em),
+        _find_thin_lines(thin, round(2.5 * em), 1, thickest),
+        _find_thin_lines(thin, 1, round(2.0 * em), thickest),
     )
 
 
-def _find_thin_lines(contrast: "NDArray[np.uint8]", width: int, height: int, em: float) -> tuple[InkBox, ...]:
+def _find_thin_lines(contrast: "NDArray[np.uint8]", width: int, height: int, thickest: int) -> tuple[InkBox, ...]:
     import cv2
 
-    strong = cv2.morphologyEx(contrast, cv2.MORPH_OPEN, np.ones((height, width), np.uint8))
+    # Beyond the edge is no ink, which would make a rule of a letter that is cut off there.
+    strong = cv2.morphologyEx(
+        contrast, cv2.MORPH_OPEN, np.ones((height, width), np.uint8), borderType=cv2.BORDER_CONSTANT, borderValue=0
+    )
     _, _, stats, _ = cv2.connectedComponentsWithStats((strong > FAINT).astype(np.uint8), connectivity=8)
-    thickest = max(3.0, em / 3)
     boxes = (InkBox(x, y, x + w, y + h) for x, y, w, h, _ in stats[1:].tolist())
-    return tuple(box for box in boxes if min(box.width, box.height) <= thickest)
+    return tuple(box for box in boxes if min(box.width, box.height) <= thickest and _is_even(contrast, box))
+
+
+def _is_even(contrast: "NDArray[np.uint8]", box: InkBox) -> bool:
+    """Return whether a thin line is about as dark everywhere, unlike a row of blurred letters."""
+    along = contrast[box.y1 : box.y2, box.x1 : box.x2].max(axis=int(box.width < box.height))
+    palest, usual = np.percentile(along, (10, 50))
+    return bool(palest > _EVEN * usual)
 
 
 def erase_rules(mask: "NDArray[np.uint8]", rules: RuledLines) -> None:

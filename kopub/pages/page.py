@@ -406,7 +406,7 @@ def _is_grey(pixels: "NDArray[np.uint8]") -> bool:
 
 
 def quick_png(pixels: "np.ndarray") -> bytes:
-    """Return RGB or grey pixels as a PNG at the least cost to who writes and who reads it.
+    """Return RGB or grey pixels as a PNG that is cheap to write and read.
 
     Without row filters and with run lengths alone, a megapixel of a printed page takes about 4 ms a channel to write
     and as long to read.

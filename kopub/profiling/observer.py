@@ -69,14 +69,14 @@ class Cores:
 
 def process_seconds() -> dict[int, float]:
     """Return the CPU seconds of every visible process, by its id."""
-    found = {}
+    seconds = {}
     for process in psutil.process_iter():
         try:
             times = process.cpu_times()
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-        found[process.pid] = times.user + times.system
-    return found
+        seconds[process.pid] = times.user + times.system
+    return seconds
 
 
 _SAMPLE_SECONDS = 0.1
@@ -130,16 +130,16 @@ class Observations:
         """The busy share of the device over time, as the mean of all cards."""
         if not self.cards:
             return activities(self.cores)
-        return activities((at, sum(card.busy for card in each) / len(each)) for at, each in self.readings.taken)
+        return activities((at, sum(card.busy for card in cards) / len(cards)) for at, cards in self.readings.taken)
 
     def of_card(self, number: int) -> Counts:
         """Return the busy share of one card over time."""
-        return [(at, each[number].busy) for at, each in self.readings.taken]
+        return [(at, cards[number].busy) for at, cards in self.readings.taken]
 
     @property
     def memory(self) -> Counts:
         """The GiB in use over time, on all cards together."""
-        return [(at, sum(card.memory for card in each) / GIB) for at, each in self.readings.taken]
+        return [(at, sum(card.memory for card in cards) / GIB) for at, cards in self.readings.taken]
 
 
 def cards_of(engines: Mapping[str, Engine]) -> list[str] | None:

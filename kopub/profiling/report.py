@@ -129,11 +129,11 @@ def report(
 
 def _one_after_the_other(stages: Sequence[RunStage]) -> list[RunStage]:
     """Return the stages, without those that ran entirely beside another."""
-    found: list[RunStage] = []
+    chain: list[RunStage] = []
     for stage in stages:
-        if not found or stage.span.end > found[-1].span.end:
-            found.append(stage)
-    return found
+        if not chain or stage.span.end > chain[-1].span.end:
+            chain.append(stage)
+    return chain
 
 
 def _stage(stage: RunStage, observed: Observations, server: ServerHistory | None) -> StageReport:
@@ -263,7 +263,10 @@ def ticks(span: Span) -> list[tuple[float, str]]:
 
 def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
     span = run.span
-    lanes = [Lane(each.stage.name, _stage_bars(each.stage.span, each.stage.shards, span)) for each in run.stages]
+    lanes = [
+        Lane(reported.stage.name, _stage_bars(reported.stage.span, reported.stage.shards, span))
+        for reported in run.stages
+    ]
     for history in observed.servers.values():
         starts = [
             _bar(start, span, "starting", f"ready after {start.seconds:.0f} s", "start") for start in history.starts

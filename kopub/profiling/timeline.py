@@ -125,16 +125,16 @@ def split(steps: Sequence[Activity], span: Span) -> Split:
 
 def gaps(steps: Sequence[Activity], span: Span, least: float = 0.3) -> list[Span]:
     """Return the spans of at least `least` seconds without work on the device."""
-    found: list[Span] = []
+    spans: list[Span] = []
     begin = span.start
     for step in within(steps, span):
         if step.busy > IDLE:
             if step.start - begin >= least:
-                found.append(Span(begin, step.start))
+                spans.append(Span(begin, step.start))
             begin = step.end
     if span.end - begin >= least:
-        found.append(Span(begin, span.end))
-    return found
+        spans.append(Span(begin, span.end))
+    return spans
 
 
 def idle_between(steps: Sequence[Activity], last: Span, following: Span) -> float:
@@ -157,9 +157,9 @@ def steady_rate(counts: Sequence[tuple[float, float]]) -> float | None:
     """Return the answers per second, without the first and last, or None for too few."""
     if len(counts) < 2 or counts[-1][1] <= counts[0][1]:
         return None
-    begin, made = counts[0][1], counts[-1][1] - counts[0][1]
-    low, high = (_time_of(counts, begin + share * made) for share in STEADY)
-    return (STEADY[1] - STEADY[0]) * made / (high - low) if high > low else None
+    begin, rows = counts[0][1], counts[-1][1] - counts[0][1]
+    low, high = (_time_of(counts, begin + share * rows) for share in STEADY)
+    return (STEADY[1] - STEADY[0]) * rows / (high - low) if high > low else None
 
 
 def first_growth(counts: Sequence[tuple[float, float]]) -> float | None:

@@ -63,7 +63,7 @@ class BestPages:
             firsts = firsts[held:]
 
     def ranking(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pages, best first, and their scores as float32 of the same shape, 0 for `NO_PAGE`."""
+        """Return the pages, best first, and their float32 scores: 0 for `NO_PAGE`."""
         keys = np.sort(self._keys, axis=1)[:, ::-1]
         ordered = (keys >> _PAGE_BITS).astype(np.uint32)
         bits = np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered)

@@ -45,9 +45,9 @@ class AppendLog:
 
     def names(self) -> list[str]:
         """Return the names of all files, sorted."""
-        found = self._objects.below(self._folder)
+        names = self._objects.below(self._folder)
         prefix = f"{self._folder}/"
-        self._listed = sorted(path.removeprefix(prefix) for path in found if path.endswith(".parquet"))
+        self._listed = sorted(path.removeprefix(prefix) for path in names if path.endswith(".parquet"))
         return list(self._listed)
 
     def expect_none(self) -> None:

@@ -79,8 +79,8 @@ class TimeCost:
 def assets(store: TableStore) -> list[str]:
     """Return the assets with ledger entries: the platform's in order, then others by name."""
     order = [table.name for table in (*TABLES, RELEASED_FILES)]
-    found = {name.partition("/")[0] for name in store.parts(_FOLDER).names()}
-    return [*(name for name in order if name in found), *sorted(found - set(order))]
+    names = {name.partition("/")[0] for name in store.parts(_FOLDER).names()}
+    return [*(name for name in order if name in names), *sorted(names - set(order))]
 
 
 def entries(
@@ -166,9 +166,9 @@ def newest(ledger: pa.Table) -> pa.Table:
 
 def sum_costs(rows: pa.Table) -> TimeCost:
     """Return the total cost of the rows of a ledger."""
-    known = _known(rows)
-    seconds, gpu_seconds = (math.fsum(known[name].to_pylist()) for name in ("seconds", "gpu_seconds"))
-    return TimeCost(known.num_rows, seconds, gpu_seconds)
+    costs = _known(rows)
+    seconds, gpu_seconds = (math.fsum(costs[name].to_pylist()) for name in ("seconds", "gpu_seconds"))
+    return TimeCost(costs.num_rows, seconds, gpu_seconds)
 
 
 def rates(store: TableStore, assets: Iterable[str]) -> dict[str, TimeCost]:
@@ -204,8 +204,8 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
     def newest(names: Sequence[str]) -> list[str]:
         return sorted((name for name in of_shards(names) if not name.endswith("-0.parquet")), key=_file)[-1:]
 
-    found = log.read(newest)
-    if not found or not (last := _known(_join_parts(found))).num_rows:
+    parts = log.read(newest)
+    if not parts or not (last := _known(_join_parts(parts))).num_rows:
         return None
     moments = last["made_at"].cast(pa.int64()).to_pylist()
     at = moments.index(max(moments))
@@ -239,11 +239,11 @@ def _count_computed(tables: Iterable[pa.Table], run_id: str) -> int:
 
     Each row counts once, because the entries of rows that moved to another shard are in both.
     """
-    found = set[tuple[str, str]]()
+    keys = set[tuple[str, str]]()
     for table in tables:
         runs = table["run_id"].to_pylist()
-        found.update(key for run, key in zip(runs, keys_of(table), strict=True) if run == run_id)
-    return len(found)
+        keys.update(key for run, key in zip(runs, keys_of(table), strict=True) if run == run_id)
+    return len(keys)
 
 
 def _file(name: str) -> str:
@@ -264,8 +264,8 @@ def _run(name: str) -> tuple[str, int] | None:
 
 def _last_run(part: pa.Table) -> pa.Table:
     """Return the newest entries of a merged part; older ones may be of another model."""
-    known = part.filter(pc.field("seconds").is_valid())
-    return known.filter(pc.field("made_at") == max(known["made_at"].to_pylist())) if known.num_rows else known
+    timed = part.filter(pc.field("seconds").is_valid())
+    return timed.filter(pc.field("made_at") == max(timed["made_at"].to_pylist())) if timed.num_rows else timed
 
 
 def moment_of(made_at: int) -> datetime:

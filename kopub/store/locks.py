@@ -211,13 +211,13 @@ class ObjectLock:
         self._lost = holder is None or holder.id != self._self.id
         self.check()
 
-    def publish(self, path: str, content: bytes) -> None:
+    def publish(self, path: str, content: bytes, is_first: bool = False) -> None:
         """Write a file that the lock protects, unless another process wrote it meanwhile.
 
-        Raises `LockLost`, `StoreError`.
+        It `is_first` if there was none when the lock was taken. Raises `LockLost`, `StoreError`.
         """
         # Whoever takes the lock over after it was confirmed changes the mark before this process wakes up.
-        mark = self._objects.mark(path)
+        mark = None if is_first else self._objects.mark(path)
         self.confirm()
         if not self._objects.conditional:
             self._objects.put(path, content)
@@ -252,20 +252,20 @@ class ObjectLock:
 
     def _wait(self) -> None:
         """Wait until the holder is done or has shown no life for too long."""
-        seen, since, holder, told = self._seen(), now(), self._read(self._holder_path), False
+        seen, since, holder, has_said = self._seen(), now(), self._read(self._holder_path), False
         while True:
-            if holder is not None and not told:
+            if holder is not None and not has_said:
                 _log.info("%s is being made by process %s of %s: waiting", self._what, holder.pid, holder.host)
-                told = True
+                has_said = True
             lives = self._self.lives if holder is None else holder.lives
             time.sleep(min(lives / _POLLS, _LONGEST_POLL))
-            looked, found = now(), self._seen()
-            if "holder" not in found:
+            looked, signs = now(), self._seen()
+            if "holder" not in signs:
                 self._beaten = now()
                 if self._create():
                     return
-            if found != seen:
-                seen, since, holder = found, looked, self._read(self._holder_path)
+            if signs != seen:
+                seen, since, holder = signs, looked, self._read(self._holder_path)
             elif holder is not None and looked - since > lives:
                 self._beaten = now()
                 if self._take_over(holder):
@@ -318,7 +318,7 @@ class ObjectLock:
 
     def _seen(self) -> Mapping[str, Any]:
         """Return the objects in the folder, each with a mark that identifies its version."""
-        return {str(each["name"]).rpartition("/")[2]: _stamp(each) for each in self._objects.listed(self._folder)}
+        return {str(entry["name"]).rpartition("/")[2]: _stamp(entry) for entry in self._objects.listed(self._folder)}
 
     def _read(self, path: str) -> _Holder | None:
         try:

@@ -167,7 +167,7 @@ class Objects:
 
     def mark(self, path: str) -> str | None:
         """Return the storage's mark of a file's content, or None if the file is missing."""
-        return next((str(each.get("ETag", "")) for each in self._below(path, "") if each["name"] == path), None)
+        return next((str(entry.get("ETag", "")) for entry in self._below(path, "") if entry["name"] == path), None)
 
     def remove(self, path: str) -> None:
         """Remove a file. Raises `FileNotFoundError`, but only on a local disk."""
@@ -221,11 +221,11 @@ class Objects:
         """Return the paths of all files below a folder; none if it is missing."""
         if self.local:
             return list(self.fs.find(folder))
-        return [each["name"] for each in self._below(folder, "/")]
+        return [entry["name"] for entry in self._below(folder, "/")]
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the sizes of all files below a folder of an object store, by path."""
-        return {each["name"]: each["size"] for each in self._below(folder, "/")}
+        return {entry["name"]: entry["size"] for entry in self._below(folder, "/")}
 
     def modified(self, path: str) -> datetime:
         """Return the time at which a file was written. Raises `FileNotFoundError`."""
@@ -235,7 +235,7 @@ class Objects:
         if self.local:
             return bool(self.fs.exists(path))
         # For a missing path, `exists` of s3fs would send two requests: one for a file and one for a folder.
-        return any(each["name"] == path for each in self._below(path, ""))
+        return any(entry["name"] == path for entry in self._below(path, ""))
 
     def whole(self, path: str) -> bytes:
         """Return all bytes of an object in one request. Raises `FileNotFoundError`."""
@@ -310,7 +310,7 @@ class Objects:
         # Nothing lists what is above a bucket.
         folder, prefix = (above, name + end) if above else (start, "")
         try:
-            found = self._call(
+            entries = self._call(
                 start,
                 "listed",
                 lambda: cast("dict[str, dict[str, Any]]", self.fs.find(folder, prefix=prefix, detail=True)),
@@ -318,7 +318,7 @@ class Objects:
         except FileNotFoundError:
             return []
         # Not every fsspec file system honours the prefix.
-        return [each for path, each in found.items() if path.startswith(start + end)]
+        return [entry for path, entry in entries.items() if path.startswith(start + end)]
 
     def _call(self, path: str, doing: str, call: Callable[[], T], patience: float | None = None) -> T:
         if self.local:

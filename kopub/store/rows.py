@@ -189,8 +189,8 @@ def with_vector(table: pa.Table) -> pa.Table:
 
 def region_ids(figures: pa.Table) -> list[str]:
     """Return the region ids of figures, made of `page_id` and `index`."""
-    known = zip(figures["page_id"].to_pylist(), figures["index"].to_pylist(), strict=True)
-    return [f"{page_id}_{index}" for page_id, index in known]
+    pairs = zip(figures["page_id"].to_pylist(), figures["index"].to_pylist(), strict=True)
+    return [f"{page_id}_{index}" for page_id, index in pairs]
 
 
 def vector_matrix(vectors: pa.ChunkedArray) -> np.ndarray:
@@ -233,13 +233,13 @@ class MovedRows:
         for key in wanted:
             if (other := self._shards.get(key, shard)) != shard:
                 by_shard[other].append(key)
-        found = [self._schema.empty_table()]
+        tables = [self._schema.empty_table()]
         for other, keys in by_shard.items():
-            found.append(
+            tables.append(
                 known_rows(self._store, self._asset, other, self._schema, self._id_column, keys, published=True)
             )
             ledger.carry(self._store, self._asset, other, shard, keys)
-        return pa.concat_tables(found)
+        return pa.concat_tables(tables)
 
     @cached_property
     def _shards(self) -> dict[Key, str]:
@@ -277,11 +277,11 @@ def known_rows(
     states, and one version at a time is in memory. Versions of another schema are skipped. Raises `StoreError`.
     """
     missing = set(wanted)
-    found = [schema.empty_table()]
+    tables = [schema.empty_table()]
     for version in _tables(store, asset, shard, published) if missing else ():
         try:
-            held = _finished_places(store, asset, shard, version, id_column)
-            table = store.read(asset, shard, version=version) if missing & held.keys() else None
+            places = _finished_places(store, asset, shard, version, id_column)
+            table = store.read(asset, shard, version=version) if missing & places.keys() else None
         except MissingTable:
             continue
         except DamagedTable as error:
@@ -290,9 +290,9 @@ def known_rows(
         if table is not None and table.schema.equals(schema):
             # The places are found anew, because the run may have replaced another shard's table since the last read.
             rows = {key: at for key, at in _places(table, id_column).items() if key in missing}
-            found.append(table.replace_schema_metadata(None).take(pa.array(list(rows.values()), pa.int64())))
+            tables.append(table.replace_schema_metadata(None).take(pa.array(list(rows.values()), pa.int64())))
             missing -= rows.keys()
-    return pa.concat_tables(found)
+    return pa.concat_tables(tables)
 
 
 def _tables(store: TableStore, asset: str, shard: str, published: bool) -> Iterator[str | None]:

@@ -98,11 +98,11 @@ def runs_of(ledger: pa.Table, most: int | None = None) -> list[AssetRun]:
     Rows of unknown cost are left out.
     """
     # Plain values and numeric times are used, because expressions and Python datetimes load pandas.
-    known = ledger.filter(ledger["seconds"].is_valid())
-    moments: list[Any] = known["made_at"].cast(pa.int64()).to_pylist()
+    timed = ledger.filter(ledger["seconds"].is_valid())
+    moments: list[Any] = timed["made_at"].cast(pa.int64()).to_pylist()
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     ended: dict[str, int] = {}
-    values = known.select(["row_id", "fingerprint", "run_id", "seconds", "figures"]).to_pylist()
+    values = timed.select(["row_id", "fingerprint", "run_id", "seconds", "figures"]).to_pylist()
     for row, moment in zip(values, moments, strict=True):
         run_id = row["run_id"]
         rows[run_id].append(row)

@@ -122,10 +122,10 @@ class FooterCache:
         return Entry(rows, recipe, content, made_with, made_from or "{}", states or "{}", sources or "[]", regions)
 
     def _read(self, asset: str) -> dict[str, tuple[str, Entry]]:
-        found = self._store.parts(_FOLDER, asset).read_one(_NAME)
-        if found is None or not found.schema.equals(_SCHEMA):
+        table = self._store.parts(_FOLDER, asset).read_one(_NAME)
+        if table is None or not table.schema.equals(_SCHEMA):
             return {}
-        columns: list[list[Any]] = [column.to_pylist() for column in found.columns]
+        columns: list[list[Any]] = [column.to_pylist() for column in table.columns]
         return {shard: (stamp, Entry(*rest)) for shard, stamp, *rest in zip(*columns, strict=True)}
 
     def _write(self, asset: str, now: dict[str, tuple[str, Entry]]) -> None:

@@ -165,7 +165,7 @@ class TableStore:
         knows that there is no old table.
         """
         path, versions, lock = self._path(asset, shard), self._versions(asset, shard), self._lock(asset, shard)
-        recipe = metadata.get("recipe", "")
+        recipe, is_first = metadata.get("recipe", ""), not replaces
         # Tables without a recipe, such as scores, have no versions.
         replaces = replaces and bool(recipe)
         if lock is not None:
@@ -178,7 +178,7 @@ class TableStore:
         stamped = {_METADATA_PREFIX + key.encode(): value.encode() for key, value in metadata.items()}
         content = _parquet(table.replace_schema_metadata({**stamped, _SAID: _fingerprint_of(stamped)}))
         if isinstance(lock, ObjectLock):
-            lock.publish(path, content.to_pybytes())
+            lock.publish(path, content.to_pybytes(), is_first)
         else:
             self._put(path, content, replace_bytes)
         versions.remove(outdated)
@@ -262,10 +262,10 @@ class TableStore:
     def _holds(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> bool:
         """Return whether the stored table is `table`, with `metadata`."""
         try:
-            found = self.find(asset, shard)
+            stored = self.find(asset, shard)
         except DamagedTable:
             return False
-        return found is not None and found[1] == metadata and found[0].equals(table)
+        return stored is not None and stored[1] == metadata and stored[0].equals(table)
 
     def _versions(self, asset: str, shard: str) -> Versions:
         return Versions(self._objects, f"{self._root}/{FOLDER}/{asset}/{shard}")

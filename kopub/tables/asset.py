@@ -327,12 +327,12 @@ class RowTable(ShardAsset):
         # Rows read from the corpus itself must be shown to be unchanged; a parent's table carries its own provenance.
         if not self.reads and self.unfinished(list(self.rows(shard)), table):
             return None
-        made = ShardResult(table, self.table.key, (), table, Work({}, (), 0.0))
-        found = {ACCOUNTED.name: None, **self.problems(made)}
-        for check, problem in found.items():
+        result = ShardResult(table, self.table.key, (), table, Work({}, (), 0.0))
+        problems = {ACCOUNTED.name: None, **self.problems(result)}
+        for check, problem in problems.items():
             run.problems.note(check, shard, problem)
         run.problems.stop_at(shard)
-        counts = {"dagster/row_count": table.num_rows, **made.states, "computed": 0, "kept": table.num_rows}
+        counts = {"dagster/row_count": table.num_rows, **result.states, "computed": 0, "kept": table.num_rows}
         return PublishedShard(stamp.recipe, counts | self.describe(shard, table))
 
     def finish(self, run: RunContext, finished: Mapping[str, PublishedShard]) -> None:
@@ -350,7 +350,7 @@ class RowTable(ShardAsset):
 
 
 class EngineTable(RowTable):
-    """A `RowTable` whose rows are the results of its engine, which takes inputs instead of rows."""
+    """A `RowTable` of the results of its engine, which takes inputs instead of rows."""
 
     @abstractmethod
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterable[Any]:

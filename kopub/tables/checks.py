@@ -104,14 +104,14 @@ class Problems:
         """
         tables = FooterCache(store).tables(asset)
         counted = {shard: tables[shard].states for shard in shards if shard in tables}
-        found = self._found[NOTHING_LOST.name]
-        found.clear()
+        problems = self._found[NOTHING_LOST.name]
+        problems.clear()
         for shard, states in counted.items():
             lacking = sum(states.get(state, 0) for state in (*LOST, State.PARTIAL))
-            if lacking and len(found) < _NAMED:
-                found[shard] = losses(store.read(asset, shard, [key, "state", "reason"]), key) or ""
+            if lacking and len(problems) < _NAMED:
+                problems[shard] = losses(store.read(asset, shard, [key, "state", "reason"]), key) or ""
             elif lacking:
-                found[shard] = f"{lacking} of {sum(states.values())}"
+                problems[shard] = f"{lacking} of {sum(states.values())}"
         total = Counter[str]()
         for states in counted.values():
             total.update(states)
@@ -153,13 +153,13 @@ def unaccounted(made: ShardResult) -> str | None:
     in = ok + partial + blank + failed + quarantined: every specified row exactly once, and no other.
     """
     expected = Counter(spec.id for spec in made.specs)
-    found = Counter(made.table[made.id_column].to_pylist())
-    lost, extra = expected - found, found - expected
+    counted = Counter(made.table[made.id_column].to_pylist())
+    lost, extra = expected - counted, counted - expected
     unknown = set(made.table["state"].to_pylist()) - set(State)
     if not (lost or extra or unknown):
         return None
     return (
-        f"{expected.total()} rows in, {found.total()} out: lost {sorted(lost)[:3]}, "
+        f"{expected.total()} rows in, {counted.total()} out: lost {sorted(lost)[:3]}, "
         f"doubled or unasked {sorted(extra)[:3]}, unknown states {sorted(unknown)[:3]}"
     )
 
@@ -225,11 +225,13 @@ def _unsound(rows: pa.Table, dim: int, with_vector: Sequence[State], named: str)
     width = vector_width(rows.schema)
     if width != dim:
         return f"vectors have {width} dimensions, the engine says {dim}"
-    made, has_vector = pc.field("state").isin(list(with_vector)), pc.field("vector").is_valid()
-    misplaced = rows.filter((made & ~has_vector) | (~made & has_vector)).num_rows
+    expects_vector, has_vector = pc.field("state").isin(list(with_vector)), pc.field("vector").is_valid()
+    misplaced = rows.filter((expects_vector & ~has_vector) | (~expects_vector & has_vector)).num_rows
     if misplaced:
         return f"{misplaced} {named} are ok without a vector, or have one without being ok"
-    vectors = rows.filter(made)["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
+    vectors = (
+        rows.filter(expects_vector)["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
+    )
     norms = np.linalg.norm(vectors.astype(np.float32), axis=1)
     wrong = int(np.sum(~(np.abs(norms - 1) <= NORM_TOLERANCE)))
     return f"{wrong} vectors hold NaN or are not of norm 1" if wrong else None

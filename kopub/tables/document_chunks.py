@@ -77,8 +77,8 @@ class DocumentChunks(RowTable):
     def expected_rows(self, shard: str, made: int | None) -> int:
         if made is not None:
             return made
-        known = shard in self._entries[RawPages.table.name]
-        return len(self._beginning_in(shard)) if known else super().expected_rows(shard, made)
+        is_read = shard in self._entries[RawPages.table.name]
+        return len(self._beginning_in(shard)) if is_read else super().expected_rows(shard, made)
 
     def shard_settings(self, shard: str) -> Mapping[str, str]:
         return CorrectionLog(self.store).shard_settings(shard)
@@ -171,8 +171,8 @@ class DocumentChunks(RowTable):
     @cached_property
     def _stream(self) -> DocumentStream:
         """The documents of all shards whose pages are known."""
-        known = self._entries[RawPages.table.name]
-        return DocumentStream(CorrectedTables(self.store), [key for key in self.corpus.manifest.keys if key in known])
+        entries = self._entries[RawPages.table.name]
+        return DocumentStream(CorrectedTables(self.store), [key for key in self.corpus.manifest.keys if key in entries])
 
     def _beginning_in(self, shard: str) -> list[PlannedDocument]:
         return [document for document in self._stream.of_shard(shard) if document.shards[0] == shard]

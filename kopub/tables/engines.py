@@ -1,4 +1,4 @@
-"""The engines of a run: prepared in time, asked as soon as a server has nothing else to do, and released."""
+"""The engines of a run: prepared in time, asked ahead of their steps, released."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ class RunEngines:
         look: Callable[[], Survey],
         graph: Sequence[type[ShardAsset]],
     ) -> None:
-        """Take the `assets` of a run over `shards`; `look` says what is stale when the run begins.
+        """Take the `assets` of a run over `shards`; `look` says what is stale then.
 
         `graph` lists every asset after its parents.
         """
@@ -145,7 +145,7 @@ class RunEngines:
                 prepared += asset.engines
 
     def _ask_next(self) -> None:
-        """Give rows to the next server whose step has not begun, if it has the tables that it reads.
+        """Give rows to the next server whose step has not begun, if their tables exist.
 
         Nothing is asked unless all servers of the run work side by side: one that needs the card to itself keeps it
         until its step ends. A step that waits for scores is not asked ahead of them.
@@ -163,7 +163,9 @@ class RunEngines:
                 return
             if isinstance(asset, EngineTable) and asset.spans_shards and not asset.after and _is_tested(asset):
                 left_out = self.left_out(asset)
-                self._forward[asset.name] = ForwardCalls(asset, [each for each in self._shards if each not in left_out])
+                self._forward[asset.name] = ForwardCalls(
+                    asset, [shard for shard in self._shards if shard not in left_out]
+                )
                 return
 
     def _drop(self, names: Set[str]) -> None:
@@ -215,13 +217,13 @@ def require_tested(asset: ShardAsset, run: RunContext) -> None:
 
 
 def _is_tested(asset: ShardAsset) -> bool:
-    """Return whether an engine may be asked before its step, which would refuse it or say why not."""
+    """Return whether an engine may be asked before its step, which would refuse it."""
     result = run_records.find(asset.corpus.folder, asset.engine.recipe())
     return result is None or result.passed
 
 
 def urgency(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> int:
-    """Return a priority among ready steps: without a server first, then by how many assets wait for it.
+    """Return a priority among ready steps: those without a server, then those awaited most.
 
     What reads no table comes last of its equals, so that the few questions keep no server from the pages.
     """

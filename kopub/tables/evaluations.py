@@ -198,11 +198,11 @@ def _standing(settings: Settings, asked: EvaluationRequest) -> GuardStanding:
     if not asked.is_indexed(settings.home):
         return GuardStanding(asked, False, (), ())
     moved, baseline = settings_in(settings, asked), asked.baseline(settings.home)
-    found = verdict(baseline)
-    if found is None or not _is_scored(moved) or not same_run(moved.store, baseline):
+    drops = verdict(baseline)
+    if drops is None or not _is_scored(moved) or not same_run(moved.store, baseline):
         return GuardStanding(asked, False, (), ())
     plans = survey(moved.resources, FooterCache(moved.store), _READING).plans()
-    closed = () if settings.gates.override.strip() else found.closed
+    closed = () if settings.gates.override.strip() else drops.closed
     return GuardStanding(asked, True, plans, closed)
 
 
@@ -225,4 +225,4 @@ def require_read_well(settings: Settings) -> None:
 
 def may_upgrade(standings: Sequence[GuardStanding]) -> bool:
     """Return whether this profile was evaluated on every benchmark, none significantly worse."""
-    return all(each.is_current and not each.closed for each in standings)
+    return all(standing.is_current and not standing.closed for standing in standings)

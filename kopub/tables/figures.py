@@ -103,21 +103,21 @@ class FigureTable(EngineTable):
         table = CorrectedTables(self.store).read(OcrResults.table.name, shard, _PICTURES)
         places = {page_id: at for at, page_id in enumerate(table["page_id"].to_pylist())}
         with self.corpus.reader(shard) if self._with_tables else nullcontext() as source:
-            known = {page["page_id"]: page for page in page_rows(self.store, RawPages.table, shard)} if source else {}
+            pages = {page["page_id"]: page for page in page_rows(self.store, RawPages.table, shard)} if source else {}
             for row in todo:
                 (page,) = table.slice(places[row.id], 1).to_pylist()
-                listed, held = page["image_crops"] or (), page["crop_images"] or ()
-                if len(listed) != len(held):
+                listed, images = page["image_crops"] or (), page["crop_images"] or ()
+                if len(listed) != len(images):
                     raise StoreError(
-                        f"{OcrResults.table} of {row.id} lists {len(listed)} pictures and holds {len(held)}: "
+                        f"{OcrResults.table} of {row.id} lists {len(listed)} pictures and holds {len(images)}: "
                         "materialize it again"
                     )
                 pictures: dict[int, bytes] = {
-                    crop_index(crop["path"]): data for crop, data in zip(listed, held, strict=True)
+                    crop_index(crop["path"]): data for crop, data in zip(listed, images, strict=True)
                 }
                 tables = [figure for figure in row.given if figure.label == TABLE]
                 if source is not None and tables:
-                    whole = source.page_of(known[row.id])
+                    whole = source.page_of(pages[row.id])
                     pictures |= {figure.index: cut(whole, figure.bbox) for figure in tables}
                 yield row, pictures
 
@@ -125,12 +125,14 @@ class FigureTable(EngineTable):
         pages: dict[str, PageResults] = {}
 
         def pictures() -> Iterator[FigurePicture]:
-            for row, held in inputs:
+            for row, images in inputs:
                 figures: list[Figure] = row.given
                 pages[row.id] = PageResults(row.id, {figure.index for figure in figures})
                 for figure in figures:
                     # The id goes to other processes and comes back; a page's id may hold any character.
-                    yield FigurePicture(f"{row.id}/{figure.index}", held[figure.index], figure.caption, figure.context)
+                    yield FigurePicture(
+                        f"{row.id}/{figure.index}", images[figure.index], figure.caption, figure.context
+                    )
 
         for result in self.of_figures(pictures()):
             page_id, _, index = result.id.rpartition("/")
@@ -175,12 +177,12 @@ class FigureTable(EngineTable):
 def page_end(figures: Sequence[Row]) -> tuple[State, str | None]:
     """Return a page's state and reason from those of its figures, at least one."""
     lost = [figure for figure in figures if figure["state"] in LOST]
-    made = sum(figure["state"] == State.OK for figure in figures)
+    ok = sum(figure["state"] == State.OK for figure in figures)
     if not lost:
-        return (State.OK, None) if made else (State.BLANK, figures[0]["reason"])
+        return (State.OK, None) if ok else (State.BLANK, figures[0]["reason"])
     first = lost[0]
     reason = f"{len(lost)} of {len(figures)} figures lost; region {first['index']}: {first['reason']}"
-    if made:
+    if ok:
         return State.PARTIAL, reason
     quarantined = all(figure["state"] == State.QUARANTINED for figure in lost)
     return State.QUARANTINED if quarantined else State.FAILED, reason

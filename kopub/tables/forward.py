@@ -1,4 +1,4 @@
-"""The queue through which a server is given rows before the step that makes them begins."""
+"""The queue through which a server is given rows before their step begins."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ _TO_STOP = 2.0
 
 
 class ForwardCalls(EngineCalls):
-    """One call of an engine in a thread, begun before the step that makes the rows.
+    """A call of an engine in a thread, begun before the step of its rows.
 
     The call reads forward: it is given the rows that the shards lack, and keeps its results in a queue. Nothing is
     locked, journalled or published by it. Once the step has begun, the same call is given the rest of the step's rows,
@@ -94,7 +94,7 @@ class ForwardCalls(EngineCalls):
             self._results.put(None)
 
     def _inputs(self) -> Iterator[Any]:
-        """Yield the rows that the shards lack until the step begins, then those of the step."""
+        """Yield the rows that shards lack until the step begins, then its own rows."""
         yield from self._read_forward()
         self._has_begun.wait()
         if self._step is not None and not self._is_stopped:

@@ -335,9 +335,9 @@ class HfRelease(ShardAsset):
 
     def _problem(self, shard: str, tables: ReleaseInput) -> str | None:
         """Return why a shard's tables do not match the corpus, or None."""
-        pages, known = self.corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
-        if known != pages:
-            return f"raw_pages has {known} pages, the corpus has {pages}: materialize it again"
+        pages, rows = self.corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
+        if rows != pages:
+            return f"raw_pages has {rows} pages, the corpus has {pages}: materialize it again"
         return self._of_another_corpus(shard)
 
     def _of_another_corpus(self, shard: str) -> str | None:

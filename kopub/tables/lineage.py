@@ -50,7 +50,7 @@ def find(store: ShardStore, row_id: str, shards: Sequence[str]) -> dict[str, str
     """
     places = {kind: shard for kind in IDS if (shard := _shard_of(store, row_id, shards, kind))}
     if not places:
-        hint = did_you_mean(row_id, sorted(known for kind in IDS for known in _ids(store, shards, kind)))
+        hint = did_you_mean(row_id, sorted(other for kind in IDS for other in _ids(store, shards, kind)))
         raise KopubError(f"there is no page or query {row_id!r}{hint or ': see `kopub status` for what was made'}")
     return places
 
@@ -95,7 +95,9 @@ def _shard_of(store: ShardStore, row_id: str, shards: Sequence[str], kind: str) 
     def look(shard: str) -> tuple[str, bool]:
         return shard, pc.index(store.read(asset, shard, [column])[column], row_id).as_py() >= 0
 
-    return next((shard for shard, found in bounded_map(look, _made(store, asset, shards), _READERS) if found), None)
+    return next(
+        (shard for shard, is_there in bounded_map(look, _made(store, asset, shards), _READERS) if is_there), None
+    )
 
 
 def _ids(store: ShardStore, shards: Sequence[str], kind: str) -> list[str]:
@@ -108,8 +110,8 @@ def _ids(store: ShardStore, shards: Sequence[str], kind: str) -> list[str]:
 
 
 def _made(store: ShardStore, asset: str, shards: Sequence[str]) -> list[str]:
-    made = store.published(asset)
-    return [shard for shard in shards if shard in made]
+    published = store.published(asset)
+    return [shard for shard in shards if shard in published]
 
 
 def _row(store: ShardStore, asset: str, shard: str, row_id: str, version: str | None) -> pa.Table:
@@ -218,14 +220,14 @@ def ancestry(store: ShardStore, asset: str, shard: str, version: str | None = No
 
     Tables that are no longer kept are left out.
     """
-    found: Versions = {asset: version}
+    versions: Versions = {asset: version}
     for parent, content in contents_of_parents(store, asset, shard, version).items():
         for kept in _versions(store, parent, shard):
             if content_of(store, parent, shard, kept) == content:
                 # A table's own record of a parent takes precedence over that of another parent.
-                found = {**ancestry(store, parent, shard, kept), **found, parent: kept}
+                versions = {**ancestry(store, parent, shard, kept), **versions, parent: kept}
                 break
-    return {name: found[name] for name in GRAPH.names if name in found}
+    return {name: versions[name] for name in GRAPH.names if name in versions}
 
 
 def replaced_parents(store: ShardStore, asset: str, shard: str, version: str | None = None) -> list[str]:
@@ -244,31 +246,31 @@ def edition(store: ShardStore, shard: str, name: str) -> Versions:
     short. `previous` is every table as it was before its last replacement, with what it was made from. Raises
     `StoreError` if there is no such version, or more than one.
     """
-    made = [asset for asset in COMPARED if store.has(asset, shard)]
-    if not made:
+    assets = [asset for asset in COMPARED if store.has(asset, shard)]
+    if not assets:
         raise StoreError(f"{shard} has not been made yet: `kopub run` makes it")
     if name == CURRENT:
-        return dict.fromkeys(made)
+        return dict.fromkeys(assets)
     if name == PREVIOUS:
-        return _previous(store, shard, made)
-    return _belonging(store, shard, made, *_find_table(store, shard, made, name))
+        return _previous(store, shard, assets)
+    return _belonging(store, shard, assets, *_find_table(store, shard, assets, name))
 
 
 def _previous(store: ShardStore, shard: str, made: list[str]) -> Versions:
-    found: Versions = {}
+    versions: Versions = {}
     for asset in reversed(made):
-        if asset not in found:
+        if asset not in versions:
             kept = store.versions(asset, shard)
             if replaced_parents(store, asset, shard):
                 # An upgrade is under way, and this table is still the one from before.
-                found = {**ancestry(store, asset, shard), **found}
+                versions = {**ancestry(store, asset, shard), **versions}
             elif kept:
-                found = {**ancestry(store, asset, shard, kept[0].recipe), **found}
+                versions = {**ancestry(store, asset, shard, kept[0].recipe), **versions}
             else:
-                found[asset] = None
-    if not any(found.values()):
+                versions[asset] = None
+    if not any(versions.values()):
         raise StoreError(f"{shard} has no older version: nothing was replaced, or store.keep_versions is 0")
-    return found
+    return versions
 
 
 def _find_table(store: ShardStore, shard: str, made: list[str], name: str) -> tuple[str, str | None]:
@@ -278,29 +280,29 @@ def _find_table(store: ShardStore, shard: str, made: list[str], name: str) -> tu
         for asset in made
         for version in _versions(store, asset, shard)
     }
-    found = [table for table, recipe in known.items() if recipe.startswith(name)]
-    if len(found) != 1 or not name:
+    matches = [table for table, recipe in known.items() if recipe.startswith(name)]
+    if len(matches) != 1 or not name:
         kept = ", ".join(f"{version} ({asset})" for asset, version in known if version) or "none"
         raise StoreError(
-            f"{shard} has {len(found) or 'no'} version{'s' if len(found) > 1 else ''} {name!r}: "
+            f"{shard} has {len(matches) or 'no'} version{'s' if len(matches) > 1 else ''} {name!r}: "
             f"say {CURRENT}, {PREVIOUS} or one that is kept: {kept}"
         )
-    return found[0]
+    return matches[0]
 
 
 def _belonging(store: ShardStore, shard: str, made: list[str], asset: str, version: str | None) -> Versions:
     """Return a table with its ancestors and descendants, and the others as they are now."""
-    found = ancestry(store, asset, shard, version)
-    contents = {name: content_of(store, name, shard, kept) for name, kept in found.items()}
+    versions = ancestry(store, asset, shard, version)
+    contents = {name: content_of(store, name, shard, kept) for name, kept in versions.items()}
     for name in made:
-        if name not in found:
+        if name not in versions:
             for kept in _versions(store, name, shard):
                 of = contents_of_parents(store, name, shard, kept)
                 if all(of[parent] == contents[parent] for parent in of if parent in contents):
-                    found[name] = kept
+                    versions[name] = kept
                     contents[name] = content_of(store, name, shard, kept)
                     break
-    return found
+    return versions
 
 
 def _versions(store: ShardStore, asset: str, shard: str) -> Iterator[str | None]:
@@ -371,14 +373,14 @@ def compare_versions(
 
 def upgrades_between(store: ShardStore, shard: str, old: Versions, new: Versions) -> list[Upgrade]:
     """Return the tables that differ between two versions, with their changed settings."""
-    found = []
+    upgrades = []
     for asset in (asset for asset in old if asset in new and old[asset] != new[asset]):
         before, after = (store.metadata(asset, shard, edition[asset]) for edition in (old, new))
         section = GRAPH.by_name[asset].engine_section or asset
         lines = [*map(str, differences(before[MADE_WITH], after[MADE_WITH], asset, section))]
         lines += settings_changed(*(json.loads(metadata[MADE_FROM]) for metadata in (before, after)))
-        found.append(Upgrade(asset, before["recipe"], after["recipe"], tuple(lines)))
-    return found
+        upgrades.append(Upgrade(asset, before["recipe"], after["recipe"], tuple(lines)))
+    return upgrades
 
 
 def _of_page(table: pa.Table, page_id: str | None) -> pa.Table:

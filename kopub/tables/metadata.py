@@ -39,13 +39,13 @@ class Account:
 
         Raises `StoreError`.
         """
-        made = list(work.made)
+        keys = list(work.made)
         rows = (
-            [self._entries(made, ledger.shares(work.seconds, list(work.made.values())), work.figures)] if made else []
+            [self._entries(keys, ledger.shares(work.seconds, list(work.made.values())), work.figures)] if keys else []
         )
         if work.found:
-            known = set(ledger.keys_of(ledger.read(self.store, self.asset, shard)))
-            unknown = [key for key in work.found if key not in known]
+            recorded = set(ledger.keys_of(ledger.read(self.store, self.asset, shard)))
+            unknown = [key for key in work.found if key not in recorded]
             rows.insert(0, self._entries(unknown, [None] * len(unknown), {}))
         if rows:
             ledger.append(self.store, self.asset, shard, pa.concat_tables(rows), first and not work.found)

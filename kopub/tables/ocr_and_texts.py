@@ -139,8 +139,8 @@ class OcrResults(EngineTable):
 
         Texts that the layout engine read show whether the layer is right; the other texts are proved by samples.
         """
-        found = extract_texts(layer, page.regions, self.engine.expected_scripts)
-        texts = {index: KnownText(text, TextOrigin.TEXT_LAYER) for index, text in found.texts.items()}
+        extracted = extract_texts(layer, page.regions, self.engine.expected_scripts)
+        texts = {index: KnownText(text, TextOrigin.TEXT_LAYER) for index, text in extracted.texts.items()}
         known = {
             index: texts[index]
             if text.origin is TextOrigin.LAYOUT and index in texts and agree(texts[index].content, text.content)
@@ -148,8 +148,8 @@ class OcrResults(EngineTable):
             for index, text in page.known.items()
         }
         claimed = {index: text for index, text in texts.items() if index not in known}
-        parts = {index: part for index, part in found.parts.items() if index not in known}
-        samples = found.samples if claimed or parts else ()
+        parts = {index: part for index, part in extracted.parts.items() if index not in known}
+        samples = extracted.samples if claimed or parts else ()
         return replace(page, known=known, claimed=claimed, samples=samples, parts=parts)
 
     def results(self, inputs: Iterator[PageToRead]) -> Iterator[PageReading]:
@@ -384,8 +384,8 @@ def _compare(
         return {"text_layer": SOUND}, blank
     scale = (layer.width / 1000, layer.height / 1000) * 2
     boxes = [[edge * by for edge, by in zip(region["bbox_2d"], scale, strict=True)] for region in regions]
-    found = compare(layer, readings, boxes)
-    return {"text_layer": SOUND, "text_layer_distance": found.distance}, found.doubts()
+    comparison = compare(layer, readings, boxes)
+    return {"text_layer": SOUND, "text_layer_distance": comparison.distance}, comparison.doubts()
 
 
 def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:

@@ -135,16 +135,16 @@ def _inspect(
 ) -> RowResult:
     page = source.page(row.id, row.known["page_idx"], row.known["sha256"])
     try:
-        found = inspector.inspect(page.data, may_turn(row))
+        inspected = inspector.inspect(page.data, may_turn(row))
     except UndecodableImage as error:
         return RowResult(row.id, {"state": error.state, "reason": str(error)})
     columns = {
-        "format": found.format,
-        "width": found.width,
-        "height": found.height,
-        "upright": found.upright and found.upright.row(),
-        "state": State.PARTIAL if found.damage else State.OK,
-        "reason": found.damage,
+        "format": inspected.format,
+        "width": inspected.width,
+        "height": inspected.height,
+        "upright": inspected.upright and inspected.upright.row(),
+        "state": State.PARTIAL if inspected.damage else State.OK,
+        "reason": inspected.damage,
     }
     return RowResult(row.id, columns)
 
@@ -240,8 +240,8 @@ class LayoutRegions(EngineTable):
     def regions_by_task(self, table: pa.Table) -> Mapping[str, int]:
         """Count regions by task, and those whose text is known once more under `known_<task>`."""
         regions = _regions(table)
-        known = regions.filter(pc.field("text") != "")
-        with_text = {f"known_{task}": count for task, count in _count(known, "task").items()}
+        with_content = regions.filter(pc.field("text") != "")
+        with_text = {f"known_{task}": count for task, count in _count(with_content, "task").items()}
         return {**_count(regions, "task"), **with_text}
 
 
@@ -252,7 +252,7 @@ def _regions(table: pa.Table) -> pa.Table:
 
 def _count(regions: pa.Table, column: str) -> Counter[str]:
     """Return how many regions have each value of a column."""
-    return Counter({each["values"]: each["counts"] for each in regions[column].value_counts().to_pylist()})
+    return Counter({group["values"]: group["counts"] for group in regions[column].value_counts().to_pylist()})
 
 
 def region_row(region: Region, width: int, height: int) -> Row:

@@ -137,12 +137,12 @@ class Survey:
         They are the stale ones and those that depend on them, but none that was never made.
         """
         return {
-            asset: {shard for shard, found in shards.items() if found in (Standing.STALE, Standing.MAYBE_STALE)}
+            asset: {shard for shard, how in shards.items() if how in (Standing.STALE, Standing.MAYBE_STALE)}
             for asset, shards in self.standings.items()
         }
 
     def with_rows_to_make(self, names: Sequence[str], shards: Sequence[str]) -> list[str]:
-        """Return those of the assets `names` whose engine has rows to make in `shards`, judged by footers alone.
+        """Return the assets of `names` whose engines have rows to make, by footers alone.
 
         An engine has rows to make if its table is missing, is stale or has failed rows, or if the engine of a parent
         among `names` has some. `names` lists each asset after its parents.
@@ -179,7 +179,11 @@ class Survey:
         for asset, shards in self.standings.items():
             stale = [shard for shard, how in shards.items() if how is Standing.STALE]
             redo = {shard: self._redo(asset, shard, len(stale) <= _COUNTED) for shard in stale}
-            perhaps = {shard: self._all(asset, shard) for shard, how in shards.items() if how is Standing.MAYBE_STALE}
+            perhaps = {
+                shard: Redo(self._pages(asset, shard), self._regions(asset, shard, None)[0], 1.0, False, ())
+                for shard, how in shards.items()
+                if how is Standing.MAYBE_STALE
+            }
             plans.append(sum_shards(asset, shards, redo, perhaps, costs.get(asset, Cost(0.0, 0.0, True))))
         return plans
 
@@ -195,10 +199,10 @@ class Survey:
             if any(not how.stands for how in self.standings[asset].values()) and not self._changes_engine(asset)
         ]
         measured = ledger.rates(self.store, asked)
-        found = {}
+        costs = {}
         for name in assets:
             if (rate := measured.get(name)) is not None:
-                found[name] = Cost(rate.seconds_each, rate.gpu_seconds_each, True)
+                costs[name] = Cost(rate.seconds_each, rate.gpu_seconds_each, True)
             else:
                 asset = self.assets[name]
                 manifest = asset.corpus.manifest
@@ -206,24 +210,24 @@ class Survey:
                     asset.typical_seconds(shard.bytes / shard.rows / 1e6) * shard.rows for shard in manifest.shards
                 )
                 seconds = typical / manifest.rows
-                found[name] = Cost(seconds, seconds * asset.gpus, False)
-        return found
+                costs[name] = Cost(seconds, seconds * asset.gpus, False)
+        return costs
 
     def _changes_engine(self, asset: str) -> bool:
         """Return whether another engine made its tables, so that their cost says nothing."""
-        made = next(iter(self.tables[asset].values()), None)
+        entry = next(iter(self.tables[asset].values()), None)
         return (
-            made is not None
-            and bool(made.made_with)
-            and _engines(made.made_with) != _engines(self.assets[asset].made_with)
+            entry is not None
+            and bool(entry.made_with)
+            and _engines(entry.made_with) != _engines(self.assets[asset].made_with)
         )
 
     def _redo(self, name: str, shard: str, count: bool) -> Redo:
         asset, entry = self.assets[name], self.tables[name][shard]
         inputs = find_inputs(asset, self.tables, shard)
         why = tuple(find_reasons(entry, asset, inputs))
-        known = {parent: content for parent, content in inputs.items() if content is not None}
-        if (name, shard, recipe_of(asset.recipe_hash, known)) in self._kept:
+        contents = {parent: content for parent, content in inputs.items() if content is not None}
+        if (name, shard, recipe_of(asset.recipe_hash, contents)) in self._kept:
             return Redo(0, 0, 0.0, True, (*why, "a replaced table of the same recipe is kept"))
         # Each row's fingerprint holds the own recipe. If that is unchanged, or a run has begun, rows must be compared.
         # Files of a release have no recipe: which of them change is known only once they are made.
@@ -238,9 +242,6 @@ class Survey:
         regions, share = self._regions(name, shard, _tasks_asked(why, asset.engine_section or name))
         share_of_pages = pages / entry.rows if entry.rows else 1.0
         return Redo(pages, round(regions * share_of_pages), share, exact, why)
-
-    def _all(self, asset: str, shard: str) -> Redo:
-        return Redo(self._pages(asset, shard), self._regions(asset, shard, None)[0], 1.0, False, ())
 
     def _pages(self, asset: str, shard: str) -> int:
         return self.expected_rows(asset, shard, self.tables[asset][shard].rows)
@@ -269,9 +270,11 @@ class Survey:
         pages = self.assets.get(TABLES.pages.name)
         if pages is None:
             return {}
-        manifest, made = pages.corpus.manifest, self.tables[pages.name]
-        changed = {key for key in manifest.keys if key in made and made[key].made_from.get(SOURCE) != pages.source(key)}
-        before = (made.keys() - set(manifest.keys)) | changed
+        manifest, entries = pages.corpus.manifest, self.tables[pages.name]
+        changed = {
+            key for key in manifest.keys if key in entries and entries[key].made_from.get(SOURCE) != pages.source(key)
+        }
+        before = (entries.keys() - set(manifest.keys)) | changed
         now = [
             key
             for key in manifest.keys
@@ -281,12 +284,12 @@ class Survey:
         ]
         if not before or not now or max(len(before), len(now)) > _COUNTED:
             return {}
-        held: dict[tuple[str, str | None], str] = {}
+        places: dict[tuple[str, str | None], str] = {}
         for shard in sorted(before):
             with suppress(StoreError):
                 rows = self.store.read(pages.name, shard, ["page_id", "sha256"]).to_pylist()
-                held |= {(row["page_id"], row["sha256"]): shard for row in rows}
-        return {key: _moved_from(pages.corpus, key, held) for key in now}
+                places |= {(row["page_id"], row["sha256"]): shard for row in rows}
+        return {key: _moved_from(pages.corpus, key, places) for key in now}
 
     def _regions(self, asset: str, shard: str, tasks: set[str] | None) -> tuple[int, float]:
         """Return how many regions are read again, and their share of those to read."""
@@ -317,15 +320,15 @@ class Survey:
 
 def _moved_from(corpus: Corpus, shard: str, held: Mapping[tuple[str, str | None], str]) -> Counter[str]:
     """Return how many of a shard's first pages each earlier shard holds."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     # The run reports a file that cannot be read.
     with suppress(SourceError):
         for row in corpus.rows(shard):
             sha256 = None if row.data is None else hashlib.sha256(row.data).hexdigest()
             if (row.page_id, sha256) not in held:
                 break
-            found[held[row.page_id, sha256]] += 1
-    return found
+            counts[held[row.page_id, sha256]] += 1
+    return counts
 
 
 def sum_shards(
@@ -340,7 +343,7 @@ def sum_shards(
     work, most = (sum(each.pages * each.share for each in some) for some in (redo.values(), every))
     return AssetPlan(
         asset=asset,
-        shards={standing: [s for s, found in of_shards.items() if found is standing] for standing in Standing},
+        shards={standing: [s for s, how in of_shards.items() if how is standing] for standing in Standing},
         pages=sum(each.pages for each in redo.values()),
         pages_at_most=sum(each.pages for each in every),
         regions=sum(each.regions for each in redo.values()),

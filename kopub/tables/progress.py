@@ -202,9 +202,9 @@ def _remaining(stage: Stage, now: float, pace: float) -> float:
     to_come = stage.work_to_come
     if to_come:
         supposed = min(_WEIGHT * stage.work, _MOST)
-        each = (stage.watching(now) + supposed * stage.seconds_each * pace) / (stage.watched + supposed)
+        seconds_each = (stage.watching(now) + supposed * stage.seconds_each * pace) / (stage.watched + supposed)
         to_start = max(stage.seconds_to_start - stage.elapsed(now), 0.0) if stage.first is None else 0.0
-        return to_start + to_come * each + stage.seconds_more
+        return to_start + to_come * seconds_each + stage.seconds_more
     if stage.ended is not None:
         return 0.0
     since = stage.began if stage.last is None else stage.last

@@ -83,8 +83,11 @@ def newer_code(made_with: str, now: str) -> str:
 
 
 def _code_versions(made_with: str) -> dict[str, int]:
-    known = json.loads(made_with)
-    return {"table": known["version"], **{f"{each['engine']} engine": each["version"] for each in known["engines"]}}
+    recipe = json.loads(made_with)
+    return {
+        "table": recipe["version"],
+        **{f"{engine['engine']} engine": engine["version"] for engine in recipe["engines"]},
+    }
 
 
 def content(table: pa.Table) -> str:
@@ -121,10 +124,10 @@ class StoredProvenance:
 
 def footer_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> StoredProvenance:
     """Return a stored table's provenance. Raises `StoreError` if table or provenance is missing."""
-    known = store.metadata(asset, shard, version)
-    if not {"content", "made_from", SOURCES} <= known.keys():
+    footer = store.metadata(asset, shard, version)
+    if not {"content", "made_from", SOURCES} <= footer.keys():
         raise StoreError(f"{asset} of {shard} does not say how it was made: materialize {asset} again")
-    return StoredProvenance(known["content"], json.loads(known["made_from"]), known[SOURCES])
+    return StoredProvenance(footer["content"], json.loads(footer["made_from"]), footer[SOURCES])
 
 
 def content_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> str:

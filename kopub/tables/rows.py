@@ -162,11 +162,11 @@ def assemble(specs: Sequence[RowSpec], known: pa.Table, id_column: str, parts: s
             finished[key].append(position)
     chosen = {key: position for position, (key, _) in places}
     chosen |= {key: _least_lost(known, tries, parts) for key, tries in finished.items()}
-    found = [spec for spec in specs if spec.key in chosen]
-    table = known.take(pa.array([chosen[spec.key] for spec in found], pa.int64())).combine_chunks()
-    for name in found[0].known if found else ():
+    specs_made = [spec for spec in specs if spec.key in chosen]
+    table = known.take(pa.array([chosen[spec.key] for spec in specs_made], pa.int64())).combine_chunks()
+    for name in specs_made[0].known if specs_made else ():
         column = known.schema.get_field_index(name)
-        values = pa.array([spec.known[name] for spec in found], known.schema.field(column).type)
+        values = pa.array([spec.known[name] for spec in specs_made], known.schema.field(column).type)
         table = table.set_column(column, known.schema.field(column), values)
     return table
 
@@ -246,5 +246,5 @@ class Progress:
         """Return the pace without the first row, which may have waited for a model."""
         if now == self._first:
             return ""
-        each = (now - self._first) / (self._done - 1)
-        return f", {each:.2f} s each, {each * (self._total - self._done):.0f} s to go"
+        seconds_each = (now - self._first) / (self._done - 1)
+        return f", {seconds_each:.2f} s each, {seconds_each * (self._total - self._done):.0f} s to go"

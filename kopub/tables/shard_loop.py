@@ -6,18 +6,16 @@
 
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing
 from typing import Any
 
 from kopub.errors import BusyTable, KopubError, StoreError
 from kopub.parallel import closed_after
 from kopub.tables.asset import EngineTable, PublishedShard, RowTable, RunContext, ShardAsset, unasked
-from kopub.tables.rows import RowSpec
-from kopub.tables.shard_work import ShardWork, current_shards
+from kopub.tables.shard_work import OpenShard, PlannedShard, ShardWork, current_shards
 
 _MOST_OPEN = 64
 """Most shards in progress at once, each with an open lock file; only shards of a few rows come near it."""
@@ -79,46 +77,8 @@ def make_shards(asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, 
             shards.give_up()
 
 
-@dataclass(eq=False)
-class _PlannedShard:
-    """A shard whose table is locked, until `lock` is closed, and whose rows are planned in a thread."""
-
-    name: str
-    lock: ExitStack
-    plan: "Future[ShardWork]"
-
-    def give_up(self) -> None:
-        """Keep the finished rows for the next run, and release the lock."""
-        with self.lock, suppress(KopubError):
-            self.plan.result().record()
-
-
-@dataclass(eq=False)
-class _OpenShard(_PlannedShard):
-    """A shard whose rows the engine is given; `asked` are those that it has not answered yet."""
-
-    work: ShardWork
-    asked: dict[str, RowSpec] = field(default_factory=dict)
-    inputs_exhausted: bool = False
-    failure: KopubError | None = None
-    figures: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    @property
-    def complete(self) -> bool:
-        return self.inputs_exhausted and not self.asked
-
-    def publish(self) -> PublishedShard:
-        """Publish the table and release its lock. Raises `KopubError`."""
-        with self.lock:
-            try:
-                self.work.fail_unanswered()
-            finally:
-                self.work.record()
-            return self.work.publish()
-
-
 class OpenShards:
-    """The shards of a run, from the first that waits to the last that is published.
+    """The shards of a run, from the first that waits to the last published.
 
     One thread plans the next shard and another publishes complete ones; everything else runs in the thread that takes
     the outcomes, except that an engine asked early is given its rows in another. If calls do not span shards, each
@@ -138,16 +98,16 @@ class OpenShards:
     ) -> None:
         self._asset, self._run, self._planner, self._publisher = asset, run, planner, publisher
         self._waiting = deque(shards)
-        self._next: _PlannedShard | None = None
+        self._next: PlannedShard | None = None
         """The next shard, planned while the engine works on those before it."""
-        self._open: dict[str, _OpenShard] = {}
-        self._publishing: deque[tuple[_OpenShard, Future[PublishedShard]]] = deque()
+        self._open: dict[str, OpenShard] = {}
+        self._publishing: deque[tuple[OpenShard, Future[PublishedShard]]] = deque()
         self._outcomes: deque[Outcome] = deque()
         self._charged = time.monotonic()
         self._lock = threading.RLock()
         """Held where a shard is opened, ended or changed; an engine that was asked early takes rows in its thread."""
 
-    def open_next(self, wait: bool) -> _OpenShard | None:
+    def open_next(self, wait: bool) -> OpenShard | None:
         """Open the next shard with rows to make, and end those without on the way.
 
         Returns None if there is none or, without `wait`, if none can join the same engine call.
@@ -167,7 +127,7 @@ class OpenShards:
             work = planned.plan.result()
             if any(not work.ids.isdisjoint(other.work.ids) for other in self._open.values()):
                 return None  # the results of the two could not be told apart
-            shard = self._open[planned.name] = _OpenShard(planned.name, planned.lock, planned.plan, work)
+            shard = self._open[planned.name] = OpenShard(planned.name, planned.lock, planned.plan, work)
             self._plan_following()
             try:
                 work.take_predetermined()
@@ -180,8 +140,8 @@ class OpenShards:
             self._collect()
         return None
 
-    def _plan(self, wait: bool) -> _PlannedShard | None:
-        """Lock the next shard and plan its rows; None if none is left or another run holds it."""
+    def _plan(self, wait: bool) -> PlannedShard | None:
+        """Lock the next shard and plan its rows; None if none is left or free."""
         if not self._waiting:
             return None
         name, lock = self._waiting[0], ExitStack()
@@ -192,25 +152,25 @@ class OpenShards:
         except StoreError as error:
             failed: Future[ShardWork] = Future()
             failed.set_exception(error)
-            return _PlannedShard(name, lock, failed)
+            return PlannedShard(name, lock, failed)
         if wait:
             self._charged = time.monotonic()
-        return _PlannedShard(name, lock, self._planner.submit(ShardWork, self._asset, name, self._run))
+        return PlannedShard(name, lock, self._planner.submit(ShardWork, self._asset, name, self._run))
 
     def _plan_following(self) -> None:
         self._waiting.popleft()
         self._next = self._plan(wait=False) if self._asset.spans_shards else None
 
-    def results(self, first: _OpenShard) -> Iterable[Any]:
-        """Return the results of the rows of `first`, and of the later shards that the call spans."""
+    def results(self, first: OpenShard) -> Iterable[Any]:
+        """Return the results of `first`, and of the later shards that the call spans."""
         if isinstance(self._asset, EngineTable):
             return self._run.calls.results(self._asset, self._inputs(self._asset, first))
         first.asked = {spec.id: spec for spec in first.work.todo}
         return self._asset.make(first.name, first.work.todo)
 
-    def _inputs(self, asset: EngineTable, first: _OpenShard) -> Iterator[Any]:
+    def _inputs(self, asset: EngineTable, first: OpenShard) -> Iterator[Any]:
         """Yield the engine's inputs shard after shard, as the engine takes them."""
-        shard: _OpenShard | None = first
+        shard: OpenShard | None = first
         while shard is not None:
             try:
                 for spec, given in zip(shard.work.todo, asset.inputs(shard.name, shard.work.todo), strict=True):
@@ -232,7 +192,7 @@ class OpenShards:
             self._run.inputs_exhausted()
 
     def take(self, result: Any) -> None:
-        """Keep the row of a result, and end its shard if it was the last. Raises `KopubError`."""
+        """Keep the row of a result; the last ends its shard. Raises `KopubError`."""
         with self._lock:
             row_id = self._asset.row_id(result) if isinstance(self._asset, EngineTable) else result.id
             shard = next((shard for shard in self._open.values() if row_id in shard.asked), None)
@@ -258,7 +218,7 @@ class OpenShards:
                 except StoreError as error:
                     other.failure = other.failure or error
 
-    def _charge(self, shard: _OpenShard) -> None:
+    def _charge(self, shard: OpenShard) -> None:
         now = time.monotonic()
         shard.work.seconds += now - self._charged
         self._charged = now
@@ -267,7 +227,7 @@ class OpenShards:
         for shard in list(self._open.values()):
             self._end(shard)
 
-    def _end(self, shard: _OpenShard) -> None:
+    def _end(self, shard: OpenShard) -> None:
         """Publish an open shard, or fail it; none of its results are still to come."""
         if shard.failure is not None:
             self._fail(shard, shard.failure)
@@ -285,7 +245,7 @@ class OpenShards:
         for shard in list(self._open.values()):
             self._fail(shard, error)
 
-    def _fail(self, shard: _OpenShard, error: KopubError) -> None:
+    def _fail(self, shard: OpenShard, error: KopubError) -> None:
         del self._open[shard.name]
         shard.give_up()
         self._outcomes.append((shard.name, shard.failure or error))
@@ -314,5 +274,6 @@ class OpenShards:
 
     def give_up(self) -> None:
         """Keep the finished rows of the shards that are still open, and release their locks."""
-        for shard in (*self._open.values(), *([self._next] if self._next else [])):
-            shard.give_up()
+        with self._lock:
+            for shard in (*self._open.values(), *([self._next] if self._next else [])):
+                shard.give_up()

@@ -1,7 +1,11 @@
 """One shard of a table, from the list of its rows to the published table."""
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -107,12 +111,12 @@ class ShardWork:
         """Check and publish the table. Raises `ClosedGate`, `StoreError`."""
         asset, shard, run = self._asset, self.shard, self._run
         now = self._journal.rows().slice(self._before.num_rows)
-        known = pa.concat_tables([self._previous, self._before, self._elsewhere, now])
+        rows = pa.concat_tables([self._previous, self._before, self._elsewhere, now])
         # Parquet and Arrow name list items differently; the cast makes equal rows equal files.
-        table = assemble(self._specs, known, asset.table.key, asset.parts).cast(asset.schema)
-        made = ShardResult(table, asset.table.key, self._specs, self._previous, self._work)
-        found = {ACCOUNTED.name: unaccounted(made), **asset.problems(made)}
-        for check, problem in found.items():
+        table = assemble(self._specs, rows, asset.table.key, asset.parts).cast(asset.schema)
+        result = ShardResult(table, asset.table.key, self._specs, self._previous, self._work)
+        problems = {ACCOUNTED.name: unaccounted(result), **asset.problems(result)}
+        for check, problem in problems.items():
             run.problems.note(check, shard, problem)
         run.problems.stop_at(shard)
         regions = asset.regions_by_task(table)
@@ -122,18 +126,18 @@ class ShardWork:
         if self._stored is None or not metadata.items() <= self._stored[1].items() or not self._stored[0].equals(table):
             asset.store.write(asset.name, shard, table, metadata, replaces=self._stored is not None)
         self._journal.clear()
-        if made.computed:
-            states = ", ".join(f"{count} {state}" for state, count in made.states.items() if count)
+        if result.computed:
+            states = ", ".join(f"{count} {state}" for state, count in result.states.items() if count)
             self.summary = (
-                f"{asset.name} {shard}: {made.computed} computed, {made.kept} kept, {self.seconds:.1f} s ({states})"
+                f"{asset.name} {shard}: {result.computed} computed, {result.kept} kept, {self.seconds:.1f} s ({states})"
             )
         counts = {
             "dagster/row_count": table.num_rows,
-            **made.states,
-            "computed": made.computed,
-            "kept": made.kept,
+            **result.states,
+            "computed": result.computed,
+            "kept": result.kept,
         }
-        return PublishedShard(self._stamp.recipe, counts | asset.describe(shard, table) | self._took(made))
+        return PublishedShard(self._stamp.recipe, counts | asset.describe(shard, table) | self._took(result))
 
     def _took(self, made: ShardResult) -> Metadata:
         """Return the cost of this run's rows.
@@ -176,6 +180,44 @@ class ShardWork:
             return self._asset.schema.empty_table()
         asset, wanted = self._asset, [spec.key for spec in todo]
         return known_rows(asset.store, asset.name, self.shard, asset.schema, asset.table.key, wanted)
+
+
+@dataclass(eq=False)
+class PlannedShard:
+    """A shard whose table is locked, until `lock` is closed, and whose rows are planned in a thread."""
+
+    name: str
+    lock: ExitStack
+    plan: "Future[ShardWork]"
+
+    def give_up(self) -> None:
+        """Keep the finished rows for the next run, and release the lock."""
+        with self.lock, suppress(KopubError):
+            self.plan.result().record()
+
+
+@dataclass(eq=False)
+class OpenShard(PlannedShard):
+    """A shard whose rows the engine is given; `asked` are those that it has not answered yet."""
+
+    work: ShardWork
+    asked: dict[str, RowSpec] = field(default_factory=dict)
+    inputs_exhausted: bool = False
+    failure: KopubError | None = None
+    figures: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @property
+    def complete(self) -> bool:
+        return self.inputs_exhausted and not self.asked
+
+    def publish(self) -> PublishedShard:
+        """Publish the table and release its lock. Raises `KopubError`."""
+        with self.lock:
+            try:
+                self.work.fail_unanswered()
+            finally:
+                self.work.record()
+            return self.work.publish()
 
 
 def current_shards(asset: ShardAsset, run: RunContext) -> Iterator[tuple[str, PublishedShard]]:

@@ -56,12 +56,14 @@ def find_standings(
     `assets` lists each one after its parents. With `allow_downgrade`, a table of newer code is stale like any other.
     Damaged corrections are added to `damage`, and the tables that need them wait. Raises `DamagedTable` without it.
     """
-    found: Standings = {}
+    standings: Standings = {}
     for name, asset in assets.items():
-        found[name] = {}
+        standings[name] = {}
         for shard in shards:
-            above = {found[parent.table.name][shard] for parent in asset.reads}
-            others = {found[parent.table.name][each] for parent in asset.reads for each in asset.other_shards(shard)}
+            above = {standings[parent.table.name][shard] for parent in asset.reads}
+            others = {
+                standings[parent.table.name][other] for parent in asset.reads for other in asset.other_shards(shard)
+            }
             # A missing table of another shard does not prevent a table from being made.
             above |= others & {Standing.STALE, Standing.MAYBE_STALE}
             try:
@@ -74,8 +76,8 @@ def find_standings(
             if standing is Standing.STALE and not allow_downgrade:
                 newer = newer_code(tables[name][shard].made_with, asset.made_with)
                 standing = Standing.NEWER if newer else standing
-            found[name][shard] = standing
-    return found
+            standings[name][shard] = standing
+    return standings
 
 
 def find_standing(asset: ShardAsset, tables: Tables, shard: str, above: Collection[Standing] = ()) -> Standing:
@@ -84,10 +86,10 @@ def find_standing(asset: ShardAsset, tables: Tables, shard: str, above: Collecti
     if entry is None:
         return Standing.MISSING
     inputs = find_inputs(asset, tables, shard)
-    known = {name: content for name, content in inputs.items() if content is not None}
-    if len(known) < len(inputs) or {Standing.MISSING, Standing.BLOCKED}.intersection(above):
+    contents = {name: content for name, content in inputs.items() if content is not None}
+    if len(contents) < len(inputs) or {Standing.MISSING, Standing.BLOCKED}.intersection(above):
         return Standing.BLOCKED
-    if entry.recipe != recipe_of(asset.recipe_hash, known):
+    if entry.recipe != recipe_of(asset.recipe_hash, contents):
         return Standing.STALE
     return Standing.MAYBE_STALE if {Standing.STALE, Standing.MAYBE_STALE}.intersection(above) else Standing.CURRENT
 

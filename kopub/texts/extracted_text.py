@@ -34,6 +34,7 @@ from kopub.texts.layer_lines import (
     words_of_regions,
 )
 from kopub.texts.layer_tables import LayerTable, table_of, without_rules
+from kopub.texts.layer_tags import title_level
 from kopub.texts.markdown import page_text
 from kopub.texts.numbers_audit import NumbersAudit
 from kopub.texts.text_quality import DOUBTFUL, Doubt, doubts, ramp, total
@@ -158,7 +159,8 @@ CODE = CodeVersion(
         4: "a layer is judged region by region, completes what is read, and speaks for scripts without a reader; the "
         "text below the rules of a table is no row of it; narrow columns are parted where white runs down through the "
         "rows, and so are rows that are not filled",
-        5: "code keeps its empty lines, and tables without rules follow the tags of their PDF",
+        5: "code keeps its empty lines; tables without rules, and the levels of titles, follow the tags of their PDF; "
+        "signs that stand alone are compared too",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""
@@ -219,6 +221,8 @@ def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozense
         table = _table(layer, region, words) if is_table else None
         lines = lines_of(words) if table is None else list(table.lines())
         text = _text(region, lines) if table is None else table.html()
+        if text and region.label == "paragraph_title" and (level := title_level(layer, words)):
+            text = f"{'#' * level} {text}"
         is_whole = table is not None or _can_be_taken(region, within)
         if text and is_whole and not any(map(_is_broken, text.replace("\n", ""))):
             texts[region.index] = text

@@ -77,24 +77,27 @@ def _gutter(layer: TextLayer, tables: Sequence[Sequence[float]] = ()) -> _Gutter
     for at, row in enumerate(rows):
         for word in row.words:
             white[at, max(0, word.box[0]) : word.box[2] + 1] = False
-    step = max(1, int(em / 4))
-    best: tuple[int, _Gutter] | None = None
-    for left in range(int(0.2 * layer.width), int(0.8 * layer.width), step):
+    candidates: list[tuple[int, int, int]] = []
+    for left in range(int(0.2 * layer.width), int(0.8 * layer.width), max(1, int(em / 4))):
         free = white[:, left : left + int(_WIDE * em)].all(axis=1)
         edges = np.flatnonzero(np.diff(np.concatenate(([False], free, [False])).astype(np.int8))).reshape(-1, 2)
-        for first, end in edges.tolist():
-            if end - first < max(_FEWEST_ROWS, best[0] if best else 0):
-                continue
-            band = rows[first:end]
-            top, bottom = band[0].box[1], max(row.box[3] for row in band)
-            gutter = _Gutter(left, left + _WIDE * em, top, bottom)
-            printed = [word for row in band for word in row.words]
-            sides = [[word for word in printed if _is_left(word, gutter) is side] for side in (True, False)]
-            if end - first > (best[0] if best else 0) and all(sides) and _parts_columns(layer, gutter, sides, em):
-                # A running head stands above both columns.
-                head = max(min(word.box[1] for word in words) for words in sides)
-                best = end - first, replace(gutter, top=head)
-    return best[1] if best else None
+        candidates += [(first, end, left) for first, end in edges.tolist() if end - first >= _FEWEST_ROWS]
+    tried: set[tuple[int, int, int]] = set()
+    middles = [np.array([(word.box[0] + word.box[2]) / 2 for word in row.words]) for row in rows]
+    for first, end, left in sorted(candidates, key=lambda candidate: candidate[0] - candidate[1]):
+        band = rows[first:end]
+        gutter = _Gutter(left, left + _WIDE * em, band[0].box[1], max(row.box[3] for row in band))
+        # Strips of one white area part the same words.
+        before = int((np.concatenate(middles[first:end]) < gutter.middle).sum())
+        if (first, end, before) in tried:
+            continue
+        tried.add((first, end, before))
+        printed = [word for row in band for word in row.words]
+        sides = [[word for word in printed if _is_left(word, gutter) is side] for side in (True, False)]
+        if all(sides) and _parts_columns(layer, gutter, sides, em):
+            # A running head stands above both columns.
+            return replace(gutter, top=max(min(word.box[1] for word in words) for words in sides))
+    return None
 
 
 def _parts_columns(layer: TextLayer, gutter: _Gutter, sides: Sequence[Sequence[Word]], em: float) -> bool:

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from statistics import median, median_low
 from typing import TYPE_CHECKING
@@ -37,13 +38,13 @@ _BULLET = re.compile("^[\ue000-\uf8ff](?=\\s|$)")
 """A character of a symbol font at the start of a line: such fonts do not say what their bullets are."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Line:
     """The words of a line from left to right; its box in the reading direction."""
 
     words: tuple[Word, ...]
 
-    @property
+    @cached_property
     def box(self) -> Box:
         x1, y1, x2, y2 = zip(*(word.box for word in self.words), strict=True)
         return min(x1), min(y1), max(x2), max(y2)
@@ -246,14 +247,10 @@ def words_of_regions(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list
     Boxes are (x1, y1, x2, y2) in pixels; where two overlap, the smaller one gets the word.
     """
     homes = _homes(layer, boxes)
-    covered = np.zeros_like(layer.bare)
-    for word in layer.words:
-        x1, y1, x2, y2 = (max(0, edge) // layer.cell for edge in word.box)
-        covered[y1 : y2 + 1, x1 : x2 + 1] = True
     found = []
     for index, box in enumerate(boxes):
         words = tuple(layer.words[at] for at in np.flatnonzero(homes == index))
-        found.append(RegionWords(words, _bare_share(layer, covered, box)))
+        found.append(RegionWords(words, _bare_share(layer, box)))
     return found
 
 
@@ -266,8 +263,8 @@ def _homes(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> "NDArray[np.in
     """Return the index of each word's box, of shape (words,), -1 for none."""
     if not layer.words or not boxes:
         return np.full(len(layer.words), -1)
-    words, places = np.array([word.box for word in layer.words], np.float64), np.asarray(boxes, np.float64)
-    x, y = (words[:, 0] + words[:, 2]) / 2, (words[:, 1] + words[:, 3]) / 2
+    places = np.asarray(boxes, np.float64)
+    x, y = layer.middles.T
     within = (places[:, 0] <= x[:, None]) & (x[:, None] <= places[:, 2])
     within &= (places[:, 1] <= y[:, None]) & (y[:, None] <= places[:, 3])
     areas = np.prod(places[:, 2:] - places[:, :2], axis=1)
@@ -275,7 +272,7 @@ def _homes(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> "NDArray[np.in
     return np.where(within.any(axis=1), smallest, -1)
 
 
-def _bare_share(layer: TextLayer, covered: "NDArray[np.bool_]", box: Sequence[float]) -> float:
+def _bare_share(layer: TextLayer, box: Sequence[float]) -> float:
     """Return the bare share of the squares within the box.
 
     Squares on its edges do not count, since they may hold ink from beside it.
@@ -283,7 +280,7 @@ def _bare_share(layer: TextLayer, covered: "NDArray[np.bool_]", box: Sequence[fl
     left, top = (int(-(-edge // layer.cell)) for edge in (max(0.0, box[0]), max(0.0, box[1])))
     right, bottom = (int(edge // layer.cell) for edge in box[2:])
     bare = int(layer.bare[top:bottom, left:right].sum())
-    printed = bare + int((covered & ~layer.bare)[top:bottom, left:right].sum())
+    printed = bare + int((layer.covered[top:bottom, left:right] & ~layer.bare[top:bottom, left:right]).sum())
     return bare / printed if printed else 0.0
 
 

@@ -76,6 +76,13 @@ def follow_tags(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
     return changed
 
 
+def title_level(layer: TextLayer, words: Sequence[Word]) -> int:
+    """Return the level of a title by its tag, 1 for the uppermost; 0 if that does not say it."""
+    roles = {_role(layer, word) for word in words}
+    role = roles.pop() if len(roles) == 1 else ""
+    return int(role[1:]) if role in _TITLES and role[1:].isdigit() else 0
+
+
 def tagged_tables(layer: TextLayer) -> list[Box]:
     """Return the boxes of the tables that are tagged as they are printed."""
     tables: dict[int, list[Word]] = defaultdict(list)

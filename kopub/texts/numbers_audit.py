@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from kopub.texts.text_quality import Doubt, ramp
 
-_NUMBER = re.compile(r"[△▲]?\d+(?:[.,]\d+)*")
-_FIGURES = re.compile(r"[△▲\d]")
+_NUMBER = re.compile(r"[△▲±]?\d+(?:[.,]\d+)*|[△▲±○●◎□■☐☑]")
+"""A number with its sign, or a sign that stands alone, as in the cells of a table."""
+_FIGURES = re.compile(r"[△▲±○●◎□■☐☑\d]")
 _NAMED = 5
 """Most numbers that a doubt names."""
 _MANY = 3
@@ -38,13 +39,13 @@ class NumbersAudit:
             yield Doubt(
                 "layer",
                 _weight(self.lost),
-                f"numbers of the text layer of its PDF did not come out: {_named(self.lost)}",
+                f"numbers or signs of the text layer of its PDF did not come out: {_named(self.lost)}",
             )
         if self.invented:
             yield Doubt(
                 "layer",
                 _weight(self.invented),
-                f"numbers came out that the text layer of its PDF does not have: {_named(self.invented)}",
+                f"numbers or signs came out that the text layer of its PDF does not have: {_named(self.invented)}",
             )
 
 

@@ -132,7 +132,7 @@ def _marks(words: Sequence[Word], first: int, free: set[int]) -> list[int]:
 
 
 def _beside(regions: Iterable[Region], pieces: Sequence[Region], layer: TextLayer, rest: set[int]) -> Iterable[Region]:
-    """Yield the layout's regions that hold no word of a piece, and its pictures, but no empty boxes."""
+    """Yield the layout's regions without a piece's words, and its pictures, but no empty boxes."""
     kept = list(regions)
     free = {id(layer.words[at]) for at in rest}
     charts, tables = ([own.bbox for own in pieces if own.task is task] for task in (Task.SKIP, Task.TABLE))

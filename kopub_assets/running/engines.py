@@ -1,4 +1,4 @@
-"""The resource that prepares the engines of a run, and gives them back when the run ends."""
+"""The resource that prepares the engines of a run, and releases them at its end."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -36,16 +36,16 @@ def run_engines(graph: Graph, scan: Survey | None = None) -> dg.ResourceDefiniti
             if (selected is None or name in selected)
             and (run.step_keys_to_execute is None or name in run.step_keys_to_execute)
         }
-        made = RunEngines(
+        running = RunEngines(
             assets,
             shards_of(run, resources["corpus"]),
             lambda: scan or survey(resources, FooterCache(resources["store"]), graph, unreadable={}, damage=set()),
             graph.assets,
         )
         try:
-            yield made
+            yield running
         finally:
-            made.end()
+            running.end()
 
     return engines
 
@@ -56,7 +56,7 @@ def range_tags(first: str, last: str) -> dict[str, str]:
 
 
 def shards_of(run: dg.DagsterRun, corpus: Corpus) -> list[str]:
-    """Return the shards that a run was asked for, as far as the corpus has them."""
+    """Return the shards that a run was asked for and the corpus has."""
     keys = list(corpus.manifest.keys)
     first, last = (run.tags.get(tag, run.tags.get("dagster/partition", "")) for tag in range_tags("", ""))
     return keys[keys.index(first) : keys.index(last) + 1] if first in keys and last in keys else []

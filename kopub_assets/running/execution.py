@@ -37,9 +37,9 @@ def chosen(names: Sequence[str], wanted: Sequence[str], what: str) -> list[str]:
 
     Raises `KopubError` for an unknown name.
     """
-    known, asked = frozenset(names), frozenset(wanted)
+    there, asked = frozenset(names), frozenset(wanted)
     for name in wanted:
-        if name not in known:
+        if name not in there:
             raise KopubError(f"there is no {what} {name} (there are {_listed(names)}){did_you_mean(name, names)}")
     return [name for name in names if not asked or name in asked]
 
@@ -116,9 +116,9 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
     if gone := _gone_shards(events):
         are = "is" if len(gone) == 1 else "are"
         return context.log.error(f"run {run.run_id[:8]}: {_listed(gone)} {are} no longer in the corpus: nothing to do")
-    found = join_failures(list(_failures(events)))
-    reason = first_line(found[0] if found else context.failure_event.message or "no reason is known")
-    more = f" (and {counted(len(found) - 1, 'other failure')})" if len(found) > 1 else ""
+    failures = join_failures(list(_failures(events)))
+    reason = first_line(failures[0] if failures else context.failure_event.message or "no reason is known")
+    more = f" (and {counted(len(failures) - 1, 'other failure')})" if len(failures) > 1 else ""
     first, last = (run.tags.get(tag) for tag in range_tags("", ""))
     shards = run.tags.get("dagster/partition") or (f"{first}...{last}" if first != last else first) or "no shard"
     if run.tags.get("dagster/will_retry") == "true":

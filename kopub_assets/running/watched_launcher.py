@@ -75,8 +75,8 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
         The status is set before the event, whereas Dagster's own report stores the event first. Dagster's daemon reads
         each event once, and retries a run only if its status is set by then.
         """
-        found = self._instance.get_run_by_id(run.run_id)
-        if found is None or found.status is not run.status:
+        stored = self._instance.get_run_by_id(run.run_id)
+        if stored is None or stored.status is not run.status:
             return
         failure = dg.DagsterEvent(dg.DagsterEventType.RUN_FAILURE.value, run.job_name, message=f"Failed: {_GONE}.")
         self._instance.run_storage.handle_run_event(run.run_id, failure)

@@ -133,7 +133,8 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 parser = make_arg_parser(FlexibleArgumentParser())
 for arguments in json.load(sys.stdin):
     parser.parse_args(arguments)
-print("all")
+print("all", flush=True)
+parser.parse_args([*arguments, "--no-such-flag"])
 """
 
 
@@ -155,9 +156,5 @@ def test_vllm_s_own_parser_takes_the_flags_of_every_reader_on_every_card() -> No
         input=json.dumps(commands), capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
     assert done.stdout.strip().endswith("all"), done.stderr[-2000:]
-    refused = subprocess.run(
-        [str(found.with_name("python")), "-c", _PARSE],
-        input=json.dumps([[*commands[0], "--no-such-flag"]]), capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
-    assert refused.returncode
-    assert "--no-such-flag" in refused.stderr
+    assert done.returncode
+    assert "--no-such-flag" in done.stderr

@@ -1,6 +1,8 @@
 """Vectors of a tiny Qwen3-VL on a CPU vLLM equal transformers' and fill three assets."""
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 import numpy as np
+import psutil
 import pytest
 
 from kopub.embedding import transformers_vectors
@@ -18,17 +21,21 @@ from kopub.figures.figure import FigurePicture
 from kopub.pages.arrow import open_pages
 from kopub.pages.page import Page
 from kopub.states import State
+from kopub.vllm.endpoint import FirstRequests, warm_up
 from kopub.vllm.server import VLLMServer
+from kopub.vllm.supervisor.server_state import ServerFolder
 from tests.support.checkpoints.tiny_vlm import save_qwen3_vl
 from tests.support.harness import Platform
-from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program
+from tests.support.servers.vllm_cpu import cpu_server, held_server, needs_vllm, program
 from tests.support.sources import corpora
 from tests.support.sources.corpora import query
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm, pytest.mark.timeout(900)]
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "corpus"
 WIDTH = 128
+SOON = 120.0
 LONG = "\n".join(f"{n}. 예산은 다음과 같다. 합계 {n * 7919} 원" for n in range(40))
 
 
@@ -39,15 +46,11 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServer]:
-    """Return one server for all tests, held by a lease."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KOPUB_RUNTIME", str(tmp_path_factory.mktemp("runtime")))
-        sizes = {"images_kwargs": {"size": {"shortest_edge": 4096, "longest_edge": 1_843_200}}}
-        own = {"runner": "pooling", "dtype": "float32", "max_image_tokens": 1800, "mm_processor": sizes}
-        fields = cpu_server(checkpoint, **own, idle_seconds=2, max_num_seqs=8)
-        server = VLLMServer(**fields)
-        with server.lease():
-            yield server
+    sizes = {"images_kwargs": {"size": {"shortest_edge": 4096, "longest_edge": 1_843_200}}}
+    own = {"runner": "pooling", "dtype": "float32", "max_image_tokens": 1800, "mm_processor": sizes}
+    fields = cpu_server(checkpoint, **own, idle_seconds=2, max_num_seqs=8)
+    with held_server(tmp_path_factory.mktemp("runtime"), fields) as server:
+        yield server
 
 
 def embedder(server: VLLMServer, **fields: Any) -> Qwen3VLEmbedder:
@@ -224,3 +227,18 @@ def test_the_three_assets_are_made_with_it(server: VLLMServer, tmp_path: Path) -
     before = qwen.report()
     assert platform.run(",".join(tables), last="shard_01").success
     assert qwen.report() == before  # no request was repeated
+
+
+def test_the_first_requests_are_whole_texts_and_pages_and_a_killed_supervisor_takes_all_along(
+    server: VLLMServer,
+) -> None:
+    with server.lease() as endpoint:
+        before = endpoint.samples()["vllm:prompt_tokens_total"]
+        warm_up(endpoint.targets[0], FirstRequests((8 * 32, 12 * 32), 300, 2), SOON)
+        assert endpoint.samples()["vllm:prompt_tokens_total"] - before >= 2 * (300 + 8 * 12)
+        state = ServerFolder(endpoint.folder or Path()).state
+        assert state is not None
+        guard = psutil.Process(state.sessions[0][0])
+        processes = [guard, *guard.children(recursive=True)]
+        os.kill(state.supervisor, signal.SIGKILL)
+        until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes), SOON)

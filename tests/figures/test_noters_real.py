@@ -18,7 +18,7 @@ from kopub.states import State
 from kopub.vllm.endpoint import Endpoint
 from kopub.vllm.server import VLLMServer
 from tests.support.checkpoints.tiny_vlm import save_qwen3_vl
-from tests.support.servers.vllm_cpu import cpu_server, needs_vllm
+from tests.support.servers.vllm_cpu import cpu_server, held_server, needs_vllm
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm, pytest.mark.timeout(900)]
 
@@ -27,13 +27,13 @@ MOST = 16 * PATCH**2
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VLLMServer, Endpoint]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KOPUB_RUNTIME", str(tmp_path_factory.mktemp("runtime")))
-        checkpoint = save_qwen3_vl(tmp_path_factory.mktemp("qwen3-vl") / "model")
-        own = {"dtype": "float32", "max_image_tokens": 64, "max_num_seqs": 4}
-        server = VLLMServer(**cpu_server(checkpoint, **own, idle_seconds=2))
-        with server.lease() as endpoint:
-            yield server, endpoint
+    checkpoint = save_qwen3_vl(tmp_path_factory.mktemp("qwen3-vl") / "model")
+    own = {"dtype": "float32", "max_image_tokens": 64, "max_num_seqs": 4}
+    with (
+        held_server(tmp_path_factory.mktemp("runtime"), cpu_server(checkpoint, **own, idle_seconds=2)) as server,
+        server.lease() as endpoint,
+    ):
+        yield server, endpoint
 
 
 def jpeg(seed: int = 0) -> bytes:

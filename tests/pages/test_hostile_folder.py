@@ -28,7 +28,7 @@ MAKERS = {
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif("KOPUB_TEST_HOSTILE" not in os.environ, reason="takes an hour: set KOPUB_TEST_HOSTILE=1"),
+    pytest.mark.skipif("KOPUB_TEST_HOSTILE" not in os.environ, reason="takes half an hour: set KOPUB_TEST_HOSTILE=1"),
     pytest.mark.skipif(any(map(office.lacks, office.SUFFIXES)), reason="apt-get install libreoffice"),
 ]
 

@@ -240,3 +240,15 @@ def test_fields_of_a_form_are_words_and_ticked_boxes_are_told_from_others(read):
     held = {word.text: word.box for word in layer.words}
     assert {*held} == {"I", "agree", "refuse", "Hong Gildong", "☑", "☐"}
     assert abs(held["☑"][1] - held["agree"][1]) < 30 < abs(held["☐"][1] - held["agree"][1])
+
+
+def test_a_word_ends_with_its_line_where_pdfium_joins_lines(read):
+    # PDFium compares letters in the coordinates of their own forms, in which both words stand at one place.
+    drawn = written((2, 12, "mm"), size=12)
+    form = (
+        b"<< /Type /XObject /Subtype /Form /BBox [0 0 200 40] /Resources << /Font << /F1 5 0 R >> >> /Length %d >> "
+        b"stream\n%s\nendstream" % (len(drawn), drawn)
+    )
+    content = b"q 1 0 0 1 50 500 cm /X Do Q q 1 0 0 1 50 460 cm /X Do Q"
+    layer, _ = read(pdf(sheet(content, b"/Resources << /XObject << /X 6 0 R >> >>", A5), objects=[HELVETICA, form]))
+    assert [(word.text, bool(word.marks & Mark.LINE)) for word in layer.words] == [("mm", True), ("mm", True)]

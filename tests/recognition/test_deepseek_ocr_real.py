@@ -1,8 +1,12 @@
-"""DeepSeek-OCR through a real vLLM on the CPU: own classes, small towers, real pages."""
+"""DeepSeek-OCR through a real vLLM on the CPU: own classes, small towers, real regions and whole pages.
+
+A tiny model writes random text without boxes, so every whole page ends with a reason.
+"""
 
 import json
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -11,35 +15,47 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
+from kopub.recognition.deepseek_layout.detector import DeepSeekOcrLayout
 from kopub.recognition.vlm.client.chat_requests import PATH, request_body
 from kopub.recognition.vlm.client.deepseek import TiledImage, TiledImage2, tiled_image
-from kopub.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, RUNNER, SAMPLING, DeepSeekOcrRecognizer
+from kopub.recognition.vlm.client.region_images import pack_pixels
+from kopub.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, MARKDOWN, RUNNER, SAMPLING, DeepSeekOcrRecognizer
 from kopub.states import State
 from kopub.vllm.endpoint import Endpoint
 from kopub.vllm.server import VLLMServer
 from tests.support.checkpoints.tiny_deepseek import EOS, save_deepseek_ocr
 from tests.support.real_readings import assert_whole, sample_work
-from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program
+from tests.support.servers.vllm_cpu import cpu_server, held_server, needs_vllm, program
+from tests.support.sources.grounded_pages import drawn_page
 
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm, pytest.mark.timeout(900)]
+
+CONTEXT = 2048
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ((300, 600), (641, 640), (1280, 640), (90, 1900), (1700, 210))
 
 
-def server_of(folder: Path) -> VLLMServer:
+def fields_of(folder: Path) -> dict[str, Any]:
     vllm = program()
     assert vllm is not None
-    fields = cpu_server(folder, idle_seconds=2)
+    fields = cpu_server(folder, idle_seconds=2, max_image_tokens=1280, max_model_len=CONTEXT)
     serve = ROOT / "tests" / "support" / "checkpoints" / "tiny_deepseek_serve.py"
     own = ["--load-format", "dummy", f"--logits-processors={LOGITS_PROCESSOR}"]
-    return VLLMServer(
-        **{
-            **fields,
-            # This vLLM's environment lacks the project, whose loop guard it loads.
-            "env": {**fields["env"], **RUNNER, "PYTHONPATH": str(ROOT)},
-            "command": [str(vllm.with_name("python")), str(serve), "serve"],
-            "extra_flags": [*fields["extra_flags"], *own],
-        }
-    )
+    return {
+        **fields,
+        # This vLLM's environment lacks the project, whose loop guard it loads.
+        "env": {**fields["env"], **RUNNER, "PYTHONPATH": str(ROOT)},
+        "command": [str(vllm.with_name("python")), str(serve), "serve"],
+        "extra_flags": [*fields["extra_flags"], *own],
+    }
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServer]:
+    """Return one server for all tests of the first generation."""
+    fields = fields_of(save_deepseek_ocr(tmp_path_factory.mktemp("deepseek-ocr") / "model"))
+    with held_server(tmp_path_factory.mktemp("runtime"), fields) as server:
+        yield server
 
 
 def asked(endpoint: Endpoint, picture: TiledImage, **sampling: Any) -> dict[str, Any]:
@@ -58,14 +74,7 @@ def longest_run(answer: dict[str, Any]) -> int:
     return max(len(list(same)) for _, same in groupby(answer["choices"][0]["token_ids"]))
 
 
-@pytest.mark.slow
-@pytest.mark.vllm
-@needs_vllm
-@pytest.mark.timeout(900)
-def test_pages_are_read_by_the_real_model_s_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")  # the test's own requests
-    server = server_of(save_deepseek_ocr(tmp_path / "deepseek-ocr"))
+def test_pages_are_read_by_the_real_model_s_classes(server: VLLMServer, tmp_path: Path) -> None:
     reader = DeepSeekOcrRecognizer(
         server=server, processes=1, tries=2, sampling={"max_tokens": 24}, reuse_folder=str(tmp_path / "reuse")
     )
@@ -98,6 +107,50 @@ def test_pages_are_read_by_the_real_model_s_classes(tmp_path: Path, monkeypatch:
         assert longest_run(asked(endpoint, pictures[0], **{**SAMPLING, **pushed})) == 30
 
 
+def test_whole_pages_are_asked_for_as_the_real_model_s_classes_take_them(server: VLLMServer) -> None:
+    page = drawn_page()
+    picture = tiled_image(pack_pixels(page.image))
+    with server.lease() as endpoint:
+        detector = DeepSeekOcrLayout(server=server, processes=1, sampling={"max_tokens": 24})
+        (layout,) = detector.detect([page])
+        figures = detector.take_figures()
+        assert layout.state in (State.PARTIAL, State.FAILED)
+        assert layout.reason
+        assert not any(EOS in (region.text or "") for region in layout.regions)
+        # An A4 page and its two parts, of four and two tiles; with another token count the server would be refused.
+        assert figures["requests"] == 3
+        assert figures["image_tokens"] == 903 + 693 + 483
+        assert figures.get("answers_refused", 0) == 0
+
+        # The guard is set as the engine sets it, with the tokens of a table's cells as exceptions.
+        answer = asked(endpoint, picture, **{**SAMPLING, "max_tokens": 200}, return_token_ids=True)
+        assert answer["usage"]["prompt_tokens"] == 903 + len("<\nFree OCR.")
+        guard = {**SAMPLING["vllm_xargs"], "ngram_size": 2, "window_size": 200}
+        never_twice = asked(endpoint, picture, ignore_eos=True, return_token_ids=True, vllm_xargs=guard)
+        assert max(pairs(never_twice).values()) == 1
+
+        # An answer may take all that the context leaves, and is then cut off.
+        assert len(MARKDOWN) < 64
+        full = DeepSeekOcrLayout(server=server, processes=1, sampling={"ignore_eos": True}, halves_share=0.0)
+        (cut,) = full.detect([page])
+        assert full.take_figures()["answer_tokens"] == CONTEXT - 903 - 64
+        assert cut.state in (State.PARTIAL, State.FAILED)
+
+
+def test_the_second_generation_takes_whole_pages_too(tmp_path: Path) -> None:
+    fields = fields_of(save_deepseek_ocr(tmp_path / "deepseek-ocr-2", ocr2=True))
+    with held_server(tmp_path / "runtime", fields) as server:
+        detector = DeepSeekOcrLayout(server=server, processes=1, sampling={"max_tokens": 24}, ocr2=True)
+        (layout,) = detector.detect([drawn_page()])
+        figures = detector.take_figures()
+    assert layout.state in (State.PARTIAL, State.FAILED)
+    assert layout.reason
+    # A4 has six tiles of 768, of 144 tokens each, and its parts have four and two.
+    assert figures["requests"] == 3
+    assert figures["image_tokens"] == 1121 + 833 + 545
+    assert figures.get("answers_refused", 0) == 0
+
+
 SIZES = [(1357, 1920), (2480, 3508), (640, 640), (641, 640), (768, 700), (769, 768), (4000, 500), (500, 4000), (90, 60)]
 COUNT = """
 import json, sys
@@ -112,9 +165,6 @@ print(json.dumps(counts))
 """
 
 
-@pytest.mark.slow
-@pytest.mark.vllm
-@needs_vllm
 def test_pictures_have_the_tokens_that_vllm_counts():
     vllm = program()
     assert vllm is not None

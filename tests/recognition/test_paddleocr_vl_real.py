@@ -22,7 +22,7 @@ from tests.support.checkpoints.tiny_paddleocr_vl import save_paddleocr_vl
 from tests.support.in_process import assert_as_here
 from tests.support.installed import needs
 from tests.support.real_readings import assert_whole, sample_work
-from tests.support.servers.vllm_cpu import cpu_server, needs_vllm
+from tests.support.servers.vllm_cpu import cpu_server, held_server, needs_vllm
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm, pytest.mark.timeout(900)]
 
@@ -41,14 +41,10 @@ def asked(endpoint: Endpoint, picture: RegionImage, **sampling: Any) -> dict[str
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServer]:
-    """Return one server for all tests, held by a lease."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KOPUB_RUNTIME", str(tmp_path_factory.mktemp("runtime")))
-        patch.setenv("no_proxy", "127.0.0.1")  # the tests' own requests
-        checkpoint = save_paddleocr_vl(tmp_path_factory.mktemp("paddleocr-vl") / "model")
-        server = VLLMServer(**cpu_server(checkpoint, idle_seconds=2, max_image_tokens=1280, dtype="float32"))
-        with server.lease():
-            yield server
+    checkpoint = save_paddleocr_vl(tmp_path_factory.mktemp("paddleocr-vl") / "model")
+    fields = cpu_server(checkpoint, idle_seconds=2, max_image_tokens=1280, dtype="float32")
+    with held_server(tmp_path_factory.mktemp("runtime"), fields) as server:
+        yield server
 
 
 @needs("torch", "transformers")

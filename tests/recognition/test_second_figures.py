@@ -16,20 +16,31 @@ def line(*texts: str) -> list[OcrWord]:
     return [OcrWord(text, 90, (20 * at, 0, 20 * at + 18, 30), False) for at, text in enumerate(texts)]
 
 
-def second(first: str, text: str, certainty: float = 0.95) -> tuple[str, str | None]:
-    read, doubt = with_figure(line(first), (0, 1), SecondReading(text, certainty))
+def second(first: str, text: str, certainty: float = 0.95, raised: bool = False) -> tuple[str, str | None]:
+    read, doubt = with_figure(
+        line(*first.split()), (0, len(first.split())), SecondReading(text, [certainty] * len(text)), raised
+    )
     return "".join(word.text for word in read), doubt
 
 
 def test_signs_are_those_of_the_second_reader_and_digits_that_differ_are_doubted():
     assert second("A48,163", "△48,163") == ("△48,163", None)
     assert second("448,163", "△48,163") == ("△48,163", None)
-    assert second("76,9244", "76,924㎡") == ("76,924㎡", None)
     assert second("70,777", "10,777") == ("10,777", "70,777 or 10,777")
-    assert second("13,516", "13,516m") == ("13,516", "13,516 or 13,516m")
-    # A reading that is unsure or no figure changes nothing.
-    assert second("48,163", "△48,168", 0.4) == ("48,163", None)
+    # A sign that is less sure than digits is believed where both know these, and no other reading.
+    assert second("48,163", "△48,163", 0.5) == ("△48,163", None)
+    assert second("48,163", "△48,168", 0.5) == ("48,163", None)
     assert second("USB3", "USB3") == ("USB3", None)
+
+
+def test_square_metres_are_known_by_their_raised_2_and_other_units_stay():
+    assert second("76,9240", "76,924m2") == ("76,924㎡", None)
+    assert second("76,9240", "76,924m", raised=True) == ("76,924㎡", None)
+    assert second("76,924구 ", "76,924m3") == ("76,924㎥", None)
+    assert second("76,924m", "76,924m") == ("76,924m", None)
+    assert second("348 건", "348") == ("348건", None)
+    # Groups of digits have three.
+    assert second("12,777", "12,7772") == ("12,777", None)
 
 
 def test_hangul_stays_outside_of_what_is_read_again():

@@ -16,11 +16,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kopub.release.files import part_path
 from kopub.states import MADE, State
 from kopub.tables.asset import RETRY_PARTIAL_TAG
-from tests.support.histories import BROKEN, REVISIONS, TABLES, Corpus, CorpusHistory, killed_after, memory_is_short
+from tests.support.histories import (
+    BOMB,
+    BROKEN,
+    REVISIONS,
+    TABLES,
+    Corpus,
+    CorpusHistory,
+    killed_after,
+    memory_is_short,
+)
 
 IDS: tuple[str, ...] = ("a_1", "a_2", "a_3", "b_1", "b_2")
 _ids: strategies.SearchStrategy[str] = strategies.sampled_from(IDS)
-_pages = strategies.tuples(_ids, strategies.sampled_from([0, 0, 0, 1, BROKEN]))
+_pages = strategies.tuples(_ids, strategies.sampled_from([0, 0, 0, 1, BROKEN, BOMB]))
 _files: strategies.SearchStrategy[list[tuple[str, int]]] = strategies.lists(_pages, min_size=2, max_size=3)
 _corpora: strategies.SearchStrategy[Corpus] = strategies.lists(_files, min_size=1, max_size=2)
 _assets = strategies.one_of(
@@ -123,6 +132,15 @@ class Histories(RuleBasedStateMachine):
         self.history.replace_file()
         self.history.materialize(assets)
 
+    @rule(indexed=strategies.booleans())
+    def a_shard_is_broken_and_mended(self, indexed: bool) -> None:
+        """All other shards are made meanwhile, unless an engine fails on them."""
+        self.history.replace_file()
+        self.history.materialize()
+        self.history.assert_sound()
+        self._change(self.history.corpus, indexed)
+        self.history.materialize()
+
     @rule(
         table=strategies.integers(0, 30),
         place=strategies.floats(0, 1),
@@ -183,7 +201,7 @@ class Histories(RuleBasedStateMachine):
             return [[next(ends) for _ in shard] for shard in corpus]
         if kind == "bytes":
             changed = data.draw(strategies.sampled_from(pages))
-            other = data.draw(strategies.sampled_from([at for at in (0, 1, 2, BROKEN) if at != changed[1]]))
+            other = data.draw(strategies.sampled_from([at for at in (0, 1, 2, BROKEN, BOMB) if at != changed[1]]))
             return [[(changed[0], other) if page == changed else page for page in shard] for shard in corpus]
         if kind == "fewer" and len(corpus) > 1:
             return corpus[1:]

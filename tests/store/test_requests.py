@@ -23,7 +23,7 @@ from tests.support.harness import STANDARD, Platform
 from tests.support.processes.two_writers import OnObjects
 from tests.support.sources.corpora import pages
 
-FIRST, AGAIN, LOOK = 460, 165, 100
+FIRST, AGAIN, LOOK = 440, 165, 100
 """Most requests of a first run of the samples, a run that changes nothing, and a look at all tables."""
 TABLES_OF_ROWS = tuple(table.name for table in TABLES)
 TABLE = pa.table({"page_id": ["a"] * 10})
@@ -79,6 +79,13 @@ def test_a_large_table_is_read_in_three_requests_and_its_footer_costs_no_more_th
     assert len(asked(s3)) <= 4
     assert store.footer("raw_pages", "shard_00") == (9_000, {"recipe": "1"})
     assert len(asked(s3)) <= 2
+
+
+def test_the_first_table_of_a_shard_is_published_in_two_requests(store: TableStore, s3: S3Double):
+    with store.exclusive("ocr_results", "shard_01"):
+        asked(s3)
+        store.write("ocr_results", "shard_01", TABLE, {"recipe": "1"}, replaces=False)
+        assert asked(s3) == ["GET", "PUT"]
 
 
 def test_a_journal_is_listed_once_and_removed_in_one_request(store: TableStore, s3: S3Double):

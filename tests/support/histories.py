@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import struct
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -42,8 +44,8 @@ from tests.support.sources.corpora import page_image, query, write_corpus
 
 TABLES = STANDARD[:-1]
 """All tables but the release."""
-BROKEN = -1
-"""The variant of a page whose bytes are no image."""
+BROKEN, BOMB = -1, -2
+"""The variants of a page whose bytes are no image, and of one that claims to be as large as a town."""
 REVISIONS = ("r1", "r2")
 """Revisions of the engines."""
 Corpus = list[list[tuple[str, int]]]
@@ -60,6 +62,10 @@ class KilledRun(BaseException):
 def encoded(page_id: str, variant: int) -> bytes:
     if variant == BROKEN:
         return f"no image of {page_id}".encode()
+    if variant == BOMB:
+        small = page_image(int(sha256(page_id)[:6], 16), size=(16, 24))
+        head = b"IHDR" + struct.pack(">II", 2_000_000_000, 2_000_000_000) + small[24:29]
+        return small[:12] + head + struct.pack(">I", zlib.crc32(head)) + small[33:]
     return page_image(int(sha256(page_id)[:6], 16) + variant, size=(16, 24))
 
 
@@ -312,7 +318,7 @@ class CorpusHistory:
         page_id = row["page_id"]
         usable = page_id in self.bytes_of
         known = self.bytes_of[page_id] if usable else set[str]().union(*self.bytes_of.values())
-        broken = not usable or row["sha256"] == sha256(encoded(page_id, BROKEN))
+        broken = not usable or row["sha256"] in {sha256(encoded(page_id, variant)) for variant in (BROKEN, BOMB)}
         wanted = State.QUARANTINED if broken else State.OK
         short = row["state"] == State.FAILED and "Unable to allocate" in row["reason"]
         return (wanted if short else row["state"], row["sha256"] in known), (wanted, True)

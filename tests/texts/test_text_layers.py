@@ -306,9 +306,16 @@ def test_numbers_that_differ_are_named():
     assert not compare(words, [RegionText(0, "table", "△48,163 70,777 12.5 (3)")], whole).numbers.lost
     found = compare(words, [RegionText(0, "table", "A48,163 10,777 12.5 (3)")], whole)
     assert [doubt.says for doubt in found.doubts() if "numbers" in doubt.says] == [
-        "numbers of the text layer of its PDF did not come out: △48,163, 70,777",
-        "numbers came out that the text layer of its PDF does not have: 48,163, 10,777",
+        "numbers or signs of the text layer of its PDF did not come out: △48,163, 70,777",
+        "numbers or signs came out that the text layer of its PDF does not have: 48,163, 10,777",
     ]
+
+
+def test_signs_that_stand_alone_are_compared_too():
+    words, whole = layer(line("주차장 ○ △ 5건")), [(90, 90, 900, 130)]
+    assert not list(compare(words, [RegionText(0, "table", "주차장 ○ △ 5건")], whole).numbers.doubts())
+    [lost] = compare(words, [RegionText(0, "table", "주차장 O A 5건")], whole).numbers.doubts()
+    assert lost.says.endswith("did not come out: ○, △")
 
 
 def test_the_layer_of_another_page_than_was_drawn_is_refused():

@@ -81,9 +81,9 @@ def plan_values(settings: "Settings") -> dict[str, Any]:
     scan = survey(settings.resources, FooterCache(settings.store))
     forecast = forecast_of_everything(settings, scan)
     assets = []
-    for each in scan.plans():
-        shards = {str(standing): list(keys) for standing, keys in each.shards.items()}
-        assets.append({**asdict(each), "shards": shards})
+    for plan in scan.plans():
+        shards = {str(standing): list(keys) for standing, keys in plan.shards.items()}
+        assets.append({**asdict(plan), "shards": shards})
     return {
         "profile": settings.profile_name,
         "evaluations": [_evaluation(guard) for guard in standings_of_guards(settings)],
@@ -151,10 +151,10 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
     if stale:
         total = in_between(shown["seconds"], shown["seconds_at_most"], duration)
         gpu = in_between(shown["gpu_seconds"], shown["gpu_seconds_at_most"], duration)
-        known = so_far(all(asset["measured"] for asset in shown["assets"]))
+        hint = so_far(all(asset["measured"] for asset in shown["assets"]))
         starts = shown["run"]["seconds_to_start"]
         besides = f" Models take {duration(starts)} more to start." if starts else ""
-        say(out, f"Altogether {total}, {gpu} of GPU time, by what rows cost {known}.{besides} To make them: {command}")
+        say(out, f"Altogether {total}, {gpu} of GPU time, by what rows cost {hint}.{besides} To make them: {command}")
     if missing:
         run = shown["run"]
         never = f"{counted(missing, 'table')} {'was' if missing == 1 else 'were'} never made"
@@ -223,10 +223,10 @@ def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], sha
             seconds = _SCORES_SECONDS + manifest.rows * 1e-3 if manifest.queries else 0.0
             stages.append(Stage(name, {}, 0.0, False, _STEP_SECONDS + seconds))
             continue
-        made, declared = scan.tables[name], scan.assets[name]
+        tables, declared = scan.tables[name], scan.assets[name]
         likely = {}
         for shard in shards:
-            entry = made[shard] if shard in made and is_of_corpus(name, shard) else None
+            entry = tables[shard] if shard in tables and is_of_corpus(name, shard) else None
             if entry is not None and scan.standings[name][shard].stands:
                 # Failed rows are retried.
                 likely[shard] = entry.states.get(State.FAILED, 0)

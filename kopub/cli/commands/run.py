@@ -108,8 +108,8 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     definitions = definitions_of(settings, scan=scan)
     keys = settings.corpus.manifest.keys
     graph = definitions.resolve_asset_graph()
-    made = graph.materializable_asset_keys
-    names = [key.to_user_string() for key in graph.toposorted_asset_keys if key in made]
+    makeable = graph.materializable_asset_keys
+    names = [key.to_user_string() for key in graph.toposorted_asset_keys if key in makeable]
     _refuse_off(settings, wanted)
     assets = chosen(names, wanted, "asset")
     if RELEASED_FILES.name in assets:
@@ -145,17 +145,17 @@ def _engines_at_work(settings: "Settings", scan: "Survey", forecast: "Forecast")
     return {section: engine for section, engine in settings.engines.items() if id(engine) in at_work}
 
 
-def _say_from_layers(settings: "Settings", made: Sequence[str], out: Console) -> None:
+def _say_from_layers(settings: "Settings", assets: Sequence[str], out: Console) -> None:
     """Say how many regions have their text from the PDF itself, if any."""
     from kopub.store.corpus_tables import TABLES
     from kopub.texts.extracted_text import from_layers
 
-    if TABLES.readings.name in made:
+    if TABLES.readings.name in assets:
         with_layers = (shard.key for shard in settings.corpus.manifest.shards if shard.text_layers)
         keys = [key for key in with_layers if settings.store.has(TABLES.readings.name, key)]
-        found = from_layers(settings.store, keys)
-        if found.regions:
-            say(out, str(found))
+        texts = from_layers(settings.store, keys)
+        if texts.regions:
+            say(out, str(texts))
 
 
 def _refuse_off(settings: "Settings", wanted: Sequence[str]) -> None:
@@ -171,19 +171,19 @@ def _parse_shards(shards: str, keys: Sequence[str]) -> list[str]:
     """Return the shards that `a,b...d` names. Raises `KopubError` for ends that are not shards."""
     from kopub_assets.running.execution import chosen
 
-    found: list[str] = []
+    named: list[str] = []
     for part in filter(None, (part.strip() for part in shards.split(","))):
         first, dots, last = part.partition("...")
         if not dots:
-            found.append(part)
+            named.append(part)
             continue
         if not (first and last):
             raise KopubError(f"--shards {part}: a range needs two ends, such as {keys[0]}...{keys[-1]}")
         chosen(keys, [first, last], "shard")
-        found += keys[keys.index(first) : keys.index(last) + 1]
+        named += keys[keys.index(first) : keys.index(last) + 1]
         if keys.index(first) > keys.index(last):
             raise KopubError(f"--shards {part}: the first shard comes after the last")
-    return found
+    return named
 
 
 def _say_what_comes(settings: "Settings", forecast: "Forecast", shards: Sequence[str], out: Console) -> None:

@@ -51,31 +51,31 @@ def status_values(settings: "Settings") -> dict[str, Any]:
     """Return the status as JSON values, with all lost or partial pages. Raises `StoreError`."""
     from kopub.cli.score_lines import reading_values, retrieval_values, scripts_not_read
 
-    found = _StatusValues.of(settings)
+    status = _StatusValues.of(settings)
     store = settings.store
-    todo, looks = _counts_to_do(found.assets), first_looks(settings.corpus.manifest)
+    todo, looks = _counts_to_do(status.assets), first_looks(settings.corpus.manifest)
     return {
         "profile": settings.profile_name,
         "corpus": settings.corpus.manifest.location,
         "tables": store.url,
         "release": str(settings.release.folder),
-        "release_differs": found.release_differs,
-        "files_differ": found.files_differ,
-        "damage": found.damage,
+        "release_differs": status.release_differs,
+        "files_differ": status.files_differ,
+        "damage": status.damage,
         "shards": len(settings.corpus.manifest.keys),
-        "assets": [each.values(found.last) for each in found.assets],
-        "lost": _pages_in(store, found.assets, LOST),
-        "partial": _pages_in(store, found.assets, (State.PARTIAL,)),
-        "unfinished": list(map(asdict, found.unfinished)),
+        "assets": [asset.values(status.last) for asset in status.assets],
+        "lost": _pages_in(store, status.assets, LOST),
+        "partial": _pages_in(store, status.assets, (State.PARTIAL,)),
+        "unfinished": list(map(asdict, status.unfinished)),
         "first_looks": looks,
-        "scripts_not_read": list(map(asdict, scripts_not_read(settings, found.is_of_corpus))),
-        "unreadable": dict(found.unreadable),
-        "retrieval": None if found.unreadable else retrieval_values(settings, found.is_of_corpus),
-        "reading": None if found.unreadable else reading_values(settings, found.is_of_corpus),
-        "last_run": found.last
-        and {"run_id": found.last.run_id, "ended": found.last.ended.isoformat(), "rows": dict(found.last.rows)},
+        "scripts_not_read": list(map(asdict, scripts_not_read(settings, status.is_of_corpus))),
+        "unreadable": dict(status.unreadable),
+        "retrieval": None if status.unreadable else retrieval_values(settings, status.is_of_corpus),
+        "reading": None if status.unreadable else reading_values(settings, status.is_of_corpus),
+        "last_run": status.last
+        and {"run_id": status.last.run_id, "ended": status.last.ended.isoformat(), "rows": dict(status.last.rows)},
         "to_do": todo,
-        "next": with_profile(COMMAND) if any(todo.values()) else next((each["command"] for each in looks), None),
+        "next": with_profile(COMMAND) if any(todo.values()) else next((look["command"] for look in looks), None),
     }
 
 
@@ -121,17 +121,17 @@ def show_status(settings: "Settings", out: Console) -> None:
     """Print the tables, lost rows, next commands, and where everything is."""
     from kopub.cli.score_lines import reading_lines, retrieval_lines, scripts_not_read
 
-    found = _StatusValues.of(settings)
-    store, assets, last = settings.store, found.assets, found.last
+    status = _StatusValues.of(settings)
+    store, assets, last = settings.store, status.assets, status.last
     _show_table(settings, assets, out)
-    for line in found.damage:
+    for line in status.damage:
         say(out, line, "red")
     for line in (
         *first_look_lines(settings.corpus.manifest),
-        *found.files_differ,
+        *status.files_differ,
         *_of_another_corpus(settings, assets),
         *newer_lines(sum(each.newer for each in assets)),
-        *(each.line for each in scripts_not_read(settings, found.is_of_corpus)),
+        *(each.line for each in scripts_not_read(settings, status.is_of_corpus)),
     ):
         say(out, line, "yellow")
     for pages, style, more in (
@@ -142,24 +142,24 @@ def show_status(settings: "Settings", out: Console) -> None:
             say(out, visible(_lost_line(settings, page)), style)
         if len(pages) > _LISTED:
             say(out, f"and {len(pages) - _LISTED:,} more {more}; kopub status --json lists them all", style)
-    for each in found.unfinished:
+    for each in status.unfinished:
         counts = f"{each.finished:,} of {each.rows:,} rows"
         say(out, f"{each.asset} of {each.shard}: {counts} are finished and kept for the next run")
-    for asset, reason in found.unreadable.items():
+    for asset, reason in status.unreadable.items():
         say(out, f"{asset} cannot be read, and counts as missing: {visible(reason)}", "red")
     # Scores are of all tables, so none are shown without some of them.
-    for scores in (reading_lines, retrieval_lines) if not found.unreadable else ():
-        lines, dropped = scores(settings, found.is_of_corpus)
+    for scores in (reading_lines, retrieval_lines) if not status.unreadable else ():
+        lines, dropped = scores(settings, status.is_of_corpus)
         for line in lines:
             say(out, line, indent=9)
         for line in dropped:
             say(out, line, "red")
-    for line in (*_last_run(last), *_to_do(settings, assets, found.files_differ)):
+    for line in (*_last_run(last), *_to_do(settings, assets, status.files_differ)):
         say(out, line, indent=9)
     say(out, f"corpus   {settings.corpus.manifest.location}", indent=9)
     say(out, f"tables   {store.url}/<asset>/<shard>.parquet", indent=9)
     say(out, f"release  {settings.release.folder}", indent=9)
-    for line in found.release_differs:
+    for line in status.release_differs:
         say(out, line, "yellow", indent=9)
     out.print("UI       kopub ui", highlight=False)
 
@@ -235,12 +235,12 @@ def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> 
     from kopub.release.files import differences
     from kopub.store.corpus_tables import RELEASED_FILES
 
-    made = next((each.made for each in assets if each.asset == RELEASED_FILES.name), ())
-    if not made or settings.release.url is not None:
+    released = next((asset.made for asset in assets if asset.asset == RELEASED_FILES.name), ())
+    if not released or settings.release.url is not None:
         return
     listed: dict[str, str] = {}
     # In a remote store, each table would take a request.
-    for shard in made if settings.store.local else ():
+    for shard in released if settings.store.local else ():
         rows = settings.store.read(RELEASED_FILES.name, shard, ["path", "sha256"])
         listed.update(zip(rows["path"].to_pylist(), rows["sha256"].to_pylist(), strict=True))
     yield from differences(settings.release.root, listed)
@@ -273,7 +273,7 @@ def _count(each: _AssetStatus, name: str) -> int:
 
 
 def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> Iterator[str]:
-    other = sum(len(each.other) for each in assets)
+    other = sum(len(asset.other) for asset in assets)
     if other:
         yield (
             f"{counted(other, 'table')} in the store {'is' if other == 1 else 'are'} of another corpus than "
@@ -300,30 +300,30 @@ def _to_do(settings: "Settings", assets: Sequence[_AssetStatus], files_differ: S
 
 def _nothing(assets: Sequence[_AssetStatus]) -> str:
     """Return why there is nothing to do; rows stay quarantined until their files change."""
-    quarantined = max((each.states[State.QUARANTINED] for each in assets), default=0)
+    quarantined = max((asset.states[State.QUARANTINED] for asset in assets), default=0)
     lost = f", but {counted(quarantined, 'page')} quarantined until the files change" if quarantined else ""
     return f"nothing: every table is current{lost}"
 
 
 def _counts_to_do(assets: Sequence[_AssetStatus]) -> dict[str, int]:
     return {
-        "missing": sum(each.missing for each in assets),
-        "stale": sum(each.stale for each in assets),
-        "failed": sum(each.states[State.FAILED] for each in assets),
+        "missing": sum(asset.missing for asset in assets),
+        "stale": sum(asset.stale for asset in assets),
+        "failed": sum(asset.states[State.FAILED] for asset in assets),
     }
 
 
 def _pages_in(store: "ShardStore", assets: Sequence[_AssetStatus], states: Sequence[State]) -> list[dict[str, Any]]:
     """Return every page in one of the states, with the first asset where it is."""
     pages: dict[str, dict[str, Any]] = {}
-    for each in assets:
-        if not any(each.states[state] for state in states):
+    for asset in assets:
+        if not any(asset.states[state] for state in states):
             continue
-        for shard in each.made:
-            if "page_id" in store.columns(each.asset, shard):
-                for row in store.read(each.asset, shard, ["page_id", "state", "reason"]).to_pylist():
+        for shard in asset.made:
+            if "page_id" in store.columns(asset.asset, shard):
+                for row in store.read(asset.asset, shard, ["page_id", "state", "reason"]).to_pylist():
                     if row["state"] in states:
-                        pages.setdefault(row["page_id"], {**row, "asset": each.asset, "shard": shard})
+                        pages.setdefault(row["page_id"], {**row, "asset": asset.asset, "shard": shard})
     return list(pages.values())
 
 

@@ -25,6 +25,7 @@ class CpuLayout(LayoutDetector):
             3: "a page with nothing but specks is blank",
             4: "a blank page that is dark all over has a reason, and is doubted",
             5: "pale boxes are found in uneven light, and what they hold stays together",
+            6: "tables without upright rules are found, and letters at an edge are no rules",
         },
     )
     typical_seconds: ClassVar[float] = 0.15

@@ -16,6 +16,7 @@ from kopub.layout.ink import (
     grey_histogram,
     ink_contrast,
     ink_mask,
+    paper_level,
     shrink,
     working_scale,
 )
@@ -31,6 +32,7 @@ from kopub.layout.lines import (
     merge_intervals,
     union,
 )
+from kopub.layout.open_tables import find_open_tables
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,6 +45,10 @@ _FRAME_AREA = 0.25
 """Smallest share of the page that a frame encloses; a smaller ring of strokes is a drawing."""
 _FRAME_WIDTH = 0.12
 """Width of the border of its box that holds all strokes of a frame, as a share of the box's sides."""
+_BAND = 2.5
+"""Height of a tint behind a single row, in heights of the body text."""
+_PALE = 40
+"""Most grey levels between the paper and such a tint on a scan."""
 HEAD, FOOT = 0.09, 0.88
 """Shares of the page's height above which running heads end, and below which running feet begin."""
 
@@ -108,10 +114,13 @@ def segment(gray: "NDArray[np.uint8]") -> Segmentation:
     pictures += drawings
     lines = find_lines(ink, em)
     tables = [_grow_table(table, lines, em) for table in tables]
+    tables += find_open_tables([line.box for line in lines if not any(line.box.inside(t) for t in tables)], em)
     items = [Item("text", line.box, line) for line in lines if not any(line.box.inside(table) for table in tables)]
     items += [Item("table", box) for box in tables]
     items += [Item("picture", box) for box in pictures]
-    frames = [*ruled.frames, *(tint for tint in tints if not any(tint.inside(table) for table in tables))]
+    # A tint behind a single row is a heading or a band of a table, and keeps nothing together.
+    tints = [tint for tint in tints if tint.height > _BAND * em and not any(tint.inside(table) for table in tables)]
+    frames = [*ruled.frames, *tints]
     blocks = order_blocks(items, frames, gray.shape[0], em)
     return Segmentation(tuple(blocks), rules, em, scale, gray.shape)
 
@@ -150,7 +159,10 @@ def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[InkBox], lis
     for box, area in _solid_parts(np.asarray(bridged, np.uint8), wide):
         if min(box.width, box.height) < 1.2 * em:
             continue
-        if _is_tint(gray[box.y1 : box.y2, box.x1 : box.x2], area):
+        part = gray[box.y1 : box.y2, box.x1 : box.x2]
+        # Noise tears the pale band behind a row into pieces that are mostly print.
+        is_pale = box.height < _BAND * em and abs(float(np.percentile(part, 75)) - paper_level(gray)) <= _PALE
+        if is_pale or _is_tint(part, area):
             tints.append(box)
         elif max(box.width, box.height) >= 2 * em:
             pictures.append(box)

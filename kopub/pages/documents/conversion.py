@@ -12,12 +12,13 @@ import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock, Thread
 from types import ModuleType
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -104,10 +105,13 @@ class _Task:
 
 
 class Conversions:
-    """The PDFs of documents, made on first use and kept until `end`."""
+    """The PDFs of documents, made on first use and kept until `end`.
 
-    def __init__(self, seconds: float = SECONDS) -> None:
-        self._seconds = seconds
+    A conversion holds `free` while it runs, as whatever else takes much memory does.
+    """
+
+    def __init__(self, free: AbstractContextManager[Any] | None = None, seconds: float = SECONDS) -> None:
+        self._free, self._seconds = free or nullcontext(), seconds
         self._folder = Path(tempfile.mkdtemp(prefix="kopub-documents-"))
         self._tasks: dict[str, _Task] = defaultdict(_Task)
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -122,7 +126,7 @@ class Conversions:
             if task.result is None:
                 folder = Path(tempfile.mkdtemp(dir=self._folder))
                 is_office = path.suffix.lower() in office.SUFFIXES
-                with self._only_one() if is_office else nullcontext():
+                with self._only_one() if is_office else nullcontext(), self._free:
                     task.result = self._convert(path, folder)
             return task.result
 

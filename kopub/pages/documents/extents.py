@@ -1,4 +1,4 @@
-"""The size of a document as its XML states it, which may be far beyond its bytes."""
+"""The size of a document by its XML, which may be far beyond its bytes."""
 
 import zipfile
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ class _XmlPart:
         self._depth -= 1
 
     def _open_cell(self, place: str) -> None:
-        """Note a cell of a sheet, which says where it is or follows the one before."""
+        """Note a cell of a sheet, which has a place or follows the last."""
         letters = place.rstrip("0123456789")
         column = 0
         for letter in letters[:3].upper():

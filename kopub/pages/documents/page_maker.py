@@ -14,12 +14,16 @@ from kopub.errors import UndecodableImage, first_line
 from kopub.pages.documents.pdf import Pdfs, is_pdf
 from kopub.pages.documents.pictures import Pictures
 from kopub.pages.documents.text_layer import Failure
-from kopub.processes import answer_requests
+from kopub.processes import answer_requests, give_back
 
 SECONDS = 60
 """Most seconds of computing for one page, whatever else the machine does. Dense maps take some seconds."""
 MEMORY = 1536 << 20
 """Most bytes of memory, enough for a page of `MAX_PIXELS`."""
+
+
+_MUCH = 512 << 10
+"""Most KB that a process ever used, from which on it gives back after each page what it might keep for the next."""
 
 
 class SentFile(io.RawIOBase):
@@ -88,5 +92,7 @@ def answer_all(connection: Connection) -> None:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             os.close(descriptor)
+            if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > _MUCH:
+                give_back()
 
     answer_requests(connection, answer)

@@ -47,7 +47,7 @@ class DocumentPool:
         self._free = BoundedSemaphore(self._count)
         self._processes = ChildPool(f"{page_maker.__name__}:work", self._count, seconds, confined={})
         self._given_up: Counter[Path] = Counter()
-        self._conversions = Conversions()
+        self._conversions = Conversions(self._free)
 
     def __enter__(self) -> Self:
         return self

@@ -118,6 +118,21 @@ class TextLayer:
         """Return the number of characters in words with a mark."""
         return sum(len(word.text) for word in self.words if word.marks & mark)
 
+    @cached_property
+    def middles(self) -> "NDArray[np.float64]":
+        """The middle of each word, of shape (words, 2)."""
+        boxes = np.array([word.box for word in self.words], np.float64).reshape(-1, 4)
+        return (boxes[:, :2] + boxes[:, 2:]) / 2
+
+    @cached_property
+    def covered(self) -> "NDArray[np.bool_]":
+        """The squares that words cover, like `bare`."""
+        covered = np.zeros_like(self.bare)
+        boxes = np.array([word.box for word in self.words], np.int64).reshape(-1, 4)
+        for x1, y1, x2, y2 in (np.maximum(boxes, 0) // self.cell).tolist():
+            covered[y1 : y2 + 1, x1 : x2 + 1] = True
+        return covered
+
     @property
     def is_of_scan(self) -> bool:
         """True if most of it is invisible, like text that OCR lays over a scan."""

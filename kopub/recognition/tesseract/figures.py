@@ -14,12 +14,21 @@ import numpy as np
 
 from kopub.engine import releases
 from kopub.fingerprints import CodeVersion, file_sha256
-from kopub.recognition.tesseract.words import CERTAIN, OcrWord, count_syllables, join_words
+from kopub.layout.ink import PRINT_CONTRAST, ink_mask, true_runs
+from kopub.layout.lines import InkBox, union
+from kopub.recognition.tesseract.words import (
+    CERTAIN,
+    SURE_SYLLABLE,
+    OcrWord,
+    count_syllables,
+    join_words,
+    mean_confidence,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CODE = CodeVersion("recognition.figures", {1: "the first release"})
+CODE = CodeVersion("recognition.figures", {1: "the first release", 2: "read before English, and with ㎡"})
 NAME = "PP-OCRv6_rec_small.onnx"
 INSTALL = "pip install 'kopub[figures]'"
 _HEIGHT = 48
@@ -29,27 +38,29 @@ _SQUEEZE = 0.8
 _BATCH = 16
 _LIKE = str.maketrans("（），．％：－−–—一～", "(),.%:-----~")
 """Characters that the model, made for Chinese, gives for others of the same shape."""
-_SQUARE, _CUBE = re.compile(r"(?<=\d)m(?:2|²)$"), re.compile(r"(?<=\d)m(?:3|³)$")
-_FIGURE = re.compile(r"[△▲▽▼+\-±(]*\d+(?:[.,]\d+)*[)%℃㎡㎥]*|-")
+_FIGURE = re.compile(r"([△▲▽▼+\-±(]*(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)*[)%℃]*)([A-Za-z]{1,2}[23²³]?)?|(-)")
+"""A figure with its signs, and the unit behind it."""
 _SHORT, _CLOSING = 16, ".,:;"
 SURE = 0.8
 """Certainty of the least certain character from which a figure counts; wrong ones are mostly below."""
+_SURE_SIGN = 0.4
+"""The same for a figure whose digits both readers know, but its sign only the second."""
+_CERTAIN = 0.97
+"""Certainty from which the second reader is believed where Tesseract is unsure."""
+_MORE = 3
+"""Most digits that Tesseract reads for signs and units."""
+SURE_FIRST = 85
+"""Mean confidence of Tesseract from which its figure is a second opinion."""
+_RAISED = 0.1
+"""How much lower than its figure a plain m begins at least, as a share of the line's height."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecondReading:
-    """The text of a line, and the certainty (0 to 1) of its characters.
-
-    It is that of the least certain one.
-    """
+    """The text of a line, and how certain each of its characters is, 0 to 1."""
 
     text: str
-    certainty: float
-
-    @property
-    def is_figure(self) -> bool:
-        """True for a single figure with its signs and its unit."""
-        return bool(_FIGURE.fullmatch(self.text)) and self.certainty >= SURE
+    certainties: Sequence[float]
 
 
 class FigureModel:
@@ -64,7 +75,7 @@ class FigureModel:
 
     def read(self, lines: Sequence["NDArray[np.uint8]"]) -> list[SecondReading]:
         """Read pictures of single lines, uint8 (height, width)."""
-        read = [SecondReading("", 0.0)] * len(lines)
+        read = [SecondReading("", ())] * len(lines)
         # Lines of like length fill a batch without much padding.
         order = sorted(range(len(lines)), key=lambda at: lines[at].shape[1] / lines[at].shape[0])
         for start in range(0, len(order), _BATCH):
@@ -79,11 +90,9 @@ class FigureModel:
         """Return the text of a line; of equal neighbours one counts."""
         best = scores.argmax(axis=1)
         kept = [at for at in np.flatnonzero(best).tolist() if at == 0 or best[at] != best[at - 1]]
-        text = "".join(self._characters[best[at]] for at in kept).replace(" ", "").translate(_LIKE)
-        text = _CUBE.sub("㎥", _SQUARE.sub("㎡", text))
-        # The parts of a unit are uncertain characters for a model that lacks it.
-        known = [at for at in kept if self._characters[best[at]] not in "m23²³㎡㎥"] if text[-1:] in "㎡㎥" else kept
-        return SecondReading(text, min((float(scores[at, best[at]]) for at in known), default=0.0))
+        read = [(self._characters[best[at]].translate(_LIKE), float(scores[at, best[at]])) for at in kept]
+        read = [(char, sure) for char, sure in read if char != " "]
+        return SecondReading("".join(char for char, _ in read), [sure for _, sure in read])
 
 
 def _characters(model: Path) -> list[str]:
@@ -115,11 +124,13 @@ def _batch(lines: Sequence["NDArray[np.uint8]"]) -> "NDArray[np.float32]":
 def figure_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
     """Return ranges (start, end) of words that may be figures.
 
-    A short line is one, even if it begins with a syllable, for which Tesseract takes some signs.
+    A short line is one, even if it begins or ends with a syllable, for which Tesseract takes some signs and units.
     """
     text = "".join(word.text for word in line)
-    if len(text) <= _SHORT and count_syllables(text[1:]) == 0 and (len(text) <= 1 or any(map(str.isdigit, text))):
-        return [(0, len(line))]
+    if len(text) <= _SHORT and (len(text) <= 1 or any(map(str.isdigit, text))):
+        unit = line[-1].confidence < SURE_SYLLABLE and count_syllables(line[-1].text) == len(line[-1].text) == 1
+        if count_syllables(text[1:]) == (unit and len(line) > 1):
+            return [(0, len(line))]
     runs: list[tuple[int, int]] = []
     for at, word in enumerate(line):
         if count_syllables(word.text) or word.confidence >= CERTAIN:
@@ -133,30 +144,64 @@ def figure_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
     ]
 
 
-def with_figure(line: list[OcrWord], run: tuple[int, int], second: SecondReading) -> tuple[list[OcrWord], str | None]:
+def has_raised_unit(strip: "NDArray[np.uint8]") -> bool:
+    """Return whether the last letter of a line is as high as its figures.
+
+    A m is lower, unless it carries the 2 of ㎡.
+    """
+    ink = ink_mask(strip, PRINT_CONTRAST)
+    rows, columns = (np.flatnonzero(ink.any(axis=axis)) for axis in (1, 0))
+    gaps = [end for _, end in true_runs(~ink.any(axis=0)) if columns.size and columns[0] < end <= columns[-1]]
+    if not gaps:
+        return False
+    height = int(rows[-1] - rows[0] + 1)
+    return bool(ink[: int(rows[0] + _RAISED * height), gaps[-1] :].any())
+
+
+def with_figure(
+    line: list[OcrWord], run: tuple[int, int], second: SecondReading, raised: bool
+) -> tuple[list[OcrWord], str | None]:
     """Return the line with the better reading of a run, and a doubt.
 
-    The doubt names both readings if their digits differ."""
+    The doubt names both readings of a short line, or of the run, if their digits differ. `raised` says whether the last
+    letter of the run is as high as a figure.
+    """
+    read = _FIGURE.fullmatch(second.text)
+    if read is None:
+        return line, None
+    figure, unit = read[1] or read[3], read[2] or ""
+    if unit.startswith("m") and (raised or len(unit) > 1):
+        unit = "㎥" if unit[1:2] in ("3", "³") else "㎡"
+    elif run[1] - run[0] > 1 and count_syllables(line[run[1] - 1].text):
+        # A syllable behind a figure is its unit, which the second reader does not know.
+        run, unit = (run[0], run[1] - 1), ""
     words = line[slice(*run)]
     first = "".join(join_words(words).split())
-    if first.rstrip(_CLOSING) == second.text:
+    # Tesseract takes a sign before a figure, and a unit after it, for more digits.
+    digits = _digits(figure)
+    alike = any(
+        0 <= len(other) - len(digits) <= _MORE and other.startswith(digits)
+        for other in (_digits(first), _digits(first[1:]))
+    )
+    certainty = min(second.certainties[: len(figure)])
+    if certainty < (_SURE_SIGN if alike and figure[0] in "△▲▽▼" else SURE):
         return line, None
-    if not second.is_figure:
-        # A square metre may look like a metre.
-        is_length = second.certainty >= SURE and _FIGURE.fullmatch(second.text.removesuffix("m"))
-        return line, f"{first} or {second.text}" if is_length and second.text.endswith("m") else None
-    lefts, tops, rights, bottoms = zip(*(word.box for word in words), strict=True)
-    box = min(lefts), min(tops), max(rights), max(bottoms)
-    figure = OcrWord(second.text, 99 * second.certainty, box, words[0].after_blank)
-    digits = _digits(second.text)
-    # Tesseract takes a sign before a figure or the unit after it for one more digit.
-    alike = {
-        _digits(first),
-        _digits(first[not second.text[0].isdigit() :]),
-        _digits(first[: -1 if second.text[-1] in "㎡㎥" else None]),
-    }
-    doubt = f"{first} or {second.text}" if _digits(first) and digits not in alike else None
-    return [*line[: run[0]], figure, *line[run[1] :]], doubt
+    box = union([InkBox(*word.box) for word in words])
+    word = OcrWord(figure + unit, 99 * certainty, tuple(box), words[0].after_blank, confirmed=True)
+    better = [*line[: run[0]], word, *line[run[1] :]]
+    sure = certainty >= _CERTAIN and mean_confidence(words) < SURE_FIRST
+    if alike or sure or not _digits(first):
+        return better, None
+    short = sum(len(word.text) for word in line) <= _SHORT
+    named = [join_words(line), join_words(better)] if short else [first, figure + unit]
+    return better, " or ".join("".join(name.split()) for name in named)
+
+
+def difference(line: Sequence[OcrWord], second: SecondReading) -> str | None:
+    """Return a doubt if both readings of a line are figures and their digits differ."""
+    first = "".join(join_words(line).split())
+    digits = _digits(first), _digits(second.text)
+    return f"{first} or {second.text}" if all(digits) and digits[0] != digits[1] else None
 
 
 def _digits(text: str) -> str:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from kopub.layout.ink import (
     shrink,
     true_runs,
 )
-from kopub.layout.lines import InkBox, estimate_em, find_rules
+from kopub.layout.lines import InkBox, RuledLines, erase_rules, estimate_em, find_rules
+from kopub.layout.open_tables import open_cells
 from kopub.recognition.tesseract import LANGUAGES, figures
 from kopub.recognition.tesseract.words import (
     OcrWord,
@@ -99,7 +101,7 @@ class Reader:
         return read
 
     def table(self, gray: "NDArray[np.uint8]", scale: float) -> BlockText:
-        """Read a ruled table as `<table>` HTML, or as a block without a grid."""
+        """Read a table as `<table>` HTML, or as a block without a grid."""
         cells = find_cells(gray, scale)
         if len(cells) < 2:
             return self.block(gray)
@@ -113,34 +115,40 @@ class Reader:
 
     def _blocks(self, pictures: Sequence["NDArray[np.uint8]"]) -> list[BlockText]:
         """Read blocks, whose figures are read a second time, all at once."""
-        blocks = [(gray, self._lines(gray)) for gray in pictures]
+        blocks = [self._lines(gray) for gray in pictures]
         doubted: list[list[str]] = [[] for _ in blocks]
+        unsure: dict[tuple[int, int], figures.SecondReading] = {}
         if self._figures is not None:
-            places = [(block, at, run) for block, (gray, lines) in enumerate(blocks)
+            places = [(block, at, run) for block, (_, lines) in enumerate(blocks)
                       for at, line in enumerate(lines) for run in figures.figure_runs(line)]  # fmt: skip
             crops = [_figure_crop(blocks[block][0], blocks[block][1][at], run) for block, at, run in places]
             second = self._figures.read(crops)
             # From the right, because a run of several words becomes one word.
-            for (block, at, run), figure in reversed(list(zip(places, second, strict=True))):
+            for (block, at, run), crop, figure in reversed(list(zip(places, crops, second, strict=True))):
                 lines = blocks[block][1]
-                lines[at], doubt = figures.with_figure(lines[at], run, figure)
+                lines[at], doubt = figures.with_figure(lines[at], run, figure, figures.has_raised_unit(crop))
                 doubted[block] += [doubt] if doubt else []
+                if run == (0, len(lines[at])) and not lines[at][0].confirmed:
+                    unsure[block, at] = figure
         texts: list[BlockText] = []
-        for (_, lines), doubts in zip(blocks, doubted, strict=True):
-            words = [read for line in lines if (read := [word for word in line if word.text])]
-            texts.append(
-                BlockText("\n".join(map(join_words, words)), [word for line in words for word in line], doubts)
-            )
+        for block, (gray, lines) in enumerate(blocks):
+            words = [[word for word in self._corrected(gray, line) if word.text] for line in lines]
+            for at, line in enumerate(words):
+                if (figure := unsure.get((block, at))) and (doubt := figures.difference(line, figure)):
+                    doubted[block].append(doubt)
+            text = "\n".join(join_words(line) for line in words if line)
+            texts.append(BlockText(text, [word for line in words for word in line], doubted[block]))
         return texts
 
-    def _lines(self, gray: "NDArray[np.uint8]") -> list[list[OcrWord]]:
+    def _lines(self, gray: "NDArray[np.uint8]") -> "tuple[NDArray[np.uint8], list[list[OcrWord]]]":
+        """Return a block without its leaders, and its lines with them."""
         if min(gray.shape) < _NARROWEST or int(np.ptp(gray)) < _EMPTY:
-            return []
+            return gray, []
         leaders = find_leaders(gray)
         plain = erase_leaders(gray, leaders)
         # Ink without words may be a sign that Tesseract does not know.
         rows = [self._words(self._main, plain, row) or [OcrWord("", 0, row, False)] for row in find_rows(plain)]
-        return [self._corrected(plain, line) for line in insert_leaders(rows, leaders)]
+        return plain, insert_leaders(rows, leaders)
 
     def _corrected(self, gray: "NDArray[np.uint8]", line: list[OcrWord]) -> list[OcrWord]:
         """Read the uncertain words of a Korean line again in English, if possible."""
@@ -287,19 +295,25 @@ def find_cells(gray: "NDArray[np.uint8]", scale: float) -> list[RuledCell]:
     contrast = ink_contrast(small, PAPER_REACH)
     em = estimate_em((contrast > INK_CONTRAST).astype(np.uint8))
     rules = find_rules(contrast, em)
-    if not rules.horizontal and not rules.vertical:
-        return []
     xs = grid_lines([(rule.x1, rule.x2) for rule in rules.vertical], small.shape[1], em)
-    ys = grid_lines([(rule.y1, rule.y2) for rule in rules.horizontal], small.shape[0], em)
-    return [_scale_cell(cell, scale, (width, height)) for cell in ruled_cells(xs, ys, rules)]
+    # The noise of a scan makes short rules, but those of a table reach from one line of its grid to another.
+    level = tuple(rule for rule in rules.horizontal
+                  if sum(rule.x1 - em / 2 < end and start < rule.x2 + em / 2 for start, end in xs) > 1)  # fmt: skip
+    rules = RuledLines(level, rules.vertical)
+    ys = grid_lines([(rule.y1, rule.y2) for rule in level], small.shape[0], em)
+    if len(xs) > 2:
+        return [_scale_cell(cell, scale, (width, height), 1 + 1.5 / scale) for cell in ruled_cells(xs, ys, rules)]
+    ink = (contrast > INK_CONTRAST).astype(np.uint8)
+    erase_rules(ink, rules)
+    bands = [(above[1], below[0]) for above, below in pairwise(ys)]
+    return [_scale_cell(cell, scale, (width, height), 0) for cell in open_cells(ink > 0, bands, em)]
 
 
-def _scale_cell(cell: RuledCell, scale: float, size: tuple[int, int]) -> RuledCell:
-    """Return the cell at full size, without the soft edge of its rules.
+def _scale_cell(cell: RuledCell, scale: float, size: tuple[int, int], trim: float) -> RuledCell:
+    """Return the cell at full size, less `trim` on each side.
 
-    Remains of a rule would be read as letters.
+    The soft edge of a rule would be read as letters.
     """
-    trim = 1 + 1.5 / scale
     x1, y1 = round(cell.box.x1 / scale + trim), round(cell.box.y1 / scale + trim)
     x2, y2 = round(cell.box.x2 / scale - trim), round(cell.box.y2 / scale - trim)
     box = InkBox(max(0, x1), max(0, y1), min(size[0], max(x1, x2)), min(size[1], max(y1, y2)))

@@ -71,6 +71,7 @@ class TesseractRecognizer(Recognizer):
             2: "faint print is read; regions that Tesseract is unsure of say so",
             3: "Latin words that were read as sure numbers or unsure Hangul are read in English",
             4: "a row of nothing but dots stays between its neighbours",
+            5: "tables without upright rules are read cell by cell",
         },
     )
     typical_seconds: ClassVar[float] = 0.03

