@@ -228,9 +228,8 @@ def _end_with_parent(connection: Connection) -> None:
 
 def _convert_attachment(path: Path, folder: Path) -> ConvertedDocument:
     """Convert what is attached to a mail. Raises `UndecodableImage`."""
-    suffix = path.suffix.lower()
-    if not is_converted(path) or (lacking := lacks(suffix)):
-        raise UndecodableImage(lacking if is_converted(path) else NO_DOCUMENT)
+    if lacking := lacks(path.suffix.lower()) if is_converted(path) else NO_DOCUMENT:
+        raise UndecodableImage(lacking)
     return _convert_file(path, folder)
 
 
