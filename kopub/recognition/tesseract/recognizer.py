@@ -62,7 +62,7 @@ _DATA_NAME = re.compile(r"[A-Za-z][A-Za-z_]*")
 
 
 class TesseractRecognizer(Recognizer):
-    """Reads regions with Tesseract; ruled tables become `<table>` HTML, pictures are kept."""
+    """Reads regions with Tesseract; tables become `<table>` HTML, pictures are kept."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
         "recognition.tesseract",
