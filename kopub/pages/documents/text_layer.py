@@ -83,9 +83,9 @@ class TextLayer:
     The page has `width` by `height` pixels. `words` leaves out what the page's crop box cuts off; `outside` counts the
     characters beyond the whole sheet. `bare` marks ink that no word covers: it is true for each square of `cell` pixels
     with such ink. `rules` are the straight lines that the PDF draws, and `fills` the boxes that it fills. `failure`
-    says why an existing layer could not be read; it then has no words. `pieces` are the parts of the document on this
-    page, if the PDF was made of one that has a structure, `pictures` the boxes of its pictures, and `tags` what a tagged
-    PDF says of its words.
+    says why an existing layer could not be read; it then has no words. `tags` are what a tagged PDF says of its words.
+    If the PDF was made of a document that has a structure, `pieces` are its parts on this page, and `pictures` the
+    boxes of the page's pictures.
     """
 
     width: int
