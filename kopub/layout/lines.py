@@ -183,7 +183,7 @@ def _find_thin_lines(contrast: "NDArray[np.uint8]", width: int, height: int, thi
 
 
 def _is_even(contrast: "NDArray[np.uint8]", box: InkBox) -> bool:
-    """Return whether a thin line is about as dark everywhere, unlike a row of blurred letters."""
+    """Return whether a thin line is evenly dark, unlike a row of blurred letters."""
     along = contrast[box.y1 : box.y2, box.x1 : box.x2].max(axis=int(box.width < box.height))
     palest, usual = np.percentile(along, (10, 50))
     return bool(palest > _EVEN * usual)

@@ -53,7 +53,6 @@ class RunEngines:
         """
         if self._has_begun:
             return
-        self._has_begun = True
         for asset in self._assets.values():
             asset.require_possible()
         if any(asset.engines for asset in self._assets.values()):
@@ -61,6 +60,8 @@ class RunEngines:
             # If two servers do not fit side by side, the one asked for first is started.
             names.sort(key=lambda name: -urgency(self._assets[name], self._graph))
             self._wanted = [self._assets[name] for name in names]
+        # Not before: every step of a run that cannot end well is refused, whichever comes first.
+        self._has_begun = True
 
     def has_rows_to_make(self, asset: ShardAsset) -> bool:
         """Return whether the engine of `asset` had rows to make when the run began."""

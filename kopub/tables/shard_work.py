@@ -184,7 +184,7 @@ class ShardWork:
 
 @dataclass(eq=False)
 class PlannedShard:
-    """A shard whose table is locked, until `lock` is closed, and whose rows are planned in a thread."""
+    """A shard whose table `lock` holds, and whose rows a thread plans."""
 
     name: str
     lock: ExitStack
@@ -198,7 +198,7 @@ class PlannedShard:
 
 @dataclass(eq=False)
 class OpenShard(PlannedShard):
-    """A shard whose rows the engine is given; `asked` are those that it has not answered yet."""
+    """A shard whose rows the engine is given; `asked` are still unanswered."""
 
     work: ShardWork
     asked: dict[str, RowSpec] = field(default_factory=dict)

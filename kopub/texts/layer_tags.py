@@ -77,7 +77,7 @@ def follow_tags(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
 
 
 def title_level(layer: TextLayer, words: Sequence[Word]) -> int:
-    """Return the level of a title by its tag, 1 for the uppermost; 0 if that does not say it."""
+    """Return a title's level by its tag, 1 uppermost; 0 if it has none."""
     roles = {_role(layer, word) for word in words}
     role = roles.pop() if len(roles) == 1 else ""
     return int(role[1:]) if role in _TITLES and role[1:].isdigit() else 0

@@ -29,11 +29,12 @@ def run_engines(graph: Graph, scan: Survey | None = None) -> dg.ResourceDefiniti
         assert run is not None, "only a run has steps"
         # The graph's assets ask for exactly these.
         resources = cast("Resources", {key: getattr(context.resources, key) for key in keys})
-        selected = None if run.asset_selection is None else {key.path[-1] for key in run.asset_selection}
+        # A run that is not limited to some assets names none.
+        selected = {key.path[-1] for key in run.asset_selection or ()}
         assets = {
             name: asset
             for name, asset in graph.declared(resources).items()
-            if (selected is None or name in selected)
+            if (not selected or name in selected)
             and (run.step_keys_to_execute is None or name in run.step_keys_to_execute)
         }
         running = RunEngines(

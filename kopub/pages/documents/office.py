@@ -32,8 +32,8 @@ PIECES = CodeVersion(
     "pages.office_pieces",
     {
         1: "the first release",
-        2: "titles have the levels of the file, heads, feet and notes are pieces, and cells of several lines keep their "
-        "sheet",
+        2: "titles have the levels of the file, heads, feet and notes are pieces, and cells of several lines keep "
+        "their sheet",
     },
 )
 """A new version converts office files again."""

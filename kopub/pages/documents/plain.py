@@ -20,7 +20,7 @@ _GAP = re.compile(r"^[ \t]+|[ \t]{2,}", re.MULTILINE)
 
 
 def decoded(content: bytes) -> str:
-    """Return the text of a file: by its byte order mark, as UTF-8, or as CP949.
+    """Return a file's text by its byte order mark, as UTF-8 or CP949.
 
     Raises `UndecodableImage` for bytes that are no text.
     """

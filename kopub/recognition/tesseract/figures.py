@@ -57,7 +57,7 @@ _RAISED = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SecondReading:
-    """The text of a line, and how certain each of its characters is, 0 to 1."""
+    """The text of a line, with the certainty of each character, 0 to 1."""
 
     text: str
     certainties: Sequence[float]
