@@ -57,7 +57,7 @@ def _is_table(rows: Sequence[Sequence[InkBox]], em: float) -> bool:
 
 
 def open_cells(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: float) -> list[RuledCell]:
-    """Return the cells of a table by the white in its ink, without rules, row by row.
+    """Return the cells of a table without rules, row by row, by its white.
 
     Rows are the `bands` between level rules if there are several, else lines of text. A cell that reaches over the
     white between columns spans them.
