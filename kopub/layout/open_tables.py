@@ -14,6 +14,8 @@ _FEWEST = 3
 """Fewest rows and columns of a table that nothing but white shows."""
 _PITCH = 2.0
 """Widest white between two rows of a table, in heights of the body text."""
+_TIGHTEST = 1.0
+"""Least distance of two rows in heights of the body text; the parts of a formula stand closer."""
 _CROSSING = 0.1
 """Rows, as a share, that may have print where two columns are parted: titles and joined cells."""
 _WHITE = 0.4
@@ -44,6 +46,9 @@ def find_open_tables(lines: Sequence[InkBox], em: float) -> list[InkBox]:
 def _is_table(rows: Sequence[Sequence[InkBox]], em: float) -> bool:
     """Return whether rows have several columns, none of them of prose."""
     if len(rows) < _FEWEST:
+        return False
+    first, last = union(rows[0]), union(rows[-1])
+    if (last.y1 + last.y2 - first.y1 - first.y2) / 2 < (len(rows) - 1) * _TIGHTEST * em:
         return False
     lines = [line for row in rows for line in row]
     left, right = min(line.x1 for line in lines), max(line.x2 for line in lines)

@@ -40,6 +40,10 @@ _LIKE = str.maketrans("（），．％：－−–—一～", "(),.%:-----~")
 """Characters that the model, made for Chinese, gives for others of the same shape."""
 _FIGURE = re.compile(r"([△▲▽▼+\-±(]*(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)*[)%℃]*)([A-Za-z]{1,2}[23²³]?)?|(-)")
 """A figure with its signs, and the unit behind it."""
+_IN_TEXT = re.compile(r"\W{0,3}[A-Za-z]?\W?\d[\d.,]*\W{0,2}(?:[A-Za-z]{1,2}[23²³]?)?\W{0,2}")
+"""The form of a figure in a line of text, with signs that Tesseract may have taken for a letter."""
+_SURE_IN_TEXT, _FEWEST_IN_TEXT = 90, 3
+"""Confidence of Tesseract from which a figure of fewer digits in a line of text has one reader."""
 _SHORT, _CLOSING = 16, ".,:;"
 SURE = 0.8
 """Certainty of the least certain character from which a figure counts; wrong ones are mostly below."""
@@ -121,16 +125,25 @@ def _batch(lines: Sequence["NDArray[np.uint8]"]) -> "NDArray[np.float32]":
     return batch
 
 
+def is_figure(line: Sequence[OcrWord]) -> bool:
+    """Return whether a whole line may be a figure, such as that of a cell.
+
+    It is short, even if it begins or ends with a syllable, for which Tesseract takes some signs and units.
+    """
+    text = "".join(word.text for word in line)
+    if len(text) > _SHORT or not (len(text) <= 1 or any(map(str.isdigit, text))):
+        return False
+    unit = line[-1].confidence < SURE_SYLLABLE and count_syllables(line[-1].text) == len(line[-1].text) == 1
+    return count_syllables(text[1:]) == (unit and len(line) > 1)
+
+
 def figure_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
     """Return ranges (start, end) of words that may be figures.
 
-    A short line is one, even if it begins or ends with a syllable, for which Tesseract takes some signs and units.
+    In a line of text these have the form of a figure, and are not both short and sure, such as the number of a section.
     """
-    text = "".join(word.text for word in line)
-    if len(text) <= _SHORT and (len(text) <= 1 or any(map(str.isdigit, text))):
-        unit = line[-1].confidence < SURE_SYLLABLE and count_syllables(line[-1].text) == len(line[-1].text) == 1
-        if count_syllables(text[1:]) == (unit and len(line) > 1):
-            return [(0, len(line))]
+    if is_figure(line):
+        return [(0, len(line))]
     runs: list[tuple[int, int]] = []
     for at, word in enumerate(line):
         if count_syllables(word.text) or word.confidence >= CERTAIN:
@@ -139,9 +152,13 @@ def figure_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
             runs[-1] = (runs[-1][0], at + 1)
         else:
             runs.append((at, at + 1))
-    return [
-        (start, end) for start, end in runs if any(char.isdigit() for word in line[start:end] for char in word.text)
-    ]
+    figures: list[tuple[int, int]] = []
+    for start, end in runs:
+        text = "".join(word.text for word in line[start:end])
+        is_sure = min(word.confidence for word in line[start:end]) >= _SURE_IN_TEXT
+        if _IN_TEXT.fullmatch(text) and not (is_sure and sum(map(str.isdigit, text)) < _FEWEST_IN_TEXT):
+            figures.append((start, end))
+    return figures
 
 
 def has_raised_unit(strip: "NDArray[np.uint8]") -> bool:

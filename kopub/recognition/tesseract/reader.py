@@ -116,6 +116,10 @@ class Reader:
     def _blocks(self, pictures: Sequence["NDArray[np.uint8]"]) -> list[BlockText]:
         """Read blocks, whose figures are read a second time, all at once."""
         blocks = [self._lines(gray) for gray in pictures]
+        # What looks like a figure in a sentence is mostly Latin; a figure in a cell has signs that English lacks.
+        alone = [[figures.is_figure(line) for line in lines] for _, lines in blocks]
+        for (gray, lines), late in zip(blocks, alone, strict=True):
+            lines[:] = [line if late[at] else self._corrected(gray, line) for at, line in enumerate(lines)]
         doubted: list[list[str]] = [[] for _ in blocks]
         unsure: dict[tuple[int, int], figures.SecondReading] = {}
         if self._figures is not None:
@@ -132,7 +136,8 @@ class Reader:
                     unsure[block, at] = figure
         texts: list[BlockText] = []
         for block, (gray, lines) in enumerate(blocks):
-            words = [[word for word in self._corrected(gray, line) if word.text] for line in lines]
+            read = [self._corrected(gray, line) if alone[block][at] else line for at, line in enumerate(lines)]
+            words = [[word for word in line if word.text] for line in read]
             for at, line in enumerate(words):
                 if (figure := unsure.get((block, at))) and (doubt := figures.difference(line, figure)):
                     doubted[block].append(doubt)
