@@ -13,8 +13,8 @@ def test_every_module_of_the_walks_exists() -> None:
     rows = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| the command |")]
     assert len(rows) == 2, "a page, and a question"
     named = {module for row in rows for module in re.findall("`([^`]*)`", row)}
-    assert "kopub/cli/entry" in named
-    assert not {module for module in named if not (ROOT / f"{module}.py").is_file()}
+    assert "kopub.cli.entry" in named
+    assert not {module for module in named if not (ROOT / f"{module.replace('.', '/')}.py").is_file()}
 
 
 @pytest.mark.slow

@@ -258,7 +258,7 @@ def test_what_xml_states_too_large_is_one_line_at_once(name: str, tmp_path: Path
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UndecodableImage, match=reason):
-        hwp.paragraphs(path) if name.endswith(".hwpx") else office.convert(path, tmp_path / "a.pdf")
+        hwp.pieces(path) if name.endswith(".hwpx") else office.convert(path, tmp_path / "a.pdf")
 
 
 def test_sheets_formatted_to_their_last_row_are_small() -> None:

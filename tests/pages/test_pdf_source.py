@@ -191,7 +191,7 @@ def test_order_is_natural_folders_included(folder: Folder) -> None:
         "a.pdf",
         ".hidden.pdf",
         ".git/x.pdf",
-        "b/x.txt",
+        "b/x.log",
     ):
         folder.put(name)
     folder.index()
