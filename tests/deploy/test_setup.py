@@ -88,11 +88,8 @@ def test_with_a_driver_the_extra_is_installed_and_the_next_step_said(tmp_path: P
 
 def test_setup_ends_with_dagsters_own_commands_as_they_are_documented():
     said = subprocess.run(["make", "-n", "setup"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    printed = [
-        line.strip().removeprefix(".venv/bin/")
-        for line in said.rsplit("Ready.", 1)[1].split('"')
-        if ".venv/bin/" in line
-    ]
+    shown = said.rsplit("Ready.", 1)[1].split('"')
+    printed = [line.strip().removeprefix(".venv/bin/") for line in shown if ".venv/bin/" in line]
     documented = (ROOT / "docs" / "running.md").read_text("utf-8")
     assert len(printed) == 2
     assert all(command in documented for command in printed)
