@@ -71,7 +71,7 @@ def open_cells(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: f
     rows = _rows(ink, bands, em)
     filled = np.zeros((len(rows), width), bool)
     for at, (top, bottom) in enumerate(rows):
-        for start, end in merge_intervals(true_runs(ink[top:bottom].any(axis=0)), _WHITE * em):
+        for start, end in merge_intervals(true_runs(np.any(ink[top:bottom], axis=0)), _WHITE * em):
             filled[at, start:end] = True
     columns = true_runs(filled.sum(axis=0) > _CROSSING * len(rows))
     if len(columns) < 2 or len(rows) < 2:
@@ -91,5 +91,5 @@ def open_cells(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: f
 def _rows(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: float) -> list[tuple[int, int]]:
     if len(bands) > _FEWEST:
         return list(bands)
-    rows = merge_intervals(true_runs(ink.any(axis=1)), 0.15 * em)
+    rows = merge_intervals(true_runs(np.any(ink, axis=1)), 0.15 * em)
     return [(top, bottom) for top, bottom in rows if bottom - top > 0.4 * em]

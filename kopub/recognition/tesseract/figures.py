@@ -168,7 +168,7 @@ def has_raised_unit(strip: "NDArray[np.uint8]") -> bool:
     """
     ink = ink_mask(strip, PRINT_CONTRAST)
     rows, columns = (np.flatnonzero(ink.any(axis=axis)) for axis in (1, 0))
-    gaps = [end for _, end in true_runs(~ink.any(axis=0)) if columns.size and columns[0] < end <= columns[-1]]
+    gaps = [end for _, end in true_runs(~np.any(ink, axis=0)) if columns.size and columns[0] < end <= columns[-1]]
     if not gaps:
         return False
     height = int(rows[-1] - rows[0] + 1)
@@ -204,7 +204,7 @@ def with_figure(
     if certainty < (_SURE_SIGN if alike and figure[0] in "△▲▽▼" else SURE):
         return line, None
     box = union([InkBox(*word.box) for word in words])
-    word = OcrWord(figure + unit, 99 * certainty, tuple(box), words[0].after_blank, confirmed=True)
+    word = OcrWord(figure + unit, 99 * certainty, (box.x1, box.y1, box.x2, box.y2), words[0].after_blank, confirmed=True)
     better = [*line[: run[0]], word, *line[run[1] :]]
     sure = certainty >= _CERTAIN and mean_confidence(words) < SURE_FIRST
     if alike or sure or not _digits(first):
