@@ -233,15 +233,21 @@ class Searcher:
             if Mode.MEANING in kinds:
                 self._embedding.embed_questions(["meaning"])
 
-    def _load_analyser(self) -> Thread:
-        """Load the analyser of words in a thread, while the engine of vectors is loaded."""
+    def _load_analyser(self) -> Thread | None:
+        """Load the analyser of words in a thread, while the engine of vectors is loaded.
+
+        Without room for a thread, it is None, and the analyser is loaded by the first use.
+        """
 
         def load() -> None:
             with self._words_lock:
                 korean_analyser()
 
         thread = Thread(target=load, name="analyser", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the machine has no room for one more
+            return None
         return thread
 
     def _look(self) -> IsOfCorpus:

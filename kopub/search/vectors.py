@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -158,8 +158,12 @@ class Vectors:
         searched = [(shard, rows_of(shard.table, shard.shard, pages)) for shard in self.shards]
         most = count
         while searched:
-            with ThreadPoolExecutor(_THREADS) as threads:
-                found = list(threads.map(lambda each, most=most: each[0].nearest(half, most, each[1]), searched))
+            compared = [partial(shard.nearest, half, most, rows) for shard, rows in searched]
+            try:
+                with ThreadPoolExecutor(_THREADS) as threads:
+                    found = list(threads.map(lambda compare: compare(), compared))
+            except RuntimeError:  # the machine has no room for one more thread
+                found = [compare() for compare in compared]
             rows, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
             shards = np.repeat(np.arange(len(found)), [len(part) for part, _ in found])
             numbers = np.concatenate([shard.pages[part] for shard, (part, _) in zip(self.shards, found, strict=True)])

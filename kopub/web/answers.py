@@ -1,7 +1,8 @@
 """Pages with known answers: their scores, and each answer beside the reading."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, Thread
@@ -162,7 +163,7 @@ _PATIENCE = 2.0
 
 
 class WordLoader:
-    """A loader of what a `searcher` reads, in a thread of its own.
+    """A loader of what a `searcher` reads, in threads of its own.
 
     Threads may share it.
     """
@@ -170,7 +171,7 @@ class WordLoader:
     def __init__(self, searcher: "Searcher") -> None:
         self._searcher = searcher
         self._lock = Lock()
-        self._finding: Thread | None = None
+        self._threads: dict[Callable[[], object], Thread] = {}
 
     def waits(self, mode: "Mode | None") -> tuple[int, int] | None:
         """Return (shards with known words, all shards) if a search must wait.
@@ -182,7 +183,8 @@ class WordLoader:
                 return None
         except KopubError:
             return None
-        finding = self.start()
+        # A search that names its mode may ask for words that the default mode, opened at the start, does not.
+        finding = self._start(self._searcher.words)
         while finding.is_alive():
             finding.join(_PATIENCE)
             # The words of a few pages are found in a moment.
@@ -190,23 +192,28 @@ class WordLoader:
                 return found
         return None
 
-    def start(self) -> Thread:
-        """Open the indexes unless that is going on, and return the thread that does."""
-        with self._lock:
-            if self._finding is None or not self._finding.is_alive():
-                self._finding = Thread(target=self._open, name="words", daemon=True)
-                self._finding.start()
-            return self._finding
+    def start(self) -> None:
+        """Open the indexes of the default mode, unless that is going on."""
+        self._start(self._searcher.open)
 
     def end(self) -> None:
         """Stop finding words; the words of complete shards are kept."""
         self._searcher.end()
-        if self._finding is not None:
-            self._finding.join()
+        for thread in self._threads.values():
+            thread.join()
 
-    def _open(self) -> None:
-        try:
-            self._searcher.open()
-        except KopubError:
+    def _start(self, load: Callable[[], object]) -> Thread:
+        """Return the thread that does this, started unless that is going on."""
+
+        def loaded() -> None:
             # The search that waits for it reports the error.
-            return
+            with suppress(KopubError):
+                load()
+
+        with self._lock:
+            thread = self._threads.get(load)
+            if thread is None or not thread.is_alive():
+                thread = Thread(target=loaded, name="words", daemon=True)
+                thread.start()
+                self._threads[load] = thread
+            return thread

@@ -5,8 +5,11 @@ import os
 import socket
 import stat
 import zipfile
+from concurrent.futures import wait
 from pathlib import Path
 from threading import Event, Thread
+from time import sleep
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,6 +19,7 @@ from kopub import confinement
 from kopub.errors import UndecodableImage
 from kopub.folders import runtime_folder
 from kopub.pages.documents import conversion, hwp, office
+from kopub.pages.documents import pool as pool_module
 from kopub.pages.documents.extents import require_small
 from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.references import without_references
@@ -223,6 +227,11 @@ def test_other_files_are_made_while_one_is_slow(slow: str, tmp_path: Path, monke
             all_made.set()
         return MadePage(b"x")
 
+    def wait_late(*futures: Any, **until: Any) -> Any:
+        sleep(0.02)  # all that was begun ends before it is waited for
+        return wait(*futures, **until)
+
+    monkeypatch.setattr(pool_module, "wait", wait_late)
     monkeypatch.setattr(ChildPool, "ask", lambda pool, request, file: work_on(request[1]))
     monkeypatch.setattr(conversion.Conversions, "pdf", lambda conversions, name, path: work_on(path))
     with DocumentPool(2) as pool:

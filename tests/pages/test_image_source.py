@@ -236,7 +236,9 @@ def test_what_kopub_wrote_into_the_folder_is_no_document(folder: SourceFolder) -
 
 def test_a_folder_without_documents_says_what_was_left_out(folder: SourceFolder) -> None:
     folder.put("계약.pages", b"x")
-    with pytest.raises(SourceError, match=r"office file; left out: 계약\.pages \(an office file: save it as PDF"):
+    with pytest.raises(
+        SourceError, match=r"office or text file; left out: 계약\.pages \(an office file: save it as PDF"
+    ):
         folder.index()
     folder.source /= "계약.pages"
     with pytest.raises(SourceError, match=r"계약\.pages is no file of pages: an office file: save it as PDF"):

@@ -72,10 +72,13 @@ class DocumentPool:
         asked: deque[Future[Any]] = deque()
         try:
             while True:
+                # Also what ends from here on ends the wait below, which would else be for a slow file alone.
                 running = {future for future in asked if not future.done()}
                 waiting = sum(_size(future) for future in asked if future not in running)
                 ahead = islice(requests, _AHEAD * self._count - len(running) if waiting < _MOST_WAITING else 0)
-                asked.extend(self._threads.submit(self._ask, request) for request in ahead)
+                for request in ahead:
+                    asked.append(self._threads.submit(self._ask, request))
+                    running.add(asked[-1])
                 if not asked:
                     return
                 if asked[0].done():
