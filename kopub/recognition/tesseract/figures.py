@@ -203,8 +203,9 @@ def with_figure(
     certainty = min(second.certainties[: len(figure)])
     if certainty < (_SURE_SIGN if alike and figure[0] in "△▲▽▼" else SURE):
         return line, None
-    box = union([InkBox(*word.box) for word in words])
-    word = OcrWord(figure + unit, 99 * certainty, (box.x1, box.y1, box.x2, box.y2), words[0].after_blank, confirmed=True)
+    around = union([InkBox(*word.box) for word in words])
+    box = (around.x1, around.y1, around.x2, around.y2)
+    word = OcrWord(figure + unit, 99 * certainty, box, words[0].after_blank, confirmed=True)
     better = [*line[: run[0]], word, *line[run[1] :]]
     sure = certainty >= _CERTAIN and mean_confidence(words) < SURE_FIRST
     if alike or sure or not _digits(first):
