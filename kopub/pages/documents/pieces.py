@@ -198,7 +198,7 @@ class PrintedWords:
         return range(len(self._letters)) if page is None else self._pages[page]
 
     def _take(self, text: str, at: int, within: range, near: range | None) -> list[int | None] | None:
-        """Take a text nearest to `at`; that of a cell if possible `near` the cells before it."""
+        """Take a text nearest to `at`, a cell first within `near`."""
         wanted = letters_of(text)
         at = min(max(at, within.start), within.stop)
         words: list[int | None] = [None] * len(wanted)
@@ -261,7 +261,10 @@ class PrintedWords:
         return {word for word in range(self._word_counts[-1]) if 2 * taken[word] < sizes[word] or not sizes[word]}
 
     def _find(self, seed: str, at: int, within: range, has_begun: bool, size: int, follows: bool = False) -> int | None:
-        """Return the free place of a seed that is nearest to `at`, if wanted one that `follows` what is taken."""
+        """Return the free place of a seed nearest to `at`.
+
+        If it `follows`, the letter before it is taken.
+        """
         start, end = within.start, within.stop
         if has_begun:
             start, end = max(start, at - _FAR), min(end, at + _FAR)

@@ -85,7 +85,7 @@ def _text(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[int
 
 
 def _divided(text: str, words: PrintedWords, taken: Sequence[int | None] | None) -> dict[int, str]:
-    """Return a text by page, given the words of its letters; empty if it is not printed."""
+    """Return a text by page; empty if none of its letters is `taken`."""
     if taken is None:
         return {}
     parts: list[tuple[int, str]] = []
