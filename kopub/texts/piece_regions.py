@@ -94,8 +94,10 @@ def texts_of_pieces(regions: Iterable[Region], layer: TextLayer) -> dict[int, Kn
 
 def _words(piece: Piece, printed: PrintedWords) -> set[int]:
     """Return the numbers of a piece's words."""
-    found = [printed.take(piece.printed_text(cell)) or () for cell in piece.cells] if piece.printed else []
-    return {word for words in found for word in words if word is not None}
+    if not piece.printed:
+        return set()
+    found = printed.take_cells(piece.cells) if piece.is_table else [printed.take(piece.printed_text(piece.cells[0]))]
+    return {word for words in found for word in words or () if word is not None}
 
 
 def _place_of_chart(piece: Piece, layer: TextLayer, free: set[int]) -> tuple[float, float, float, float] | None:

@@ -222,6 +222,20 @@ def test_a_text_and_a_table_over_two_pages_are_divided_as_they_are_printed() -> 
     assert (placed.pages[2][1].printed, placed.unprinted) == (False, {2: ("이것은 어디에도 찍히지 않았습니다",)})
 
 
+def test_the_like_rows_of_a_sheet_are_whole_though_a_page_has_its_numbers_first() -> None:
+    rows = [(str(at), f"이름 {at}", str(at * 1000), f"비고 칸입니다 {at}") for at in range(1, 61)]
+    cells = [PieceCell(row, at, 1, 1, text) for row, held in enumerate(rows) for at, text in enumerate(held)]
+    pages = []
+    for half in (rows[:30], rows[30:]):
+        numbers, others = ([text for row in half for text in row[start::2]] for start in (0, 1))
+        pages.append(" ".join([*numbers, *others]).split())
+    placed = place_pieces([Piece("table", tuple(cells))], pages)
+    assert [grid(piece) for at in (0, 1) for piece in placed.pages[at]] == [
+        [list(row) for row in rows[:30]],
+        [list(row) for row in rows[30:]],
+    ]
+
+
 def test_a_title_whose_number_is_printed_in_another_form_has_its_place() -> None:
     placed = place_pieces(
         [Piece.of("paragraph_title", "1.1 Section 1.1"), Piece.of("text", "Bar")], [["1.1.", "Section", "1.1", "•Bar"]]

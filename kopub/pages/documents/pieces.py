@@ -171,13 +171,46 @@ class PrintedWords:
         A letter that is not printed has none. None if the text is not printed, or not on the one `page` where it may
         be.
         """
+        return self._take(text, self._at, self._within(page), None)
+
+    def take_cells(self, cells: Iterable[PieceCell], page: int | None = None) -> list[list[int | None] | None]:
+        """Return what `take` returns for each cell of a table, in the order of rows.
+
+        A cell is first looked for on the page of the cells before it and the next, right behind print that is taken:
+        a sheet's page has its numbers before its texts, both in the order of rows. Of two such places, a cell has the
+        one nearer to that of the cell above it.
+        """
+        found: list[list[int | None] | None] = []
+        above: dict[int, int] = {}
+        near: range | None = None
+        for cell in cells:
+            at = above.get(cell.column, self._at)
+            at = min(max(at, near.start), near.stop) if near else at
+            found.append(self._take(cell.text, at, self._within(page), near))
+            if found[-1] is not None:
+                above[cell.column] = self._at
+                own = bisect_right(self._pages, self._at - 1, key=lambda letters: letters.start) - 1
+                after = next((letters.stop for letters in self._pages[own + 1 :] if letters), self._pages[own].stop)
+                near = range(self._pages[own].start, after) if page is None else self._pages[page]
+        return found
+
+    def _within(self, page: int | None) -> range:
+        return range(len(self._letters)) if page is None else self._pages[page]
+
+    def _take(self, text: str, at: int, within: range, near: range | None) -> list[int | None] | None:
+        """Take a text nearest to `at`, a cell first within `near`."""
         wanted = letters_of(text)
-        within = range(len(self._letters)) if page is None else self._pages[page]
-        at = min(max(self._at, within.start), within.stop)
+        at = min(max(at, within.start), within.stop)
         words: list[int | None] = [None] * len(wanted)
         places: list[int] = []
         done = 0
-        whole = self._find(wanted, at, within, False, len(wanted)) if wanted else None
+        whole = None
+        if wanted and near is not None:
+            within = near if len(wanted) < _SEED else within
+            whole = self._find(wanted, at, near, False, 0, follows=True)
+            whole = self._find(wanted, at, near, False, 0) if whole is None else whole
+        if wanted and whole is None:
+            whole = self._find(wanted, at, within, False, len(wanted))
         while done < len(wanted):
             seed = wanted[done : done + _SEED]
             place = whole if whole is not None else self._find(seed, at, within, bool(places), len(wanted))
@@ -202,7 +235,10 @@ class PrintedWords:
             if len(parts) < 2:
                 return None
             # What stands between them, such as a formula, may be long.
-            taken = [self.take(part, page) for part in parts]
+            taken: list[list[int | None] | None] = []
+            for part in parts:
+                taken.append(self._take(part, at, within, near))
+                at = self._at if taken[-1] else at
             if not any(taken):
                 return None
             letters = zip(parts, taken, strict=True)
@@ -224,8 +260,11 @@ class PrintedWords:
         sizes = Counter(self._words)
         return {word for word in range(self._word_counts[-1]) if 2 * taken[word] < sizes[word] or not sizes[word]}
 
-    def _find(self, seed: str, at: int, within: range, has_begun: bool, size: int) -> int | None:
-        """Return the free place of a seed that is nearest to `at`."""
+    def _find(self, seed: str, at: int, within: range, has_begun: bool, size: int, follows: bool = False) -> int | None:
+        """Return the free place of a seed nearest to `at`.
+
+        If it `follows`, the letter before it is taken.
+        """
         start, end = within.start, within.stop
         if has_begun:
             start, end = max(start, at - _FAR), min(end, at + _FAR)
@@ -233,20 +272,25 @@ class PrintedWords:
             start, end = max(start, at), min(end, at + len(seed))
         must_be_word = size < _SHORT
         after = self._letters.find(seed, at, end)
-        while after >= 0 and not self._is_free(after, len(seed), must_be_word):
+        while after >= 0 and not self._is_free(after, len(seed), must_be_word, follows):
             after = self._letters.find(seed, after + 1, end)
+        if after >= 0:
+            # What is farther back is farther off.
+            start = max(start, 2 * at - after - len(seed))
         before = self._letters.rfind(seed, start, at)
-        while before >= 0 and not self._is_free(before, len(seed), must_be_word):
+        while before >= 0 and not self._is_free(before, len(seed), must_be_word, follows):
             before = self._letters.rfind(seed, start, before + len(seed) - 1)
-        if must_be_word and max(after, before) < 0 and self._letters.startswith(seed, at):
+        if must_be_word and max(after, before) < 0 and self._letters.startswith(seed, at, end) and not follows:
             # Words of narrow columns are joined in print.
             return at if self._is_free(at, len(seed), False) else None
         if min(after, before) < 0:
             return max(after, before) if max(after, before) >= 0 else None
         return after if after - at <= at - before - len(seed) else before
 
-    def _is_free(self, place: int, size: int, must_be_word: bool) -> bool:
+    def _is_free(self, place: int, size: int, must_be_word: bool, follows: bool = False) -> bool:
         if any(self._taken[place : place + size]):
+            return False
+        if follows and not any(self._taken[max(place - 1, 0) : place]):
             return False
         return not must_be_word or all(map(self._is_edge, (place, place + size)))
 

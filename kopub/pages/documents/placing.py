@@ -79,13 +79,13 @@ def _text(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[int
         taken = words.take(piece.printed_text(cell), page)
         return [(words.page_of(word), piece) for word in taken or () if word is not None][:1]
     return [
-        (at, replace(piece, cells=(replace(cell, text=text),))) for at, text in _divided(cell.text, words, page).items()
+        (at, replace(piece, cells=(replace(cell, text=text),)))
+        for at, text in _divided(cell.text, words, words.take(cell.text, page)).items()
     ]
 
 
-def _divided(text: str, words: PrintedWords, page: int | None) -> dict[int, str]:
-    """Return a text by page; empty if it is not printed."""
-    taken = words.take(text, page)
+def _divided(text: str, words: PrintedWords, taken: Sequence[int | None] | None) -> dict[int, str]:
+    """Return a text by page; empty if none of its letters is `taken`."""
     if taken is None:
         return {}
     parts: list[tuple[int, str]] = []
@@ -109,7 +109,8 @@ def _divided(text: str, words: PrintedWords, page: int | None) -> dict[int, str]
 
 def _table(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[int, Piece]]:
     """Return the rows of a table by page; empty if it is not printed."""
-    texts = [_divided(cell.text, words, page) for cell in piece.cells]
+    taken = words.take_cells(piece.cells, page)
+    texts = [_divided(cell.text, words, own) for cell, own in zip(piece.cells, taken, strict=True)]
     piece = _plain(piece)
     letters = [len(letters_of(cell.text)) for cell in piece.cells]
     printed = sum(count for count, parts in zip(letters, texts, strict=True) if parts)
