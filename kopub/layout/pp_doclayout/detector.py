@@ -15,7 +15,7 @@ from kopub.errors import ConfigError, EngineError
 from kopub.fingerprints import CodeVersion, file_sha256
 from kopub.gpu import all_gpus, named_gpus
 from kopub.layout.base import SPECK, SPECK_FIELD, LayoutDetector
-from kopub.layout.pp_doclayout.model import batch_error
+from kopub.layout.pp_doclayout.devices import batch_error, import_packages, named_devices, visible_gpus
 from kopub.layout.pp_doclayout.page_regions import Health, PageFindings, PageInput, PageRules, find_regions, prepare
 from kopub.layout.pp_doclayout.postprocess import BoxRules, Containment, make_rules
 from kopub.layout.pp_doclayout.process import ModelProcess, ModelStart
@@ -149,8 +149,6 @@ class PPDocLayout(LayoutDetector):
 
     @property
     def gpus(self) -> int:
-        from kopub.layout.pp_doclayout.replicas import visible_gpus
-
         return visible_gpus(self.device)
 
     @property
@@ -198,8 +196,6 @@ class PPDocLayout(LayoutDetector):
         """
         if self._model is None and self._loading is None:
             if not self._apart:
-                from kopub.layout.pp_doclayout.replicas import import_packages
-
                 with suppress(Exception):  # loading the model reports any error
                     import_packages()
             self._loading = BackgroundTask(self._load)
@@ -309,7 +305,7 @@ class PPDocLayout(LayoutDetector):
         if self._apart:
             return ModelProcess(ModelStart(self.repo, self.revision, self.device, self._page_rules(), options))
         from kopub.layout.pp_doclayout.network import load
-        from kopub.layout.pp_doclayout.replicas import Replicas, named_devices
+        from kopub.layout.pp_doclayout.replicas import Replicas
 
         devices = named_devices(self.device)
         return Replicas(load(self.repo, self.revision), devices, self._page_rules(), **options)

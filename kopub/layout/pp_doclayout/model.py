@@ -3,48 +3,37 @@
 import gc
 import threading
 import time
-import warnings
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from kopub.errors import EngineError, first_line
-from kopub.layout.pp_doclayout.network import SIDE, load, order_votes
+from kopub.layout.pp_doclayout.devices import NO_GPU, StageSeconds, fall_back
+from kopub.layout.pp_doclayout.network import (
+    RawOutputs,
+    ReluFusionError,
+    forward,
+    fuse,
+    fuse_relu,
+    load,
+    order_votes,
+    unfuse_relu,
+)
+from kopub.layout.pp_doclayout.page_regions import SIDE
 
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    from kopub.layout.pp_doclayout.network import RawOutputs
-
-    Pixels = Sequence[NDArray[np.uint8]] | NDArray[np.uint8]
-    """RGB pages of (SIDE, SIDE, 3) each, as one array or as several."""
-
+Pixels = Sequence[NDArray[np.uint8]] | NDArray[np.uint8]
+"""RGB pages of (SIDE, SIDE, 3) each, as one array or as several."""
 _TUNING = threading.Lock()
 """Lets one device tune at a time. cuDNN's timing of algorithms is a process-wide setting, and no graph may be recorded
 while tuning frees memory."""
 TUNING_MEMORY = 10e9
 """Most bytes of GPU memory that layout uses while it tunes; a batch of 64 pages takes 4 GB, or 6 GB uncompiled."""
-
-
-NO_GPU = "no CUDA GPU is visible here; use a profile without one, or set layout.device to cpu"
-
-
-def batch_error(error: BaseException) -> EngineError:
-    """Return the error to report for a batch that raised `error`."""
-    if isinstance(error, EngineError):
-        return error
-    return EngineError(f"the layout model stopped: {first_line(f'{type(error).__name__}: {error}')}")
-
-
-def fall_back(fallbacks: list[str], what: str, why: str) -> None:
-    """Note that layout continues in a slower way, and warn about it."""
-    fallbacks.append(what)
-    warnings.warn(f"layout: {what}, which is slower: {why}", RuntimeWarning, stacklevel=2)
 
 
 class Outputs(NamedTuple):
@@ -53,16 +42,14 @@ class Outputs(NamedTuple):
     All are fp32 on the host except the masks, which stay on the device.
     """
 
-    scores: "NDArray[np.float32]"
-    boxes: "NDArray[np.float32]"
-    votes: "NDArray[np.float32]"
-    mask_queries: "torch.Tensor | None"
-    mask_features: "torch.Tensor | None"
+    scores: NDArray[np.float32]
+    boxes: NDArray[np.float32]
+    votes: NDArray[np.float32]
+    mask_queries: torch.Tensor | None
+    mask_features: torch.Tensor | None
 
-    def masks(self, page: int, queries: "NDArray[np.intp]") -> "NDArray[np.float32]":
+    def masks(self, page: int, queries: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return mask logits (n, 200, 200) of a page's queries, which need `polygons`."""
-        import torch
-
         if self.mask_queries is None or self.mask_features is None:
             raise ValueError("the model was made without polygons")
         with torch.inference_mode():
@@ -70,13 +57,11 @@ class Outputs(NamedTuple):
             return torch.tensordot(chosen, self.mask_features[page], 1).float().cpu().numpy()
 
 
-def reference(repo: str, revision: str, pixels: "NDArray[np.uint8]") -> Outputs:
+def reference(repo: str, revision: str, pixels: NDArray[np.uint8]) -> Outputs:
     """Run transformers' own forward pass in float32 on the host.
 
     `pixels` is one page, uint8 (SIDE, SIDE, 3) RGB. Raises `EngineError` if there are no weights.
     """
-    import torch
-
     network = load(repo, revision)
     with torch.inference_mode():
         found = network(torch.from_numpy(pixels)[None].permute(0, 3, 1, 2).float() / 255)
@@ -85,8 +70,6 @@ def reference(repo: str, revision: str, pixels: "NDArray[np.uint8]") -> Outputs:
 
 
 def _join_outputs(parts: Sequence[Outputs]) -> Outputs:
-    import numpy as np
-
     if len(parts) == 1:
         return parts[0]
     return Outputs(
@@ -98,23 +81,9 @@ def _join_outputs(parts: Sequence[Outputs]) -> Outputs:
     )
 
 
-def _joined_masks(parts: "Sequence[torch.Tensor | None]") -> "torch.Tensor | None":
-    import torch
-
+def _joined_masks(parts: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
     present = [part for part in parts if part is not None]
     return torch.cat(present) if present else None
-
-
-class StageSeconds(defaultdict[str, float]):
-    """Seconds by stage, to which the threads of several devices add."""
-
-    def __init__(self) -> None:
-        super().__init__(float)
-        self._lock = threading.Lock()
-
-    def add(self, stage: str, seconds: float) -> None:
-        with self._lock:
-            self[stage] += seconds
 
 
 class PageModel:
@@ -136,10 +105,6 @@ class PageModel:
         polygons: bool,
         seconds: StageSeconds | None = None,
     ) -> None:
-        import torch
-
-        from kopub.layout.pp_doclayout.network import forward, fuse, fuse_relu
-
         if device.startswith("cuda") and not torch.cuda.is_available():
             raise EngineError(NO_GPU)
         fuse(network)
@@ -170,15 +135,11 @@ class PageModel:
 
     def _take_device(self) -> None:
         """Make the model's GPU the thread's default, for calls that name no device."""
-        import torch
-
         if self._on_gpu and torch.device(self._device).index is not None:
             torch.cuda.set_device(self._device)
 
     def close(self) -> None:
         """Finish the submitted batches, and free the memory for good."""
-        import torch
-
         self._thread.shutdown(wait=True)
         del self._network, self._eager, self._run
         self._gathered = self._pixels = self._graph = None
@@ -189,11 +150,9 @@ class PageModel:
     @property
     def memory_peak(self) -> int:
         """Most bytes of GPU memory allocated at once; 0 without a GPU."""
-        import torch
-
         return torch.cuda.max_memory_allocated(self._device) if self._on_gpu else 0
 
-    def submit(self, pages: "Pixels") -> "Future[Outputs]":
+    def submit(self, pages: Pixels) -> Future[Outputs]:
         """Run on any number of pages, after the batches submitted before.
 
         More than `batch_size` pages take several passes. The future holds an `EngineError` if not even one page fits in
@@ -215,9 +174,6 @@ class PageModel:
         return self._thread.submit(self._begin)
 
     def _begin(self) -> None:
-        import numpy as np
-        import torch
-
         self._all(np.zeros((self.batch_size, SIDE, SIDE, 3), np.uint8), StageSeconds())
         if not self._records:
             return
@@ -229,9 +185,7 @@ class PageModel:
         except Exception as error:
             fall_back(self.fallbacks, "no CUDA graph", first_line(error))
 
-    def _all(self, pages: "Pixels", seconds: StageSeconds) -> Outputs:
-        import torch
-
+    def _all(self, pages: Pixels, seconds: StageSeconds) -> Outputs:
         parts: list[Outputs] = []
         done = 0
         while done < len(pages):
@@ -247,8 +201,6 @@ class PageModel:
         return _join_outputs(parts)
 
     def _halve(self, why: str) -> None:
-        import torch
-
         if self.batch_size == 1:
             raise EngineError(
                 f"one page does not fit into GPU memory: free some, or use a smaller layout.dtype ({why})"
@@ -259,9 +211,7 @@ class PageModel:
         torch.cuda.empty_cache()
         fall_back(self.fallbacks, f"batch halved to {self.batch_size}", why)
 
-    def _batch(self, pages: "Pixels", seconds: StageSeconds) -> Outputs:
-        import torch
-
+    def _batch(self, pages: Pixels, seconds: StageSeconds) -> Outputs:
         n = len(pages)
         with torch.inference_mode():
             started = time.perf_counter()
@@ -280,14 +230,11 @@ class PageModel:
             seconds.add("model", computed - staged)
         return outputs
 
-    def _stage(self, pages: "Pixels") -> "torch.Tensor":
+    def _stage(self, pages: Pixels) -> torch.Tensor:
         """Copy pages to the device.
 
         A compiled network and a graph accept only one shape, so their last batch is padded.
         """
-        import numpy as np
-        import torch
-
         pixels = self._pixels
         if pixels is None:
             shape = (self.batch_size, SIDE, SIDE, 3)
@@ -298,10 +245,8 @@ class PageModel:
         any_shape = self._run is self._eager and self._graph is None
         return filled if any_shape else pixels
 
-    def _gather(self, pages: "Sequence[NDArray[np.uint8]]") -> "torch.Tensor":
+    def _gather(self, pages: Sequence[NDArray[np.uint8]]) -> torch.Tensor:
         """Copy single pages into one array, which a GPU can read directly."""
-        import torch
-
         gathered = self._gathered
         if gathered is None:
             shape = (self.batch_size, SIDE, SIDE, 3)
@@ -312,7 +257,7 @@ class PageModel:
             filling[i] = page
         return gathered[: len(pages)]
 
-    def run(self, pixels: "torch.Tensor") -> "RawOutputs":
+    def run(self, pixels: torch.Tensor) -> RawOutputs:
         """Run one pass over a batch on the device, uint8 (B, SIDE, SIDE, 3).
 
         B is always the same if `_stage` pads.
@@ -325,15 +270,13 @@ class PageModel:
         with _TUNING:
             return self._tune(pixels)
 
-    def _tune(self, pixels: "torch.Tensor") -> "RawOutputs":
+    def _tune(self, pixels: torch.Tensor) -> RawOutputs:
         """Run the first pass, in which cuDNN times its convolution algorithms.
 
         Its default choices took 1.7 ms instead of 0.4 for each 48-channel convolution, and 52 ms instead of 43 for the
         network (H200, 64 pages); timing takes 3 s. An algorithm may request any amount of scratch space, so there is a
         limit.
         """
-        import torch
-
         device = pixels.device
         limit = min(1.0, TUNING_MEMORY / torch.cuda.get_device_properties(device).total_memory)
         torch.cuda.set_per_process_memory_fraction(limit, device)
@@ -349,11 +292,7 @@ class PageModel:
             torch.cuda.empty_cache()
         return self._forward(pixels)
 
-    def _forward(self, pixels: "torch.Tensor") -> "RawOutputs":
-        import torch
-
-        from kopub.layout.pp_doclayout.network import ReluFusionError, unfuse_relu
-
+    def _forward(self, pixels: torch.Tensor) -> RawOutputs:
         try:
             return self._run(pixels)
         except torch.OutOfMemoryError:
@@ -375,8 +314,6 @@ class PageModel:
 
     def _now(self) -> float:
         """Return the time once the device has finished its work."""
-        import torch
-
         if self._on_gpu:
             # A plain wait would keep a core busy that could decode.
             done = torch.cuda.Event(blocking=True)
@@ -393,9 +330,7 @@ class CudaGraph:
     From then on, `pixels` belongs to the graph. Raises what torch raises if the pass cannot be recorded.
     """
 
-    def __init__(self, run: "Callable[[Tensor], RawOutputs]", pixels: "Tensor") -> None:
-        import torch
-
+    def __init__(self, run: Callable[[Tensor], RawOutputs], pixels: Tensor) -> None:
         self._pixels = pixels
         self._graph = torch.cuda.CUDAGraph()
         # Other threads may use their devices meanwhile, and their work must not become part of this graph.
@@ -403,7 +338,7 @@ class CudaGraph:
         with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
             self._raw = run(self._pixels)
 
-    def __call__(self, pixels: "Tensor") -> "RawOutputs":
+    def __call__(self, pixels: Tensor) -> RawOutputs:
         """Run one pass over a batch of the recorded shape.
 
         The next pass overwrites all outputs except the masks.

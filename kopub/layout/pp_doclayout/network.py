@@ -7,24 +7,24 @@ rows of the feature map instead of using `grid_sample`.
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+from transformers import PPDocLayoutV3ForObjectDetection
+from transformers.models.hgnet_v2.modeling_hgnet_v2 import HGNetV2ConvLayer
+from transformers.models.pp_doclayout_v3.modeling_pp_doclayout_v3 import PPDocLayoutV3RepVggBlock
 
 from kopub.errors import EngineError, HubError, first_line
 from kopub.layout.regions import LABELS
 from kopub.weights.fetch import cached_snapshot
 from kopub.weights.hub import Weights
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-    from transformers import PPDocLayoutV3ForObjectDetection
-
-SIDE = 800
-"""Side of the model's square input in pixels; the aspect ratio is not kept."""
 _LOADING = threading.Lock()
 """The lock for loading: if two networks are loaded at once, transformers leaves tensors out."""
 Module = Any
@@ -34,35 +34,33 @@ Module = Any
 class Memory(NamedTuple):
     """The encoder's feature maps, one after another."""
 
-    rows: "Tensor"
+    rows: Tensor
     """(B, S, dim)."""
     shapes: list[tuple[int, int]]
     """Height and width of each map."""
-    sizes: "Tensor"
+    sizes: Tensor
     """(levels, 1, 2) width and height, as int32 on the device."""
-    starts: "Tensor"
+    starts: Tensor
     """(levels, 1) where each map begins in `rows`, as int32 on the device."""
 
 
 class RawOutputs(NamedTuple):
     """Outputs for a batch, all fp32 except the masks, which only `polygons` computes."""
 
-    scores: "Tensor"
+    scores: Tensor
     """(B, Q, C) probabilities."""
-    boxes: "Tensor"
+    boxes: Tensor
     """(B, Q, 4) centre and size, 0 to 1."""
-    votes: "Tensor"
+    votes: Tensor
     """(B, Q) votes for being later in the reading order."""
-    mask_queries: "Tensor | None"
+    mask_queries: Tensor | None
     """(B, Q, P); the dot product with `mask_features` is a query's mask before the sigmoid."""
-    mask_features: "Tensor | None"
+    mask_features: Tensor | None
     """(B, P, 200, 200)."""
 
 
-def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
+def load(repo: str, revision: str) -> PPDocLayoutV3ForObjectDetection:
     """Load the published network in fp32, from a folder or the Hub. Raises `EngineError`."""
-    from transformers import PPDocLayoutV3ForObjectDetection
-
     # The annotations of transformers include neither output_loading_info nor a local folder.
     from_pretrained: Any = PPDocLayoutV3ForObjectDetection.from_pretrained
     try:
@@ -90,10 +88,8 @@ def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
     return network.eval()
 
 
-def forward(network: "PPDocLayoutV3ForObjectDetection", pixels: "Tensor", polygons: bool) -> RawOutputs:
+def forward(network: PPDocLayoutV3ForObjectDetection, pixels: Tensor, polygons: bool) -> RawOutputs:
     """Detect on `pixels`, uint8 (B, SIDE, SIDE, 3) RGB."""
-    import torch
-
     model: Module = network.model
     scaled = pixels.permute(0, 3, 1, 2).to(torch.float32) / 255
     stride4, *features = model.backbone.model(scaled.to(model.dtype)).feature_maps
@@ -122,14 +118,13 @@ def forward(network: "PPDocLayoutV3ForObjectDetection", pixels: "Tensor", polygo
     )
 
 
-def _extents(shapes: list[tuple[int, int]], device: "torch.device") -> "tuple[Tensor, Tensor]":
+def _extents(shapes: list[tuple[int, int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Return `sizes` and `starts` of a `Memory`.
 
     They are filled in on the device, because copying them from the host would wait until the device is idle.
     """
-    import torch
 
-    def column(numbers: list[int]) -> "Tensor":
+    def column(numbers: list[int]) -> Tensor:
         return torch.stack([torch.full((), number, device=device, dtype=torch.int32) for number in numbers])[:, None]
 
     areas = [height * width for height, width in shapes]
@@ -137,10 +132,8 @@ def _extents(shapes: list[tuple[int, int]], device: "torch.device") -> "tuple[Te
     return sizes, column([sum(areas[:i]) for i in range(len(areas))])
 
 
-def _proposals(model: Module, memory: Memory, mask_features: "Tensor") -> "tuple[Tensor, Tensor]":
+def _proposals(model: Module, memory: Memory, mask_features: Tensor) -> tuple[Tensor, Tensor]:
     """Return the Q best positions of the feature maps, with boxes around their masks."""
-    import torch
-
     rows = memory.rows
     _, valid = model.generate_anchors(tuple(memory.shapes), device=rows.device, dtype=rows.dtype)
     positions = model.enc_output(valid.to(rows.dtype) * rows)
@@ -153,14 +146,13 @@ def _proposals(model: Module, memory: Memory, mask_features: "Tensor") -> "tuple
     return target, torch.sigmoid(_logit(boxes))
 
 
-def _boxes_around(masks: "Tensor") -> "Tensor":
+def _boxes_around(masks: Tensor) -> Tensor:
     """Return the boxes (B, Q, 4) around positive values in (B, H, W, Q).
 
     They are centre and size, 0 to 1; all zeros if nothing is positive.
     """
-    import torch
 
-    def extent(line: "Tensor") -> "tuple[Tensor, Tensor]":
+    def extent(line: Tensor) -> tuple[Tensor, Tensor]:
         length = line.shape[1]
         places = torch.arange(length, device=line.device, dtype=torch.float32)[:, None]
         first = torch.where(line > 0, places, length).amin(1)
@@ -172,7 +164,7 @@ def _boxes_around(masks: "Tensor") -> "Tensor":
     return torch.stack([(left + right) / 2, (top + bottom) / 2, right - left, bottom - top], -1)
 
 
-def _decode(layer: Module, hidden: "Tensor", position: "Tensor", memory: Memory, boxes: "Tensor") -> "Tensor":
+def _decode(layer: Module, hidden: Tensor, position: Tensor, memory: Memory, boxes: Tensor) -> Tensor:
     attended, _ = layer.self_attn(hidden_states=hidden, position_embeddings=position)
     hidden = layer.self_attn_layer_norm(hidden + attended)
     attended = _cross_attention(layer.encoder_attn, hidden + position, memory, boxes)
@@ -180,7 +172,7 @@ def _decode(layer: Module, hidden: "Tensor", position: "Tensor", memory: Memory,
     return layer.final_layer_norm(hidden + layer.mlp(hidden))
 
 
-def _cross_attention(attention: Module, query: "Tensor", memory: Memory, boxes: "Tensor") -> "Tensor":
+def _cross_attention(attention: Module, query: Tensor, memory: Memory, boxes: Tensor) -> Tensor:
     batch, queries, _ = query.shape
     heads, levels, points = attention.n_heads, attention.n_levels, attention.n_points
     value = attention.value_proj(memory.rows).unflatten(-1, (heads, -1))
@@ -192,14 +184,12 @@ def _cross_attention(attention: Module, query: "Tensor", memory: Memory, boxes: 
     return attention.output_proj(gathered.flatten(2))
 
 
-def _sample(value: "Tensor", memory: Memory, places: "Tensor", weights: "Tensor") -> "Tensor":
+def _sample(value: Tensor, memory: Memory, places: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted sum of bilinear samples, zero outside: (B, Q, heads, dim).
 
     `value` is (B, S, heads, dim), the feature maps of `memory` one after another; `places` are (B, Q, heads, levels,
     points, 2) x and y, 0 to 1 across the map; `weights` lack the last axis.
     """
-    import torch
-
     batch = torch.arange(value.shape[0], device=value.device)[:, None, None]
     head = torch.arange(value.shape[2], device=value.device)
     total = torch.zeros((), device=value.device)
@@ -211,10 +201,8 @@ def _sample(value: "Tensor", memory: Memory, places: "Tensor", weights: "Tensor"
     return total.to(value.dtype)
 
 
-def _corners(memory: Memory, places: "Tensor", weights: "Tensor") -> "Iterator[tuple[Tensor, Tensor]]":
+def _corners(memory: Memory, places: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the four pixels around each place: their rows and their shares of the weight."""
-    import torch
-
     width, height = memory.sizes.unbind(-1)
     exact = places * memory.sizes - 0.5
     low = exact.floor()
@@ -227,7 +215,7 @@ def _corners(memory: Memory, places: "Tensor", weights: "Tensor") -> "Iterator[t
             yield rows.flatten(3), torch.where(inside, weights * share_x * share_y, 0).flatten(3)
 
 
-def order_votes(logits: "Tensor") -> "Tensor":
+def order_votes(logits: Tensor) -> Tensor:
     """Count the queries that each one comes after, (B, Q).
 
     A positive `logits[i, j]`, i < j, means that i comes before j.
@@ -237,16 +225,12 @@ def order_votes(logits: "Tensor") -> "Tensor":
     return before.triu(1).sum(1) + after.tril(-1).sum(1)
 
 
-def _logit(share: "Tensor") -> "Tensor":
+def _logit(share: Tensor) -> Tensor:
     return share.logit(eps=1e-5)
 
 
-def fuse(network: "PPDocLayoutV3ForObjectDetection") -> None:
+def fuse(network: PPDocLayoutV3ForObjectDetection) -> None:
     """Fold batch norms into convolutions, and RepVGG's two branches into one (Ding et al., 2021)."""
-    from torch import nn
-    from torch.nn.utils.fusion import fuse_conv_bn_weights
-    from transformers.models.pp_doclayout_v3.modeling_pp_doclayout_v3 import PPDocLayoutV3RepVggBlock
-
     for parent in list(network.modules()):
         children: list[tuple[str, Module]] = list(parent.named_children())
         for (_, conv), (name, norm) in pairwise(children):
@@ -271,29 +255,49 @@ class ReluFusionError(RuntimeError):
     """The lack of a cuDNN kernel for some convolution with bias and ReLU."""
 
 
-def fuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
+@torch.library.custom_op("kopub::conv_relu", mutates_args=())
+def conv_relu(x: Tensor, weight: Tensor, bias: Tensor, stride: list[int], padding: list[int]) -> Tensor:
+    """Run cuDNN's convolution with bias and ReLU, as an operator that the compiler understands."""
+    try:
+        return torch.ops.aten.cudnn_convolution_relu(x, weight, bias, stride, padding, [1, 1], 1)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise ReluFusionError(str(error)) from error
+
+
+@conv_relu.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor, stride: list[int], padding: list[int]) -> Tensor:
+    return conv2d(x, weight, bias, stride, padding)
+
+
+@conv_relu.register_kernel("cpu")
+def _(x: Tensor, weight: Tensor, bias: Tensor, stride: list[int], padding: list[int]) -> Tensor:
+    return conv2d(x, weight, bias, stride, padding).relu_()
+
+
+class ConvRelu(nn.Module):
+    """A convolutional layer of the backbone, run with its bias and ReLU as one kernel."""
+
+    def __init__(self, plain: nn.Module) -> None:
+        super().__init__()
+        self.plain = plain
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activated features."""
+        conv: Module = self.plain.convolution
+        return conv_relu(x, conv.weight, conv.bias, list(conv.stride), list(conv.padding))
+
+
+def fuse_relu(network: PPDocLayoutV3ForObjectDetection) -> None:
     """Fuse bias and ReLU into the backbone's convolutions, where cuDNN can.
 
     This comes after `fuse`. Neither eager mode nor the compiler does it: both write the convolution's output and read
     it again. Raises `RuntimeError` and changes nothing if cuDNN has no such kernel. The fused network raises
     `ReluFusionError` if cuDNN refuses one of its shapes at run time: see `unfuse_relu`.
     """
-    import torch
-    from torch import nn
-    from transformers.models.hgnet_v2.modeling_hgnet_v2 import HGNetV2ConvLayer
-
-    conv_relu = _conv_relu()
     weight = torch.zeros(8, 8, 3, 3, device=network.device, dtype=network.dtype).to(memory_format=torch.channels_last)
     conv_relu(weight, weight, weight.new_zeros(8), [1, 1], [1, 1])
-
-    class ConvRelu(nn.Module):
-        def __init__(self, plain: nn.Module) -> None:
-            super().__init__()
-            self.plain = plain
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            conv: Module = self.plain.convolution
-            return conv_relu(x, conv.weight, conv.bias, list(conv.stride), list(conv.padding))
 
     for parent in list(network.modules()):
         for name, layer in list(parent.named_children()):
@@ -306,42 +310,9 @@ def fuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
                 setattr(parent, name, ConvRelu(layer))
 
 
-def unfuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
+def unfuse_relu(network: PPDocLayoutV3ForObjectDetection) -> None:
     """Undo what `fuse_relu` did."""
     for parent in list(network.modules()):
         for name, layer in list(parent.named_children()):
             if (plain := getattr(layer, "plain", None)) is not None:
                 setattr(parent, name, plain)
-
-
-@cache
-def _conv_relu() -> "Callable[..., Tensor]":
-    """Return cuDNN's convolution with bias and ReLU as an operator that the compiler understands."""
-    import torch
-    from torch.nn.functional import conv2d
-
-    def conv_relu(
-        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: list[int], padding: list[int]
-    ) -> torch.Tensor:
-        try:
-            return torch.ops.aten.cudnn_convolution_relu(x, weight, bias, stride, padding, [1, 1], 1)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            raise ReluFusionError(str(error)) from error
-
-    operator = torch.library.custom_op("kopub::conv_relu", conv_relu, mutates_args=())
-
-    @operator.register_fake
-    def _(
-        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: list[int], padding: list[int]
-    ) -> torch.Tensor:
-        return conv2d(x, weight, bias, stride, padding)
-
-    @operator.register_kernel("cpu")
-    def _(
-        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: list[int], padding: list[int]
-    ) -> torch.Tensor:
-        return conv2d(x, weight, bias, stride, padding).relu_()
-
-    return operator

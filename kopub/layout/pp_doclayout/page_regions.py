@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kopub.errors import EngineError, UndecodableImage
 from kopub.layout.ink import blank_reason, has_writing, ink_share
-from kopub.layout.pp_doclayout.network import SIDE
 from kopub.layout.pp_doclayout.postprocess import BoxRules, Detections, boxes_with_inner, postprocess, trace_outline
 from kopub.layout.regions import LABELS, PageLayout, Region, Task
 from kopub.pages.page import Page, decode
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
     from kopub.layout.pp_doclayout.model import Outputs
 
+SIDE = 800
+"""Side of the model's square input in pixels; the aspect ratio is not kept."""
 _JPEG_START = b"\xff\xd8\xff"
 _EXIF_ORIENTATION = 0x0112
 

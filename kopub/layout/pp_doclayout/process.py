@@ -28,10 +28,8 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import numpy as np
 
 from kopub.errors import EngineError, first_line
-from kopub.layout.pp_doclayout.model import StageSeconds, batch_error
-from kopub.layout.pp_doclayout.network import SIDE, load
-from kopub.layout.pp_doclayout.page_regions import PageFindings, PageInput, PageRules
-from kopub.layout.pp_doclayout.replicas import import_packages, named_devices
+from kopub.layout.pp_doclayout.devices import StageSeconds, batch_error, import_packages, named_devices
+from kopub.layout.pp_doclayout.page_regions import SIDE, PageFindings, PageInput, PageRules
 from kopub.processes import end_child, how_it_ended, lasting_caches, start_child
 
 if TYPE_CHECKING:
@@ -261,14 +259,15 @@ def _work(connection: Connection, memory: int) -> None:
 
 
 def _load_replicas(start: ModelStart) -> "Replicas | LoadFailure":
-    from kopub.layout.pp_doclayout.replicas import Replicas
-
     # In `sys.modules`, None means that there is no such package.
     sys.modules.update(cast("dict[str, ModuleType]", dict.fromkeys(_NOT_NEEDED)))
     try:
         devices = named_devices(start.device)
         import_packages(devices)
         gc.freeze()  # imported modules stay, so no garbage collection needs to visit them
+        from kopub.layout.pp_doclayout.network import load
+        from kopub.layout.pp_doclayout.replicas import Replicas
+
         return Replicas(load(start.repo, start.revision), devices, start.rules, **start.options)
     except EngineError as error:
         return LoadFailure(str(error))

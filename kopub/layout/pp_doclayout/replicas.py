@@ -1,30 +1,22 @@
 """PP-DocLayoutV3 on several devices, with a replica on each; batches go to a free one."""
 
 import copy
-import gc
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kopub.errors import EngineError
-from kopub.layout.pp_doclayout.model import NO_GPU, Outputs, PageModel, StageSeconds, fall_back
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kopub.layout.pp_doclayout.devices import StageSeconds, fall_back
+from kopub.layout.pp_doclayout.model import Outputs, PageModel, Pixels
 from kopub.layout.pp_doclayout.page_regions import PageFindings, PageInput, PageRules, find_regions
-from kopub.parallel import BackgroundTask
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from kopub.layout.pp_doclayout.model import Pixels
-
 
 _FOR_EVERY_GPU = 1
 """The flag `cudaHostRegisterPortable` of CUDA."""
-ALL = "all"
-"""The name for all GPUs that CUDA_VISIBLE_DEVICES lets this process see."""
 
 
 class Replicas:
@@ -77,12 +69,12 @@ class Replicas:
         """Most bytes allocated at once on any one GPU; 0 without a GPU."""
         return max(model.memory_peak for model in self._models)
 
-    def pin(self, memory: "NDArray[np.uint8]") -> None:
+    def pin(self, memory: NDArray[np.uint8]) -> None:
         """Let the GPUs read pages submitted from `memory` directly."""
         if any(device.startswith("cuda") for device in self._devices) and (error := pin(memory)):
             fall_back(self._not_pinned, "pages not pinned", f"CUDA error {error}")
 
-    def submit(self, pages: Sequence[PageInput], pixels: "Pixels") -> Future[list[PageFindings]]:
+    def submit(self, pages: Sequence[PageInput], pixels: Pixels) -> Future[list[PageFindings]]:
         """Find the regions of decoded pages on the first free device.
 
         `pixels` are those of the pages, see `PageModel.submit`. The future holds anything that the model raised.
@@ -96,7 +88,7 @@ class Replicas:
         self.seconds.add("post", time.perf_counter() - started)
         return found
 
-    def _run(self, pixels: "Pixels") -> Outputs:
+    def _run(self, pixels: Pixels) -> Outputs:
         # There are as many threads as models, so one is always free, once it has made its first pass.
         model = self._free.get()
         try:
@@ -112,58 +104,8 @@ class Replicas:
             model.close()
 
 
-def named_devices(device: str) -> list[str]:
-    """Return the devices that `layout.device` names.
-
-    It names one, several separated by commas, or `ALL`. Raises `EngineError` for `ALL` if there is none.
-    """
-    if device != ALL:
-        return [name.strip() for name in device.split(",") if name.strip()]
-    import torch
-
-    count = torch.cuda.device_count()
-    if not count:
-        raise EngineError(NO_GPU)
-    return [f"cuda:{index}" for index in range(count)]
-
-
-def visible_gpus(device: str) -> int:
-    """Count the GPUs among the devices of `layout.device`; 0 if none is visible."""
-    try:
-        return len({name for name in named_devices(device) if name.startswith("cuda")})
-    except EngineError:
-        return 0
-
-
-def import_packages(devices: Sequence[str] = ()) -> None:
-    """Import what `load` needs, while CUDA starts on `devices`, which takes a second."""
-    # Garbage collection would take a quarter of the time.
-    gc.disable()
-    try:
-        import torch  # noqa: F401
-
-        for device in devices:
-            if device.startswith("cuda"):
-                BackgroundTask(partial(_begin_gpu, device))  # loading the model reports any error
-        from transformers import PPDocLayoutV3ForObjectDetection  # noqa: F401
-    finally:
-        gc.enable()
-
-
-def _begin_gpu(device: str) -> None:
-    """Start CUDA, cuDNN and cuBLAS on a device."""
-    import torch
-
-    one = torch.ones(8, 8, 8, 8, dtype=torch.float16, device=device)
-    torch.nn.functional.conv2d(one, one)
-    torch.matmul(one, one)
-    torch.cuda.synchronize(device)
-
-
-def pin(memory: "NDArray[np.uint8]") -> int:
+def pin(memory: NDArray[np.uint8]) -> int:
     """Let GPUs read host memory without the driver's copy; return CUDA's error, or 0."""
-    import torch
-
     cudart: Any = torch.cuda.cudart()
     # CUDA keeps an error for the thread that caused it, so this must not be a thread that runs a network.
     return int(cudart.cudaHostRegister(memory.ctypes.data, memory.nbytes, _FOR_EVERY_GPU))
