@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("kopub", "kopub_assets", "resources")
 AT_MOST = {
     "functions per 1,000 lines of code": 93.5,
-    "comprehensions per 1,000 lines of code": 66.0,
+    "comprehensions per 1,000 lines of code": 66.2,
     "private functions per 1,000 lines of code": 37.5,
-    "imports inside functions": 780,
+    "imports inside functions": 580,
     "classes named after a region or block": 27,
     "classes named after a page or document": 87,
-    "lines": 77_200,
+    "lines": 76_900,
 }
 AT_LEAST = {"comments, percent of lines": 0.8}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

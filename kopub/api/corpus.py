@@ -13,9 +13,9 @@ import pyarrow as pa
 from kopub.api.documents import Document, Documents
 from kopub.api.pages import NoSuchPage, Page, Pages
 from kopub.api.rows import TableName, catalogue_of, collect_rows, empty, numbers_array
-from kopub.api.search import Answer, answer_of
+from kopub.api.search import Answer, answer_of, embedder_of, searcher_of
 from kopub.api.sources.home import HomeSource
-from kopub.api.sources.release import ReleaseSource, is_release
+from kopub.api.sources.release import HubSource, ReleaseSource, is_release
 from kopub.api.sources.source import Place, Source
 from kopub.errors import KopubError, SourceError, counted, did_you_mean, quoted
 from kopub.files import is_url
@@ -23,13 +23,13 @@ from kopub.folders import placed, store_url
 from kopub.pages.manifest import NAME
 from kopub.pages.places import CorpusPlace
 from kopub.parallel import ordered_map
+from kopub.search.options import Mode, Where
 from kopub.store.corpus_tables import TABLES
 from kopub.store.table_store import TableStore
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kopub.search.options import Mode
     from kopub.search.searcher import Searcher
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -76,7 +76,6 @@ def open(
         raise SourceError(
             f"{quoted(given)} is no folder: name a home, a release by its folder or URL, or OWNER/NAME on the Hub"
         )
-    from kopub.api.sources.release import HubSource
 
     _require_none(given, "a release", store=store, index=index)
     return Corpus(HubSource(given, revision), profile)
@@ -212,8 +211,6 @@ class Corpus:
         with which the corpus was opened embeds the question. Raises `KopubError`, one line, for a question that cannot
         be answered.
         """
-        from kopub.search.options import Where
-
         if not isinstance(query, str):
             raise KopubError(f"the query is {query!r}, and must be a string")
         if limit < 1:
@@ -228,8 +225,6 @@ class Corpus:
         They are made by the engine of the profile: float32 of shape (texts, dim), zeros for a text without words.
         Raises `KopubError`, one line, if a text is no string or has no vector.
         """
-        from kopub.api.search import embedder_of
-
         if isinstance(texts, str):
             raise KopubError("embed takes a list of texts: embed([text])")
         embedder = embedder_of(self._source, self._profile)
@@ -294,8 +289,6 @@ class Corpus:
 
     @cached_property
     def _searcher(self) -> "tuple[Searcher, list[str]]":
-        from kopub.api.search import searcher_of
-
         return searcher_of(self._source, self._profile)
 
     def _page_now(self, page_id: str) -> Page:
@@ -335,9 +328,7 @@ def _names(given: Document | Iterable[Document | str]) -> frozenset[str]:
     return frozenset(each.id if isinstance(each, Document) else each for each in listed)
 
 
-def _mode(name: str | None) -> "Mode | None":
-    from kopub.search.options import Mode
-
+def _mode(name: str | None) -> Mode | None:
     if name is None:
         return None
     if name not in list(Mode):

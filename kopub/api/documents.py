@@ -9,6 +9,7 @@ from kopub.api.pages import NoSuchPage, Page, Pages
 from kopub.api.rows import Region
 from kopub.errors import KopubError, counted, did_you_mean
 from kopub.states import State, decisive
+from kopub.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
     from kopub.documents.chunks import Chunk
@@ -140,7 +141,6 @@ def _read_page(page: Page, number: int) -> "DocumentPage":
     from kopub.documents.document import DocumentPage, DocumentPicture
     from kopub.layout.regions import Task
     from kopub.recognition.regions import RegionRecord, crop_path
-    from kopub.store.corpus_tables import TABLES
     from kopub.texts.markdown import link_target
 
     read_from = (TABLES.readings.name, TABLES.regions.name, TABLES.pages.name)

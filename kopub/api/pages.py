@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 import pyarrow as pa
+from PIL import Image
 
 from kopub.api.rows import Picture, Region, Step, TableName, known, numbers_array
 from kopub.api.sources.source import Place
 from kopub.errors import KopubError, counted, did_you_mean
+from kopub.pages.page import decode
 from kopub.recognition.content import main_script
 from kopub.states import State, count_states
 from kopub.texts.markup import defuse
@@ -18,7 +20,6 @@ from kopub.texts.text_quality import DOUBTFUL
 
 if TYPE_CHECKING:
     import pandas as pd
-    from PIL import Image
 
     from kopub.api.corpus import Corpus
     from kopub.api.documents import Document
@@ -184,7 +185,7 @@ class Page:
         }
 
     @cached_property
-    def vectors(self) -> Mapping[str, "np.ndarray"]:
+    def vectors(self) -> Mapping[str, np.ndarray]:
         """The vectors `text` and `image`: float16 of shape (dim,) and norm 1.
 
         A vector that was not made has no key.
@@ -220,12 +221,8 @@ class Page:
         return self.image_bytes if self.upright is None else self.upright.apply_encoded(self.image_bytes)
 
     @property
-    def image(self) -> "Image.Image":
+    def image(self) -> Image.Image:
         """The page, upright, in RGB. Raises `SourceError` or `UndecodableImage`."""
-        from PIL import Image
-
-        from kopub.pages.page import decode
-
         return Image.fromarray(decode(self.upright_bytes))
 
     def on_source(self, box: tuple[float, float, float, float]) -> list[tuple[float, float]]:

@@ -1,19 +1,18 @@
 """The rows of a page: regions, steps and facts."""
 
+import io
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
+from PIL import Image
 
 from kopub.errors import KopubError, StoreError, did_you_mean
 from kopub.states import State
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 Box = tuple[float, float, float, float]
 """(x1, y1, x2, y2) in pixels of the upright page, from its top left corner."""
@@ -85,12 +84,8 @@ class Picture:
     """The encoded JPEG."""
 
     @property
-    def image(self) -> "Image.Image":
+    def image(self) -> Image.Image:
         """The decoded picture."""
-        import io
-
-        from PIL import Image
-
         return Image.open(io.BytesIO(self.data))
 
 

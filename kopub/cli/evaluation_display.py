@@ -15,14 +15,15 @@ from kopub.config.settings import Settings
 from kopub.diff.html import EmbeddedPicture
 from kopub.errors import SourceError, UndecodableImage, counted, visible
 from kopub.evaluation.benchmark import OWN_PAGES
-from kopub.evaluation.metrics import ALL
+from kopub.evaluation.metrics import ALL, METRICS, PairedChange
+from kopub.files import replace_bytes
 from kopub.pages.corpus import Corpus
 from kopub.states import State
+from kopub.store.corpus_tables import TABLES
 from kopub.tables.progress import Watcher, watched_by
 
 if TYPE_CHECKING:
     from kopub.evaluation.home import EvaluationRequest, KnownAnswers
-    from kopub.evaluation.metrics import PairedChange
     from kopub.evaluation.report import Side
     from kopub.tables.evaluations import Evaluation
 
@@ -87,13 +88,13 @@ def drops(evaluated: "Sequence[Evaluation]") -> list[str]:
     return [f"{each.profile}: {line}" for each in evaluated for line in significant_drops(each.scores)]
 
 
-def _changes(first: "Evaluation", other: "Evaluation") -> "Mapping[tuple[str, str, str], PairedChange]":
+def _changes(first: "Evaluation", other: "Evaluation") -> Mapping[tuple[str, str, str], PairedChange]:
     from kopub.evaluation.reading_scores import changes_between
 
     return {} if first is other else changes_between(first.run.table, other.run.table)
 
 
-def _change_values(change: "PairedChange") -> dict[str, Any]:
+def _change_values(change: PairedChange) -> dict[str, Any]:
     return {
         "samples": change.samples,
         "previous": change.previous,
@@ -117,8 +118,6 @@ def _skipped_lines(evaluated: "Sequence[Evaluation]") -> list[str]:
 
 
 def _show_scores(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console) -> None:
-    from kopub.evaluation.metrics import METRICS
-
     benchmark = known.benchmark
     rows = [{(row["metric"], row["slice"]): row for row in each.scores.to_pylist()} for each in evaluated]
     changed = [_changes(evaluated[0], each) for each in evaluated]
@@ -160,7 +159,7 @@ def _values(row: Mapping[str, Any]) -> list[str | Text]:
     return [f"{row['value']:.4f}", between]
 
 
-def _change_cells(change: "PairedChange | None") -> list[str | Text]:
+def _change_cells(change: PairedChange | None) -> list[str | Text]:
     """Return cells, red where readings are significantly worse than the first profile's."""
     if change is None:
         return ["", ""]
@@ -213,7 +212,6 @@ def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluatio
     """Write the file; the worst `pages` samples have pictures. Raises `StoreError`."""
     from kopub.evaluation.report import render
     from kopub.evaluation.scoring import ADAPTERS
-    from kopub.files import replace_bytes
 
     benchmark = known.benchmark
     picture = _picture_of(evaluated[0].settings)
@@ -233,17 +231,15 @@ def _side(benchmark: str, evaluated: "Evaluation", first: "Evaluation") -> "Side
     return Side(evaluated.profile, found, scores_of(benchmark, evaluated.run.table)[1], means, changes)
 
 
-def _picture_of(settings: "Settings") -> "Callable[[str], EmbeddedPicture | None]":
+def _picture_of(settings: Settings) -> Callable[[str], EmbeddedPicture | None]:
     """Return a sample's picture by its id; None for one that cannot be read."""
-    from kopub.store.corpus_tables import TABLES
-
     pages = {
         row["page_id"]: (shard, row)
         for shard in settings.corpus.manifest.keys
         for row in settings.store.read(TABLES.pages.name, shard, _PICTURE_COLUMNS).to_pylist()
     }
 
-    def picture(page_id: str) -> "EmbeddedPicture | None":
+    def picture(page_id: str) -> EmbeddedPicture | None:
         return picture_of(settings.corpus, *pages[page_id], _PICTURE_BYTES) if page_id in pages else None
 
     return picture

@@ -1,5 +1,6 @@
 """Options that replace the profile or a key: `--profile`, `--ocr`, `--text-layer`."""
 
+import getpass
 import inspect
 import os
 import shlex
@@ -209,8 +210,6 @@ def user_name() -> str:
 
     It is a number for a user without a name, as in a container.
     """
-    import getpass
-
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -19,6 +19,7 @@ from kopub.cli.score_lines import score_changes, scripts_not_read
 from kopub.errors import counted, visible
 from kopub.search.scores import ScoreChange, change_lines, pages_by_state
 from kopub.states import LOST, State
+from kopub.store.corpus_tables import TABLES
 from kopub.tables.progress import Forecast, Stage, Watcher
 
 if TYPE_CHECKING:
@@ -294,7 +295,5 @@ class RunEnd:
 
 def _behind(scan: "Survey") -> set[str]:
     """Return the shards of which a table of pages is missing or stale."""
-    from kopub.store.corpus_tables import TABLES
-
     standings = [scan.standings[table.name] for table in TABLES.of_pages if table.name in scan.standings]
     return {shard for of_shards in standings for shard, how in of_shards.items() if not how.stands}

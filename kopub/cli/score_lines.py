@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kopub.errors import counted
+from kopub.search import metrics as finding
 from kopub.search.scores import stored_scores
 from kopub.store.corpus_tables import OCR_SCORES, SCORES, TABLES
 
@@ -35,7 +36,6 @@ def score_changes(
     Empty if they do not belong to the present tables.
     """
     from kopub.evaluation import reading_scores as reading
-    from kopub.search import metrics as finding
 
     read, found = _reading_scores(settings, is_of_corpus), _retrieval_scores(settings, is_of_corpus)
     return (

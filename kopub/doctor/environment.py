@@ -1,5 +1,6 @@
 """The examination of a machine for a profile: engines, servers and weights."""
 
+import importlib
 import importlib.metadata
 import os
 import shutil
@@ -109,8 +110,6 @@ def _engine(section: str, engine: Engine) -> Iterator[Finding]:
 
 
 def _libraries() -> Finding:
-    import importlib
-
     for name in _LIBRARIES:
         try:
             importlib.import_module(name)

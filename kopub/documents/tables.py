@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock
 from kopub.texts.markup import defuse
 
@@ -187,9 +190,6 @@ class DocumentTable:
 
     def to_parquet(self) -> bytes:
         """Return a Parquet file in which all values are texts."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         columns = [pa.array(values, pa.string()) for values in zip(*self.rows, strict=True)] or [
             pa.array([], pa.string()) for _ in self.columns
         ]

@@ -7,11 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kopub.errors import EngineError, UndecodableImage
 from kopub.pages.page import decode, grey_as_one_channel, inspect, is_plain, quick_png, whole_patches
 
 if TYPE_CHECKING:
-    import numpy as np
     from tokenizers import Tokenizer
 
 _TURN = "<|im_start|>"
@@ -166,8 +167,6 @@ class PageImage:
 
 def warm_up_resizer() -> None:
     """Resize a small page, because libraries do much work at their first call."""
-    import numpy as np
-
     page_image(quick_png(np.full((3 * PATCH, 2 * PATCH, 3), 255, np.uint8)), MIN_TOKENS)
 
 
@@ -194,7 +193,7 @@ def page_image(data: bytes, max_tokens: int) -> PageImage:
     return PageImage(quick_png(_resize(data, size)), _MEDIA_TYPES["PNG"], tokens, False)
 
 
-def _resize(data: bytes, size: tuple[int, int]) -> "np.ndarray":
+def _resize(data: bytes, size: tuple[int, int]) -> np.ndarray:
     """Return the page's pixels at another (width, height).
 
     The shape is (height, width, 3) or, if they are grey, (height, width). PyTorch resizes like transformers' own
@@ -202,8 +201,6 @@ def _resize(data: bytes, size: tuple[int, int]) -> "np.ndarray":
     differs by a grey level. OpenCV's bicubic is a different filter. PyTorch is imported with the first page that must
     be resized. Raises `EngineError` if it cannot be imported.
     """
-    import numpy as np
-
     try:
         import torch
         from torch.nn.functional import interpolate

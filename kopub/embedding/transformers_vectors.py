@@ -11,6 +11,9 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from PIL import Image
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -18,7 +21,7 @@ _FACTOR, _LEAST = 32, 4 * 32 * 32
 """The number of which sides are multiples, and the fewest pixels of a picture."""
 
 
-def resized(image: "Image", most: int) -> "Image":
+def resized(image: Image, most: int) -> Image:
     """Resize a picture to at most `most` pixels, as the authors' qwen_vl_utils does."""
     width, height = image.size
     w, h = (max(_FACTOR, round(side / _FACTOR) * _FACTOR) for side in (width, height))
@@ -33,9 +36,7 @@ def resized(image: "Image", most: int) -> "Image":
 
 def main(checkpoint: str, inputs: str, output: str) -> None:
     """Write the vectors of INPUTS to OUTPUT."""
-    import numpy as np
     import torch
-    from PIL import Image
     from transformers import Qwen3VLModel, Qwen3VLProcessor
 
     processor: Any = Qwen3VLProcessor.from_pretrained(checkpoint)

@@ -3,12 +3,9 @@
 import base64
 import io
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 Box = tuple[Sequence[float], str, int]
 """(x1, y1, x2, y2) in pixels of the page, label, and place in the reading order."""
@@ -60,8 +57,6 @@ def preview(image: np.ndarray, boxes: Sequence[Box] = (), max_bytes: int = 30_00
 
 
 def _candidates(image: np.ndarray, boxes: Sequence[Box]) -> Iterator[bytes]:
-    from PIL import Image
-
     page = _fade(image)
     for side in _SIDES:
         small = page.resize(_size(image, side), Image.Resampling.BOX)
@@ -71,10 +66,9 @@ def _candidates(image: np.ndarray, boxes: Sequence[Box]) -> Iterator[bytes]:
         yield encoded.getvalue()
 
 
-def _fade(image: np.ndarray) -> "Image.Image":
+def _fade(image: np.ndarray) -> Image.Image:
     """Return the page at the largest size that is tried, half-way to white."""
     import cv2
-    from PIL import Image
 
     # Pillow would first copy the whole page, which takes 120 ms at 300 dpi, at the end of every shard.
     page = Image.fromarray(cv2.resize(image, _size(image, _SIDES[0]), interpolation=cv2.INTER_AREA))
@@ -92,9 +86,7 @@ def _size(image: np.ndarray, side: int) -> tuple[int, int]:
     return max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
 
 
-def _draw(page: "Image.Image", boxes: Sequence[Box], scale: float) -> None:
-    from PIL import ImageDraw, ImageFont
-
+def _draw(page: Image.Image, boxes: Sequence[Box], scale: float) -> None:
     draw = ImageDraw.Draw(page)
     font = ImageFont.load_default(_FONT_SIZE)
     ordered = sorted(boxes, key=lambda box: box[2])

@@ -11,11 +11,10 @@ window of two lines looks. Every window is scored in its four turns; the turn wi
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import cv2
+import numpy as np
+from numpy.typing import NDArray
 
 WORKING_SIDE = 1240
 """Longer side in pixels of the working copy, in which 8-point characters on A4 are 8 pixels high."""
@@ -29,22 +28,16 @@ _SMALLEST, _LARGEST = 5, 60
 _MOST_ELONGATED = 5
 
 
-def halve(picture: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+def halve(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return a picture at half the size, each pixel the mean of four."""
-    import cv2
-    import numpy as np
-
     return np.asarray(cv2.resize(picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def shrink(picture: "NDArray[np.uint8]", side: int) -> "NDArray[np.uint8]":
+def shrink(picture: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     """Return a picture whose longer side has `side` pixels, or a smaller picture unchanged.
 
     It is halved first, which takes OpenCV a fifth of the time that area means take at any other scale.
     """
-    import cv2
-    import numpy as np
-
     if max(picture.shape[:2]) <= side:
         return picture
     while max(picture.shape[:2]) >= 2 * side:
@@ -61,23 +54,18 @@ class Marks:
     They are in pixels of `grey`, a copy of the page at `scale`.
     """
 
-    grey: "NDArray[np.uint8]"
+    grey: NDArray[np.uint8]
     scale: float
-    boxes: "NDArray[np.int32]"
+    boxes: NDArray[np.int32]
 
     @cached_property
     def height(self) -> float:
         """The height of a character in pixels: the upper quartile of the marks' longer sides."""
-        import numpy as np
-
         return float(np.percentile(self.boxes[:, 2:].max(axis=1), 75))
 
 
-def find_marks(grey: "NDArray[np.uint8]") -> Marks:
+def find_marks(grey: NDArray[np.uint8]) -> Marks:
     """Return the marks of a grey page of any size."""
-    import cv2
-    import numpy as np
-
     small = shrink(grey, WORKING_SIDE)
     ink = cv2.adaptiveThreshold(small, 255, cv2.ADAPTIVE_THRESH_MEAN_C, cv2.THRESH_BINARY_INV, _NEIGHBOURHOOD, _DARKER)
     _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
@@ -95,14 +83,11 @@ _COMPARED = 256
 """Marks that are compared with all others at once."""
 
 
-def find_writing_around(grey: "NDArray[np.uint8]", corners: "NDArray[np.float32]") -> "NDArray[np.float32]":
+def find_writing_around(grey: NDArray[np.uint8], corners: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return box corners, (n, 2), of light print in rows around a sheet.
 
     Such print is the title of a slide. A sheet that lies on a table or on other paper has none.
     """
-    import cv2
-    import numpy as np
-
     small = shrink(grey, WORKING_SIDE)
     scale = max(small.shape) / max(grey.shape)
     ink = cv2.adaptiveThreshold(
@@ -120,10 +105,8 @@ def find_writing_around(grey: "NDArray[np.uint8]", corners: "NDArray[np.float32]
     return (np.concatenate(corner) / scale).astype(np.float32)
 
 
-def _beside(part: "NDArray[np.int32]", boxes: "NDArray[np.int32]") -> "NDArray[np.int64]":
+def _beside(part: NDArray[np.int32], boxes: NDArray[np.int32]) -> NDArray[np.int64]:
     """Count for each box of a part the similar ones in its row, itself included."""
-    import numpy as np
-
     left, middle, height = boxes[:, 0], boxes[:, 1] + boxes[:, 3] / 2, boxes[:, 3]
     own = part[:, 3, None]
     near = np.abs(part[:, 1, None] + own / 2 - middle) < 0.6 * own
@@ -132,7 +115,7 @@ def _beside(part: "NDArray[np.int32]", boxes: "NDArray[np.int32]") -> "NDArray[n
     return near.sum(axis=1)
 
 
-def _of_characters(boxes: "NDArray[np.int32]") -> "NDArray[np.int32]":
+def _of_characters(boxes: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return the boxes that have the size of a character."""
     longer, shorter = boxes[:, 2:].max(axis=1), boxes[:, 2:].min(axis=1)
     return boxes[(longer >= _SMALLEST) & (longer <= _LARGEST) & (longer <= _MOST_ELONGATED * shorter)]
@@ -156,8 +139,6 @@ def find_skew(marks: Marks) -> tuple[float, float]:
     than at three quarters of the angles. Both are 0.0 if there is no clear answer. The angle is between the lines and
     the nearer axis, so a page that lies on its side is measured like an upright one.
     """
-    import numpy as np
-
     if len(marks.boxes) < FEWEST_MARKS_OF_LINES:
         return 0.0, 0.0
     # Both edges of a mark are projected, because letters share their base line, and Hangul its top and bottom.
@@ -185,17 +166,15 @@ def find_skew(marks: Marks) -> tuple[float, float]:
 class _Projection:
     """Points, and the sharpness of their profile along an angle."""
 
-    def __init__(self, along: "NDArray[np.float32]", across: "NDArray[np.float32]", height: float) -> None:
+    def __init__(self, along: NDArray[np.float32], across: NDArray[np.float32], height: float) -> None:
         self._along, self._across, self._height = along - along.mean(), across - across.min(), height
 
-    def sharpness(self, degrees: "NDArray[np.float64]", bins: int) -> "NDArray[np.float64]":
+    def sharpness(self, degrees: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
         """Return the sum of squared changes between bins for each angle.
 
         A character is `bins` bins high. All angles are computed in one array, because threads that measure pages side
         by side would otherwise wait for the interpreter lock.
         """
-        import numpy as np
-
         angles = np.radians(degrees)[:, None]
         position = (self._across * np.cos(angles) - self._along * np.sin(angles)) * (bins / self._height)
         place = (position - position.min(axis=1, keepdims=True)).astype(np.int32)
@@ -227,14 +206,12 @@ _FIRST_MARGIN = 2.0
 _STRIDE = 2
 
 
-def find_turns(marks: Marks, grey: "NDArray[np.uint8]") -> tuple[int, float]:
+def find_turns(marks: Marks, grey: NDArray[np.uint8]) -> tuple[int, float]:
     """Return the quarter turns that set the page upright, and the sureness.
 
     The turns are 0 to 3, to the left. `grey` is the page on which `marks` were found. Sureness is the lead over the
     next best turn, in nats per window; a turn must lead the page as it is by at least `LEAST_MARGIN`.
     """
-    import numpy as np
-
     if len(marks.boxes) < FEWEST_MARKS:
         return 0, 0.0
     score = turn_scores(cut_windows(marks, grey, _FIRST))
@@ -246,15 +223,12 @@ def find_turns(marks: Marks, grey: "NDArray[np.uint8]") -> tuple[int, float]:
     return best, float(score[best] - np.delete(score, best).max())
 
 
-def cut_windows(marks: Marks, grey: "NDArray[np.uint8]", most: int) -> "NDArray[np.float32]":
+def cut_windows(marks: Marks, grey: NDArray[np.uint8], most: int) -> NDArray[np.float32]:
     """Return at most `most` windows around marks, as (n, WINDOW, WINDOW) float32.
 
     Marks are evenly chosen; a window has mean 0 and deviation 1. It is cut at the scale at which characters are
     `CHARACTER` pixels high.
     """
-    import cv2
-    import numpy as np
-
     step, placed = CHARACTER / marks.height * marks.scale, 1 / marks.scale
     # Sampling between pixels skips none as long as the picture is less than twice the wanted scale.
     while step < 0.5:
@@ -273,20 +247,16 @@ def cut_windows(marks: Marks, grey: "NDArray[np.uint8]", most: int) -> "NDArray[
     return windows / (windows.std(axis=(1, 2), keepdims=True) + 8)
 
 
-def turn_scores(windows: "NDArray[np.float32]") -> "NDArray[np.float32]":
+def turn_scores(windows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the mean log-probability over the windows for 0 to 3 left turns, (4,)."""
-    import numpy as np
-
     turned = np.stack([np.rot90(windows, turns, axes=(1, 2)) for turns in range(4)], axis=1)
     logits = _uprightness(turned.reshape(-1, WINDOW, WINDOW)).reshape(-1, 4)
     logits -= logits.max(axis=1, keepdims=True)
     return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).mean(axis=0)
 
 
-def _uprightness(windows: "NDArray[np.float32]") -> "NDArray[np.float32]":
+def _uprightness(windows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the network's score for each window, (n,)."""
-    import numpy as np
-
     layers = _weights()
     values = windows[..., None]
     for at in range((len(layers) - 2) // 2):
@@ -301,9 +271,7 @@ def _uprightness(windows: "NDArray[np.float32]") -> "NDArray[np.float32]":
 
 
 @cache
-def _weights() -> "dict[str, NDArray[np.float32]]":
+def _weights() -> dict[str, NDArray[np.float32]]:
     """Return the network's weights: convolutions as (side, side, channels in, channels out)."""
-    import numpy as np
-
     with np.load(Path(__file__).with_name("orientation.npz")) as stored:
         return {name: stored[name].astype(np.float32) for name in stored.files}

@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from PIL.Image import Transpose
+
 from kopub.errors import UndecodableImage, UnreadImage, first_line, is_of_machine, visible
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from PIL import Image
     from PIL.ImageFile import ImageFile
     from PIL.TiffImagePlugin import TiffImageFile
     from pywuffs.aux import ImageDecoderConfig
@@ -42,7 +44,7 @@ class Page:
     batch: PageBatch | None = None
 
     @cached_property
-    def image(self) -> "np.ndarray":
+    def image(self) -> np.ndarray:
         """RGB pixels, uint8 (height, width, 3), upright. Raises `UndecodableImage`."""
         return decode(self.data)
 
@@ -119,7 +121,7 @@ def is_plain(data: bytes | memoryview) -> bool:
         return image.mode in _PLAIN_MODES and upright and "transparency" not in image.info
 
 
-def decode(data: bytes | memoryview) -> "np.ndarray":
+def decode(data: bytes | memoryview) -> np.ndarray:
     """Return RGB pixels, uint8 (height, width, 3), upright, transparency on white.
 
     Plain 8-bit pages go through OpenCV or, if PNG, libspng, which are faster than Pillow and release the GIL; colour
@@ -127,9 +129,6 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
     palette, CMYK, 16 bit, floats, EXIF rotation) goes through Pillow. A damaged JPEG gives what can be drawn
     (`ImageInfo.damage`). Raises only `UndecodableImage`.
     """
-    import numpy as np
-    from PIL import Image
-
     with _open(data, "not decodable") as image:
         upright = _orientation(image) == _UPRIGHT
         if image.mode in _PLAIN_MODES and upright and "transparency" not in image.info:
@@ -150,11 +149,8 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
         return np.asarray(page.convert("RGB"))
 
 
-def _on_paper(page: "Image.Image") -> "Image.Image":
+def _on_paper(page: Image.Image) -> Image.Image:
     """Return an RGBA page on white, on black, or opaque: the first that shows something."""
-    import numpy as np
-    from PIL import Image
-
     papers = (Image.alpha_composite(Image.new("RGBA", page.size, paper), page) for paper in ("white", "black"))
     for shown in (*papers, page):
         if np.ptp(np.asarray(shown.convert("RGB")), axis=(0, 1)).any():
@@ -162,19 +158,17 @@ def _on_paper(page: "Image.Image") -> "Image.Image":
     return Image.new("RGB", page.size, "white")
 
 
-def is_deep(image: "Image.Image") -> bool:
+def is_deep(image: Image.Image) -> bool:
     """Return whether a grey picture has samples of more than 8 bits, which Pillow clips."""
     return image.mode.startswith("I") or image.mode == "F"
 
 
-def to_8_bits(samples: "np.ndarray") -> "np.ndarray":
+def to_8_bits(samples: np.ndarray) -> np.ndarray:
     """Return grey samples as uint8.
 
     Of 16 or 32 bits, the 8 highest in use are kept (scanners store 12 bits in 16). Floats are scaled from a maximum of
     1 or, if any is above 1, of 255 or their own maximum.
     """
-    import numpy as np
-
     if samples.dtype.kind == "f":
         most = float(np.nanmax(samples))
         scale = 255 if most <= 1 else 255 / max(most, 255)
@@ -183,14 +177,13 @@ def to_8_bits(samples: "np.ndarray") -> "np.ndarray":
     return (samples >> max(0, int(samples.max()).bit_length() - 8)).astype(np.uint8)
 
 
-def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
+def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> np.ndarray | None:
     """Return the RGB pixels of a plain page, or None if Pillow must decode it.
 
     A plain page is upright and has no alpha or palette. Pillow must also decode pages that other decoders refuse.
     """
     import cv2
     import imagecodecs
-    import numpy as np
 
     if image.format == "PNG":
         # Pillow's mode is RGB for 16-bit samples too.
@@ -203,7 +196,7 @@ def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray |
     return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
 
 
-def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
+def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> np.ndarray | None:
     """Return the RGB pixels of an 8-bit colour PNG, else None.
 
     Also None without pywuffs, and for pages that libspng must judge, because the result must not depend on whether
@@ -252,7 +245,6 @@ def _wuffs() -> "ImageDecoderConfig | None":
 def _one_pixel() -> bytes:
     """Return an 8-bit colour PNG with one pixel: signature, IHDR, IDAT, IEND."""
     import imagecodecs
-    import numpy as np
 
     return bytes(imagecodecs.spng_encode(np.zeros((1, 1, 3), np.uint8)))
 
@@ -260,8 +252,6 @@ def _one_pixel() -> bytes:
 @contextmanager
 def _open(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
     """Yield the image with its header read; turn any fault into `UndecodableImage`."""
-    from PIL import Image
-
     if not data:
         raise UndecodableImage("the image has no bytes")
     # Pillow warns about large pages that are allowed here. The filter stays set, as resetting it is not thread-safe.
@@ -349,7 +339,7 @@ def _upright_size(image: "ImageFile") -> tuple[int, int]:
     return (height, width) if sideways else (width, height)
 
 
-def _orientation(image: "Image.Image") -> int:
+def _orientation(image: Image.Image) -> int:
     """Return the EXIF orientation; for a PNG, from chunks before the pixels only.
 
     To read later chunks, Pillow would decode the whole PNG.
@@ -363,13 +353,11 @@ def _orientation(image: "Image.Image") -> int:
         return _UPRIGHT
 
 
-def turned(image: "ImageFile") -> "Image.Image":
+def turned(image: "ImageFile") -> Image.Image:
     """Return the page as its EXIF orientation turns it.
 
     Pillow's own function also writes the metadata anew, which fails if a tag has a value of a wrong type.
     """
-    from PIL.Image import Transpose
-
     turns = {
         2: Transpose.FLIP_LEFT_RIGHT,
         3: Transpose.ROTATE_180,
@@ -389,7 +377,7 @@ _SAMPLED_ROW = 8
 """One row in so many is looked at first: of nearly every colour page, these already show that it is not grey."""
 
 
-def grey_as_one_channel(pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+def grey_as_one_channel(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return RGB pixels as (height, width) if all three channels are equal, else unchanged."""
     import cv2
 
@@ -398,14 +386,14 @@ def grey_as_one_channel(pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
     return cv2.extractChannel(pixels, 1)  # pyright: ignore[reportReturnType]
 
 
-def _is_grey(pixels: "NDArray[np.uint8]") -> bool:
+def _is_grey(pixels: NDArray[np.uint8]) -> bool:
     import cv2
 
     red, green, blue = cv2.split(pixels)
     return not cv2.norm(red, green, cv2.NORM_INF) and not cv2.norm(red, blue, cv2.NORM_INF)
 
 
-def quick_png(pixels: "np.ndarray") -> bytes:
+def quick_png(pixels: np.ndarray) -> bytes:
     """Return RGB or grey pixels as a PNG that is cheap to write and read.
 
     Without row filters and with run lengths alone, a megapixel of a printed page takes about 4 ms a channel to write

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from kopub.errors import SourceError
-from kopub.files import is_url
+from kopub.files import file_sha256, is_url
 
 if TYPE_CHECKING:
     from kopub.pages.fetched_files import FetchedFiles, Stamp
@@ -308,6 +308,5 @@ def sha256_of(path: SourcePath) -> str:
     """Return a file's SHA-256. Raises `OSError` or, if fetched, `SourceError`, `StoreError`."""
     if not isinstance(path, Path):
         return path.sha256()
-    from kopub.files import file_sha256
 
     return file_sha256(path)

@@ -6,13 +6,12 @@ Pure; no Dagster.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kopub.pages.page import MAX_PIXELS, decode
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 LEAST_SKEW = 0.2
 """Degrees of skew below which a page is left as it is."""
@@ -59,10 +58,9 @@ class PageTransform:
             done.append(("turned left", "turned upside down", "turned right")[self.turns - 1])
         return ", ".join(done)
 
-    def apply(self, pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+    def apply(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the upright page of a picture (RGB or grey), with edges blurred outwards."""
         import cv2
-        import numpy as np
 
         if not self.skew and not self.paper:
             return np.ascontiguousarray(np.rot90(pixels, self.turns))
@@ -87,7 +85,6 @@ class PageTransform:
     def to_original(self, points: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
         """Map points (x, y) of the upright page to the original picture."""
         import cv2
-        import numpy as np
 
         moved = cv2.perspectiveTransform(np.array([points], np.float64), np.linalg.inv(self._array))
         return [(float(x), float(y)) for x, y in moved[0]]
@@ -107,16 +104,13 @@ class PageTransform:
         return {name: value for name, value in row.items() if name not in ("skew_sharpness", "paper_levels")}
 
     @cached_property
-    def _array(self) -> "NDArray[np.float64]":
-        import numpy as np
-
+    def _array(self) -> NDArray[np.float64]:
         return np.array(self.matrix, np.float64).reshape(3, 3)
 
 
-def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
+def find_transform(pixels: NDArray[np.uint8]) -> PageTransform | None:
     """Return the transform of an RGB page, None if upright or not clear."""
     import cv2
-    import numpy as np
 
     from kopub.pages.orientation import find_marks, find_skew, find_turns, find_writing_around, halve
 
@@ -156,13 +150,12 @@ def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
     return PageTransform(numbers, width, height, turns, skew, corners is not None, margin, sharpness, levels)
 
 
-def _flattened(corners: "NDArray[np.float32]", around: "NDArray[np.float32]") -> "tuple[NDArray[np.float64], int, int]":
+def _flattened(corners: NDArray[np.float32], around: NDArray[np.float32]) -> tuple[NDArray[np.float64], int, int]:
     """Return the transform of a sheet to a rectangle, and the page's size.
 
     The size is that of the sheet's longer sides, plus any writing around it, whose points, (n, 2), are `around`.
     """
     import cv2
-    import numpy as np
 
     top, right, bottom, left = np.linalg.norm(np.roll(corners, -1, axis=0) - corners, axis=1)
     width, height = round(max(top, bottom)), round(max(left, right))
@@ -181,10 +174,9 @@ def _flattened(corners: "NDArray[np.float32]", around: "NDArray[np.float32]") ->
     return moved @ flat, round(right - left), round(bottom - top)
 
 
-def _straightened(skew: float, width: int, height: int) -> "tuple[NDArray[np.float64], int, int]":
+def _straightened(skew: float, width: int, height: int) -> tuple[NDArray[np.float64], int, int]:
     """Return the transform that removes a skew, and the size that holds the turned page."""
     import cv2
-    import numpy as np
 
     turn = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), skew, 1)
     cos, sin = abs(turn[0, 0]), abs(turn[0, 1])
@@ -193,10 +185,8 @@ def _straightened(skew: float, width: int, height: int) -> "tuple[NDArray[np.flo
     return np.vstack([turn, [0, 0, 1]]), wide, high
 
 
-def _turned(turns: int, width: int, height: int) -> "NDArray[np.float64]":
+def _turned(turns: int, width: int, height: int) -> NDArray[np.float64]:
     """Return the matrix that moves a page's pixels as `numpy.rot90` does."""
-    import numpy as np
-
     matrices = (
         [[1, 0, 0], [0, 1, 0]],
         [[0, 1, 0], [-1, 0, width - 1]],
@@ -225,14 +215,13 @@ _BRIGHTEST_SURROUNDINGS = 0.82
 """Most brightness of the surroundings, as a share of paper's; those of a bright box printed on a page exceed it."""
 
 
-def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float] | None":
+def find_paper(pixels: NDArray[np.uint8]) -> tuple[NDArray[np.float32], float] | None:
     """Return a sheet's corners, (4, 2) float32, and how far it stands out.
 
     Corners are clockwise from the top left, in pixels of the RGB picture; `_quality` defines the measure. None if the
     picture shows nothing but the page.
     """
     import cv2
-    import numpy as np
 
     from kopub.pages.orientation import shrink
 
@@ -264,10 +253,9 @@ def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float
     return (best + 0.5) / np.float32(scale) - 0.5, levels
 
 
-def _four_sides(white: "NDArray[np.uint8]", threshold: float) -> "NDArray[np.float32] | None":
+def _four_sides(white: NDArray[np.uint8], threshold: float) -> NDArray[np.float32] | None:
     """Return the corners of the largest figure above a threshold, if it has four sides."""
     import cv2
-    import numpy as np
 
     contours, _ = cv2.findContours((white > threshold).astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
     outline = max(contours, key=cv2.contourArea, default=None)
@@ -283,19 +271,16 @@ def _four_sides(white: "NDArray[np.uint8]", threshold: float) -> "NDArray[np.flo
     return _refined(outline[:, 0].astype(np.float32), _clockwise(figure[:, 0].astype(np.float32)))
 
 
-def _clockwise(corners: "NDArray[np.float32]") -> "NDArray[np.float32]":
+def _clockwise(corners: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return four corners clockwise, from the one nearest to the top left."""
-    import numpy as np
-
     centre = corners.mean(axis=0)
     around = corners[np.argsort(np.arctan2(*(corners - centre).T[::-1]))]
     return np.roll(around, -int(around.sum(axis=1).argmin()), axis=0)
 
 
-def _refined(outline: "NDArray[np.float32]", corners: "NDArray[np.float32]") -> "NDArray[np.float32] | None":
+def _refined(outline: NDArray[np.float32], corners: NDArray[np.float32]) -> NDArray[np.float32] | None:
     """Return the corners where lines through the outline's sides meet, None if parallel."""
     import cv2
-    import numpy as np
 
     lines = []
     for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
@@ -314,13 +299,11 @@ def _refined(outline: "NDArray[np.float32]", corners: "NDArray[np.float32]") -> 
     return np.array([point[:2] / point[2] for point in meeting], np.float32)
 
 
-def _quality(white: "NDArray[np.uint8]", corners: "NDArray[np.float32]") -> float:
+def _quality(white: NDArray[np.uint8], corners: NDArray[np.float32]) -> float:
     """Return by how many grey levels a sheet stands out, 0.0 if it is none.
 
     They are measured on its weakest side, and count up to double if the sheet covers little of the picture.
     """
-    import numpy as np
-
     height, width = white.shape
     centre = corners.mean(axis=0)
     steps, seen = [], 0

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kopub.config.environment import read_environment
 from kopub.config.profile_files import named_from_anywhere
-from kopub.config.settings import Settings
+from kopub.config.settings import ROOT, Settings
 from kopub.engine import Engine
 from kopub.errors import EngineError
 from kopub.gpu import GIB, GpuCard, NoGpuFigures, Readings, Sampler, open_cards
@@ -286,8 +286,6 @@ def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapp
 
 def own_environment() -> dict[str, str]:
     """Return this process's environment, with the project first on the import path of children."""
-    from kopub.config.settings import ROOT
-
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 

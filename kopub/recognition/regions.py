@@ -7,14 +7,14 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kopub.errors import StoreError
 from kopub.layout.regions import Region, Task
 from kopub.states import State
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from kopub.pages.page import Page
 
 _SKIPPED = "skipped"
@@ -283,7 +283,7 @@ def pixel_box(bbox: tuple[float, float, float, float], width: int, height: int) 
     return x1, y1, x2, y2
 
 
-def region_pixels(image: "NDArray[np.uint8]", region: Region) -> "NDArray[np.uint8]":
+def region_pixels(image: NDArray[np.uint8], region: Region) -> NDArray[np.uint8]:
     """Return the pixels of a region's box.
 
     If it has an outline, pixels outside of it get the colour of the paper. `image` is the page, (height, width) or
@@ -295,7 +295,6 @@ def region_pixels(image: "NDArray[np.uint8]", region: Region) -> "NDArray[np.uin
     if region.polygon is None:
         return pixels
     import cv2
-    import numpy as np
 
     corners = np.round(np.subtract(region.polygon, (x1, y1))).astype(np.int32)
     kept = np.zeros(pixels.shape[:2], np.uint8)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from yaml import YAMLError
 
 from kopub.errors import HubError, StoreError, counted, visible
 from kopub.files import file_sha256, is_url
@@ -257,7 +258,6 @@ class _ChosenShards:
         from datasets import Features
         from datasets.info import DatasetInfosDict
         from huggingface_hub import DatasetCardData
-        from yaml import YAMLError
 
         try:
             listed, _ = split_card((self.folder / CARD).read_text("utf-8"))

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import fsspec
+import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
 from kopub.errors import ConfigError, StorageAway, StoreError, first_line
@@ -45,8 +46,6 @@ def is_transient(error: BaseException) -> bool:
 
 def is_damage(error: Exception) -> bool:
     """Return whether Arrow reports that the bytes of a file are damaged."""
-    import pyarrow as pa
-
     if isinstance(error, OSError):
         # A failed checksum or a broken footer is an OSError without a number.
         return type(error) is OSError and error.errno is None and not is_transient(error)

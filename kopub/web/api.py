@@ -9,9 +9,15 @@ import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar
 
+from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 import kopub
 from kopub.api.search import answer_of
@@ -25,22 +31,13 @@ from kopub.web.pictures import NoPicture, picture_stamp
 from kopub.web.requests import LONGEST_QUERY, Addresses
 from kopub.web.room import Room
 
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-    from starlette.responses import Response
-
 _LONGEST_ID = 1024
 _MOST_PAGES = 100
 """Most pages in the markdown of one answer."""
 
 
-def api_of(room: Room) -> "FastAPI":
+def api_of(room: Room) -> FastAPI:
     """Return the application that answers under /api/v1 from a room."""
-    from fastapi import Depends, FastAPI
-    from fastapi.exceptions import RequestValidationError
-    from fastapi.security import HTTPBearer
-    from starlette.exceptions import HTTPException
-    from starlette.requests import Request
 
     def require_known(request: Request) -> None:
         """Raise `ApiProblem` for a parameter that the path does not have, such as a mistyped filter."""
@@ -72,7 +69,7 @@ def api_of(room: Room) -> "FastAPI":
     app.get(f"{PREFIX}/markdown", **_sent("text/markdown", {"type": "string"}))(answers.markdown)
     app.get(f"{PREFIX}/picture", **_sent("image/*", {"type": "string", "format": "binary"}))(answers.picture)
 
-    def problem(request: Request, error: Exception) -> "Response":
+    def problem(request: Request, error: Exception) -> Response:
         if isinstance(error, RequestValidationError):
             wrong = [f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
             return problem_response(400, "; ".join(wrong))
@@ -109,8 +106,6 @@ _REFERENCE = {"$ref": f"#/components/schemas/{ProblemDetails.__name__}"}
 
 def _sent(kind: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the registration arguments of a path that does not answer in JSON."""
-    from starlette.responses import Response
-
     return {
         "response_class": Response,
         "response_model": None,
@@ -355,8 +350,6 @@ class ApiAnswers:
         self, page: Id | None = None, document: Id | None = None, first: PageNumber = 1, last: PageNumber | None = None
     ) -> Any:
         """Return a page, or a range of the pages of a document counted from 1, as markdown."""
-        from starlette.responses import Response
-
         if (page is None) == (document is None):
             raise ApiProblem(400, "name either a page or a document")
         if page is not None:
@@ -370,8 +363,6 @@ class ApiAnswers:
 
     def picture(self, page: Id, size: Literal["thumb", "small", "large", "full"] = "small") -> Any:
         """Return a picture of the upright page; its longer side has 360, 900 or 1800 pixels, or full size."""
-        from starlette.responses import Response
-
         found = self._corpus.page(page)
         made = self._room.pictures.page(picture_stamp(found), lambda: found.upright_bytes, size)
         return Response(made.data, media_type=made.kind)

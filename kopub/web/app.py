@@ -9,7 +9,17 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
 
 import kopub
 from kopub.corrections.log import CorrectedMeanwhile
@@ -41,13 +51,6 @@ from kopub.web.views.document import document
 from kopub.web.views.home import evaluation, home
 from kopub.web.views.lists import documents, figures, pages, search, versions
 from kopub.web.views.page import EDIT, PAGE, page, page_of
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.routing import BaseRoute
 
 View = Callable[[Room, ViewRequest], ViewResponse]
 
@@ -85,7 +88,7 @@ _DOWNLOADS_AT_ONCE = 2
 
 def reading_room(
     room: Room, hosts: Sequence[str] = LOOPBACK, token: str = "", reader: FileReader | None = None, place: str = ""
-) -> "Starlette":
+) -> Starlette:
     """Return the web application of a room.
 
     All requests but corrections use GET, and nothing is recorded of who requested what. It only answers to the names
@@ -93,12 +96,6 @@ def reading_room(
     requires it. `/metrics` has the figures of all this for Prometheus. A `reader` reads uploaded files; `place` is the
     URL folder of a room that shows such a file.
     """
-    from starlette.applications import Starlette
-    from starlette.middleware import Middleware
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
-    from starlette.responses import PlainTextResponse, Response
-    from starlette.routing import Route
-
     # The imports for rendering are done now, so that no request waits for them.
     rendered("", lambda source: None)
     contents = {name: files("kopub.web").joinpath("static", name).read_bytes() for name in _STATIC}
@@ -106,11 +103,11 @@ def reading_room(
     picturing = ThreadPoolExecutor(_PICTURES_AT_ONCE, "pictures")
     loading = ThreadPoolExecutor(_DOWNLOADS_AT_ONCE, "downloads")
 
-    def asked_of(request: "Request") -> ViewRequest:
+    def asked_of(request: Request) -> ViewRequest:
         return ViewRequest.of(request, to, room.sources)
 
-    def view(path: str) -> Callable[["Request"], "Response"]:
-        def answer(request: "Request") -> "Response":
+    def view(path: str) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
             asked = asked_of(request)
             return _html(room, asked, _shown(_VIEWS[path], room, asked), reader)
 
@@ -130,8 +127,8 @@ def reading_room(
         made = room.pictures.crop(picture_stamp(found), lambda: found.upright_bytes, region.box)
         return made, False
 
-    def pictured(make: Callable[[ViewRequest], tuple[ServedPicture, bool]]) -> Callable[["Request"], Any]:
-        async def answer(request: "Request") -> "Response":
+    def pictured(make: Callable[[ViewRequest], tuple[ServedPicture, bool]]) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
             try:
                 made, same = await get_running_loop().run_in_executor(picturing, make, asked_of(request))
             except KopubError as error:
@@ -140,8 +137,8 @@ def reading_room(
 
         return answer
 
-    def downloaded(kind: DownloadKind) -> Callable[["Request"], Any]:
-        async def answer(request: "Request") -> "Response":
+    def downloaded(kind: DownloadKind) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
             try:
                 data, named = await get_running_loop().run_in_executor(loading, download, room, asked_of(request), kind)
             except KopubError as error:
@@ -150,7 +147,7 @@ def reading_room(
 
         return answer
 
-    def static(request: "Request") -> "Response":
+    def static(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in contents:
             return PlainTextResponse("", 404, _HEADERS)
@@ -159,21 +156,19 @@ def reading_room(
 
     figures_of_room = RoomMetrics(room)
 
-    def metrics(request: "Request") -> "Response":
-        from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-
+    def metrics(request: Request) -> Response:
         return Response(
             generate_latest(figures_of_room.registry), 200, _HEADERS | {"Content-Type": CONTENT_TYPE_LATEST}
         )
 
-    def nowhere(request: "Request", error: Exception) -> "Response":
+    def nowhere(request: Request, error: Exception) -> Response:
         asked = asked_of(request)
         status = getattr(error, "status_code", 404)
         shown = _message(asked.t("message.not_found"), asked.t("message.nowhere"), status)
         return _html(room, asked, shown)
 
     @asynccontextmanager
-    async def lasting(app: "Starlette") -> AsyncIterator[None]:
+    async def lasting(app: Starlette) -> AsyncIterator[None]:
         yield
         if reader is not None:
             reader.close()
@@ -201,10 +196,8 @@ def reading_room(
     )
 
 
-def _choose(request: "Request") -> "Response":
+def _choose(request: Request) -> Response:
     """Save a choice of language or colours in a cookie, and redirect back."""
-    from starlette.responses import PlainTextResponse, RedirectResponse
-
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return PlainTextResponse("refused: the request is from a page of another site", 403, _HEADERS)
     sent = request.query_params
@@ -216,14 +209,13 @@ def _choose(request: "Request") -> "Response":
     return answer
 
 
-def _correction(room: Room, asked_of: Callable[["Request"], ViewRequest]) -> Callable[["Request"], Any]:
+def _correction(room: Room, asked_of: Callable[[Request], ViewRequest]) -> Callable[[Request], Any]:
     """Return the endpoint of the forms that correct a page.
 
     It shows the page after the correction, or why nothing was saved.
     """
-    from starlette.responses import PlainTextResponse, RedirectResponse
 
-    async def answer(request: "Request") -> "Response":
+    async def answer(request: Request) -> Response:
         assert room.editor is not None, "the route is there where somebody may correct"
         try:
             sent = await sent_form(request)
@@ -235,7 +227,7 @@ def _correction(room: Room, asked_of: Callable[["Request"], ViewRequest]) -> Cal
         asked = replace(asked, values={"id": page_id, "view": EDIT}, here=here)
         return await get_running_loop().run_in_executor(None, save, asked, sent)
 
-    def save(asked: ViewRequest, sent: Mapping[str, str]) -> "Response":
+    def save(asked: ViewRequest, sent: Mapping[str, str]) -> Response:
         store = room.settings.store
         try:
             found = page_of(room, asked)
@@ -259,17 +251,14 @@ _READ, _RESULT = "/read", "/read/result"
 
 
 def _file_routes(
-    room: Room, reader: FileReader, hosts: Sequence[str], asked_of: Callable[["Request"], ViewRequest]
-) -> "list[BaseRoute]":
+    room: Room, reader: FileReader, hosts: Sequence[str], asked_of: Callable[[Request], ViewRequest]
+) -> list[BaseRoute]:
     """Return the routes that take a file, follow its reading, and show it.
 
     The file is shown in a room of its own.
     """
-    from starlette.exceptions import HTTPException
-    from starlette.responses import PlainTextResponse, RedirectResponse
-    from starlette.routing import Mount, Route
 
-    async def take(request: "Request") -> "Response":
+    async def take(request: Request) -> Response:
         try:
             reader.editor.require_own_page(request.headers)
             if not 0 < int(request.headers.get("content-length", "0")) <= LARGEST:
@@ -290,7 +279,7 @@ def _file_routes(
             return PlainTextResponse("refused: the form cannot be read", 400, _HEADERS)
         return RedirectResponse(_READ, 303, _HEADERS)
 
-    def follow(request: "Request") -> "Response":
+    def follow(request: Request) -> Response:
         asked, reading = asked_of(request), reader.reading
         if reading is None:
             return RedirectResponse("/", 303, _HEADERS)
@@ -331,9 +320,7 @@ def _message(title: str, says: str, status: int, detail: str = "") -> ViewRespon
     return ViewResponse("message.html.jinja", {"title": title, "says": says, "detail": detail}, status)
 
 
-def _html(room: Room, asked: ViewRequest, shown: ViewResponse, reader: FileReader | None = None) -> "Response":
-    from starlette.responses import HTMLResponse
-
+def _html(room: Room, asked: ViewRequest, shown: ViewResponse, reader: FileReader | None = None) -> Response:
     t, to = asked.t, asked.to
     common = {
         "t": t,
@@ -371,9 +358,7 @@ def _html(room: Room, asked: ViewRequest, shown: ViewResponse, reader: FileReade
 
 
 @cache
-def _environment() -> "Environment":
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
+def _environment() -> Environment:
     return Environment(
         loader=PackageLoader("kopub.web", "templates"),
         autoescape=True,

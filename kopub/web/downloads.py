@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from PIL import Image
+
 import kopub
+from kopub.documents.stream import file_names
 from kopub.errors import KopubError
 from kopub.web.elements import MOST
 from kopub.web.pictures import NoPicture, picture_stamp
@@ -54,8 +57,6 @@ def _pdf(room: Room, of: kopub.Page | kopub.Document) -> bytes:
 
 def _pictured(room: Room, page: kopub.Page) -> "PdfPicture":
     """Return a page for a PDF, without its picture if that is unreadable."""
-    from PIL import Image
-
     from kopub.documents.searchable_pdf import PdfPicture, placed_lines
 
     size = page.width or 1000, page.height or 1414
@@ -108,8 +109,6 @@ def download(room: Room, request: ViewRequest, kind: DownloadKind) -> tuple[byte
 
     Raises `KopubError`.
     """
-    from kopub.documents.stream import file_names
-
     of = page_of(room, request) if "id" in request.values else document_of(room.now.corpus, request)
     if isinstance(of, kopub.Document) and len(of) > kind.most:
         raise KopubError(request.t("download.too_long", count=len(of), most=kind.most))

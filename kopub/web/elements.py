@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+import nh3
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 import kopub
+from kopub.documents.joins import one_line, paragraphs
 from kopub.errors import KopubError
 from kopub.layout.regions import Task
 from kopub.recognition.regions import TextOrigin
@@ -20,8 +23,6 @@ from kopub.web.requests import ViewRequest
 from kopub.web.room import Now
 
 if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-
     from kopub.documents.searchable_pdf import PlacedLine
     from kopub.pages.page_reader import Origin
 
@@ -186,8 +187,6 @@ def _paragraphs(region: kopub.Region) -> Iterator[tuple[str, bool]]:
 
     Printed lines are joined as in exports.
     """
-    from kopub.documents.joins import one_line, paragraphs
-
     content = unicodedata.normalize("NFC", region.content or "")
     if region.task in (Task.TABLE, Task.FORMULA) or "<table" in content.lower() or len(content) > MOST:
         yield region.text, False
@@ -267,8 +266,6 @@ def markdown(text: str, picture: Callable[[str], str | None], most: int = MOST, 
 
 
 def _cleaned(html: str, tags: set[str], picture: Callable[[str], str | None], comments: bool = False) -> Markup:
-    import nh3
-
     def attribute(tag: str, name: str, value: str) -> str | None:
         if name == "src":
             return picture(value)
@@ -290,8 +287,7 @@ def _cleaned(html: str, tags: set[str], picture: Callable[[str], str | None], co
 
 
 @cache
-def _renderer() -> "MarkdownIt":
-    from markdown_it import MarkdownIt
+def _renderer() -> MarkdownIt:
     from mdit_py_plugins.dollarmath import dollarmath_plugin
 
     # Formulas are written as blocks; printed text between two dollar signs is more likely a price.

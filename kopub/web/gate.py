@@ -9,9 +9,9 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
+from starlette.responses import Response
 
 from kopub.errors import KopubError
 from kopub.web.own_pages import (
@@ -25,9 +25,6 @@ from kopub.web.own_pages import (
     host_name,
     with_headers,
 )
-
-if TYPE_CHECKING:
-    from starlette.responses import Response
 
 PREFIX = "/api/v1"
 PROBLEM = "application/problem+json"
@@ -125,10 +122,8 @@ class ProblemDetails(BaseModel):
     detail: str
 
 
-def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None) -> "Response":
+def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return the response that reports a problem."""
-    from starlette.responses import Response
-
     problem = ProblemDetails(title=HTTPStatus(status).phrase, status=status, detail=detail)
     more = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}.get(status, headers)
     return Response(json.dumps(problem.model_dump()), status, more, PROBLEM)

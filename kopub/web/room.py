@@ -18,12 +18,15 @@ from kopub.corrections.log import CorrectionLog
 from kopub.diff.compare import ShardDiff
 from kopub.diff.html import Upgrade, compared_page
 from kopub.errors import SourceError, StoreError
+from kopub.evaluation import reading_scores as reading
 from kopub.recognition.regions import crop_index
+from kopub.search import metrics as finding
 from kopub.search.scores import stored_scores
 from kopub.states import State, count_states
 from kopub.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES, TABLES
 from kopub.store.table_source import CorpusCheck, FooterCache, IsOfCorpus
 from kopub.store.table_store import ShardStore
+from kopub.tables.graph import GRAPH
 from kopub.tables.lineage import CURRENT, PREVIOUS, compare_versions, edition, upgrades_between
 from kopub.web.answers import ScoredBenchmark, WordLoader, scored
 from kopub.web.pictures import PictureCache
@@ -81,8 +84,6 @@ class Now:
     @cached_property
     def tables(self) -> Sequence[TableCounts]:
         """The tables of the corpus in order, unless off and never made."""
-        from kopub.tables.graph import GRAPH
-
         footers, keys = FooterCache(self._settings.store), self._settings.corpus.manifest.keys
         off = GRAPH.off(self._settings.resources)
         counted = []
@@ -110,7 +111,7 @@ class Now:
         return {document: at for at, document in enumerate(self.corpus.documents.ids)}
 
     @cached_property
-    def figures(self) -> "pa.Table":
+    def figures(self) -> pa.Table:
         """The figures, of schema `FIGURES`."""
         return figures_of(self._settings.store, self.corpus.shards, self._is_of_corpus)
 
@@ -242,27 +243,24 @@ class MeanScore:
 
 def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
     """Return the headline scores of readings, or none if tables have changed since."""
-    from kopub.evaluation.reading_scores import are_of_readings_now, headline
-
     scores = stored_scores(store, OCR_SCORES)
-    if scores is None or not are_of_readings_now(store, keys, is_of_corpus):
+    if scores is None or not reading.are_of_readings_now(store, keys, is_of_corpus):
         return []
     return [
-        MeanScore(READING, row["benchmark"], row["metric"], row["value"], row["samples"]) for row in headline(scores)
+        MeanScore(READING, row["benchmark"], row["metric"], row["value"], row["samples"])
+        for row in reading.headline(scores)
     ]
 
 
 def retrieval_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
     """Return every retriever's nDCG@10, or none if tables have changed since."""
-    from kopub.search.metrics import HISTORY, headline
-
     scores = stored_scores(store, SCORES)
-    if scores is None or not HISTORY.is_of_tables_now(store, keys, is_of_corpus):
+    if scores is None or not finding.HISTORY.is_of_tables_now(store, keys, is_of_corpus):
         return []
     queries = max(scores["queries"].to_pylist(), default=0)
     return [
         MeanScore(FINDING, retriever, "nDCG@10", means["ndcg@10"], queries)
-        for retriever, means in headline(scores).items()
+        for retriever, means in finding.headline(scores).items()
     ]
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 from rich.console import Console
 from rich.table import Column
@@ -14,8 +16,6 @@ from kopub.errors import counted, visible
 from kopub.states import State
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kopub.config.environment import Location
     from kopub.store.run_records import AssetRun
     from kopub.store.table_store import TableStore
@@ -53,16 +53,14 @@ def collect_costs(located: "Location", top: int, runs: int = 1) -> dict[str, Any
 class _Entries:
     """The ledger's entries of the indexed corpus."""
 
-    pages: "Mapping[str, pa.Table | None]"
+    pages: Mapping[str, pa.Table | None]
     """The pages of the corpus with their states, by shard; None if none was made."""
-    other_runs: "pa.ChunkedArray"
+    other_runs: pa.ChunkedArray
     """The runs that only computed pages of other corpora."""
 
     @classmethod
     def of(cls, located: "Location") -> "_Entries":
         """Return the entries after reading the pages of every shard. Raises `StoreError`."""
-        import pyarrow as pa
-
         from kopub.store import ledger
         from kopub.store.corpus_tables import TABLES
 
@@ -79,7 +77,7 @@ class _Entries:
         runs = pa.Table.from_arrays([pa.chunked_array(every, pa.string())], ["run_id"])
         return cls(pages, _with(runs, "run_id", pa.chunked_array(own, pa.string()), keep=False)["run_id"])
 
-    def read(self, store: "TableStore", asset: str, shard: str) -> "pa.Table":
+    def read(self, store: "TableStore", asset: str, shard: str) -> pa.Table:
         """Return the entries of a shard.
 
         Releases and queries have no page ids, so their entries are selected by run.
@@ -101,18 +99,14 @@ class _Entries:
         return {page for page, state in states if state == State.QUARANTINED}
 
 
-def _with(rows: "pa.Table", column: str, values: "pa.ChunkedArray", keep: bool = True) -> "pa.Table":
+def _with(rows: pa.Table, column: str, values: pa.ChunkedArray, keep: bool = True) -> pa.Table:
     """Return the rows whose column has one of these values, or none of them."""
-    import pyarrow.compute as pc
-
     # This uses Arrow's functions, because an array of Python values or an expression would load pandas.
     found = pc.call_function("is_in", [rows[column]], pc.SetLookupOptions(values.combine_chunks()))
     return rows.filter(found if keep else pc.call_function("invert", [found]))
 
 
 def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: int) -> dict[str, Any]:
-    import pyarrow as pa
-
     from kopub.store import ledger
     from kopub.store.corpus_tables import TABLES
     from kopub.store.run_records import runs_of

@@ -13,6 +13,7 @@ from rich.text import Text
 from kopub.cli.console import print_json, print_table, right, say, table_console, tell
 from kopub.cli.options import local_file
 from kopub.errors import KopubError, counted, visible
+from kopub.files import replace_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +59,6 @@ def diff(
     from kopub.config.settings import load_settings
     from kopub.diff.compare import compare
     from kopub.diff.html import render
-    from kopub.files import replace_bytes
     from kopub.store.corpus_tables import TABLES
     from kopub.tables.lineage import CURRENT, PREVIOUS, compared_tables, edition, upgrades_between
 

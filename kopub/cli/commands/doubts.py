@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
+import pyarrow as pa
 import typer
 from rich.text import Text
 
@@ -15,8 +16,6 @@ from kopub.cli.options import COMMAND, corpus_check, open_located, with_profile
 from kopub.errors import counted, visible
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kopub.pages.manifest import Manifest
     from kopub.store.table_store import TableStore
     from kopub.texts.text_quality import DoubtfulPage
@@ -58,7 +57,7 @@ def doubts(
         say(out, line)
 
 
-def doubtful_pages(texts: "Mapping[str, pa.Table]") -> tuple[list[tuple[str, "DoubtfulPage"]], int]:
+def doubtful_pages(texts: Mapping[str, pa.Table]) -> tuple[list[tuple[str, "DoubtfulPage"]], int]:
     """Return (shard, page) of doubtful texts, worst first, and the number of texts."""
     from kopub.texts.text_quality import doubtful
 
@@ -67,7 +66,7 @@ def doubtful_pages(texts: "Mapping[str, pa.Table]") -> tuple[list[tuple[str, "Do
     return sorted(found, key=lambda entry: -entry[1].doubt), pages
 
 
-def texts_by_shard(manifest: "Manifest", store: "TableStore") -> "dict[str, pa.Table]":
+def texts_by_shard(manifest: "Manifest", store: "TableStore") -> dict[str, pa.Table]:
     """Return the tables of texts by shard, for their doubts and text layers.
 
     Texts of a corpus other than the indexed one are left out, with a message on standard error.
@@ -91,10 +90,8 @@ def texts_by_shard(manifest: "Manifest", store: "TableStore") -> "dict[str, pa.T
     return found
 
 
-def about_layers(texts: "Sequence[pa.Table]") -> list[str]:
+def about_layers(texts: Sequence[pa.Table]) -> list[str]:
     """Return lines on the compared text layers, or none without a comparison."""
-    import pyarrow as pa
-
     from kopub.texts.extracted_text import layer_figures
 
     figures = layer_figures(pa.concat_tables(texts)) if texts else {}

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
+import kopub
 from kopub.cli.console import print_json, print_table, right, say, table_console
-from kopub.cli.options import local_file, local_folder, local_path
+from kopub.cli.options import local_file, local_folder, local_path, open_settings
 from kopub.errors import STOPPED_BY_HAND, ConfigError, KopubError, counted
 
 if TYPE_CHECKING:
@@ -94,7 +95,6 @@ def evaluate(
 
 def _ask(folder: Path, profiles: "Sequence[Settings]", limit: int | None, as_json: bool) -> None:
     """Show how well the corpus is searched by the questions of a folder or file."""
-    import kopub
     from kopub.cli.commands.search import searcher_of
     from kopub.evaluation.questions import as_json_values, read_questions, scored
 
@@ -127,7 +127,6 @@ def _ask(folder: Path, profiles: "Sequence[Settings]", limit: int | None, as_jso
 
 def _checked_pages() -> Path:
     """Return the folder of the checked pages of the corpus."""
-    from kopub.cli.options import open_settings
     from kopub.corrections.gold import write_checked_pages
     from kopub.evaluation.home import CHECKED_PAGES
 

@@ -1,11 +1,13 @@
 """`kopub lineage`: how a page or a vector came to be, and its pictures."""
 
+import io
 import json
 import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from PIL import Image
 from rich.console import Console
 from rich.table import Column
 from rich.text import Text
@@ -13,12 +15,12 @@ from rich.text import Text
 from kopub.cli.console import print_json, print_table, right, say, table_console
 from kopub.cli.options import local_path
 from kopub.errors import ConfigError, KopubError, visible
+from kopub.files import replace_bytes
+from kopub.pages.page import decode
 from kopub.pages.upright import PageTransform
 from kopub.states import State
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from kopub.pages.corpus import Corpus
     from kopub.store.table_store import ShardStore
 
@@ -198,9 +200,6 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     `target` may be a file for a single picture. A page that was set upright is also written upright, and regions are
     cut out of that. With `region`, only that region is written. Raises `KopubError` if there is nothing to cut out.
     """
-    from PIL import Image
-
-    from kopub.pages.page import decode
     from kopub.recognition.regions import pixel_box
 
     source = shown["source"]
@@ -230,15 +229,11 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     return written
 
 
-def _encode(image: "Image.Image", path: Path) -> bytes:
+def _encode(image: Image.Image, path: Path) -> bytes:
     """Return a picture in the format of a file's suffix, else as PNG.
 
     Raises `KopubError` for a format that is only read, or holds no picture of this size.
     """
-    import io
-
-    from PIL import Image
-
     file = io.BytesIO()
     try:
         image.save(file, Image.registered_extensions().get(path.suffix.lower(), "PNG"))
@@ -250,7 +245,5 @@ def _encode(image: "Image.Image", path: Path) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    from kopub.files import replace_bytes
-
     replace_bytes(path, content)
     return path

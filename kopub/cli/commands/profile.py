@@ -1,5 +1,6 @@
 """`kopub profile`: where the time goes on this machine."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -49,8 +50,6 @@ def _measure(settings: "Settings", folder: Path, pages: int, out: Path, keep: bo
 
     Raises `KopubError`.
     """
-    import shutil
-
     from kopub.cli.profile_display import page_of, profile_run, tables
     from kopub.profiling.observer import make_sample_home, own_environment
 

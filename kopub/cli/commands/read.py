@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from kopub import Corpus, Page
 from kopub.cli.console import plain_reason, print_json, tell
 from kopub.cli.options import OCR_HELP, TEXT_LAYER_HELP, local_path, text_layer_choice
 from kopub.errors import ConfigError, KopubError, StoppedByHand, counted, visible
@@ -19,7 +20,6 @@ from kopub.states import LOST, State
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kopub import Page
     from kopub.api.reading import Reading
     from kopub.api.sources.home import HomeSource
     from kopub.tables.progress import Watcher
@@ -138,10 +138,8 @@ def _progress(pages: int) -> "Iterator[Watcher]":
         yield PageCounter()
 
 
-def _documents(parts: "Sequence[HomeSource]") -> "dict[str, list[Page]]":
+def _documents(parts: "Sequence[HomeSource]") -> dict[str, list[Page]]:
     """Return the pages of all parts, by document."""
-    from kopub import Corpus
-
     found: dict[str, list[Page]] = {}
     for part in parts:
         for document in Corpus(part).documents:
@@ -149,7 +147,7 @@ def _documents(parts: "Sequence[HomeSource]") -> "dict[str, list[Page]]":
     return found
 
 
-def _require_pages(documents: "Mapping[str, Sequence[Page]]", ended: BaseException | None) -> None:
+def _require_pages(documents: Mapping[str, Sequence[Page]], ended: BaseException | None) -> None:
     """Raise `KopubError`, with the reason, if nothing was read."""
     pages = [page for found in documents.values() for page in found]
     if ended is not None and not pages:
@@ -199,7 +197,7 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
         typer.echo(document_markdown(shown, structure_document(shown).blocks), nl=False)
 
 
-def _tell(parts: "Sequence[HomeSource]", documents: "Mapping[str, Sequence[Page]]") -> bool:
+def _tell(parts: "Sequence[HomeSource]", documents: Mapping[str, Sequence[Page]]) -> bool:
     """Report text layers, doubts and losses on standard error; return whether any were lost."""
     from kopub.texts.extracted_text import FromLayers, from_layers
     from kopub.texts.text_quality import DOUBTFUL

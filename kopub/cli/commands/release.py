@@ -13,6 +13,7 @@ from rich.console import Console
 from kopub.cli.console import print_json, say, table_console, tell
 from kopub.cli.options import first_look_lines, open_settings, require_indexed, require_named
 from kopub.errors import ConfigError, HubError, visible
+from kopub.files import is_url
 
 if TYPE_CHECKING:
     from kopub.release.fitness import Fitness
@@ -161,7 +162,6 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
 ) -> None:
     """Check every file, hash, count, column and join of RELEASE, and that every row loads; print a line per problem."""
-    from kopub.files import is_url
     from kopub.release.features import count_apart
     from kopub.release.verify import fetch_release, notes_on
     from kopub.release.verify import verify as problems_of

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from PIL import Image
+
 from kopub.errors import ConfigError, SourceError
 from kopub.evaluation import characters
 from kopub.evaluation.benchmark import (
@@ -323,8 +325,6 @@ def _join_cut_paragraphs(blocks: Sequence[Element], page: Page) -> list[Element]
 
 
 def _size(picture: Path) -> tuple[int, int]:
-    from PIL import Image
-
     with Image.open(picture) as image:
         return image.size
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+from PIL import Image
+
 from kopub.errors import EngineError, UndecodableImage
 from kopub.layout.ink import blank_reason, has_writing, ink_share
 from kopub.layout.pp_doclayout.postprocess import BoxRules, Detections, boxes_with_inner, postprocess, trace_outline
@@ -16,7 +19,6 @@ from kopub.pages.page import Page, decode
 from kopub.states import State
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
     from kopub.layout.pp_doclayout.model import Outputs
@@ -37,7 +39,7 @@ class PageInput:
     page_id: str
     width: int
     height: int
-    pixels: "np.ndarray | None"
+    pixels: np.ndarray | None
     seconds: float
     state: State = State.OK
     reason: str | None = None
@@ -60,7 +62,7 @@ def prepare(page: Page, gpu_jpeg: bool) -> PageInput:
     return PageInput(page.page_id, width, height, pixels, time.perf_counter() - started)
 
 
-def _decode_and_shrink(data: bytes | memoryview) -> "tuple[np.ndarray, int, int]":
+def _decode_and_shrink(data: bytes | memoryview) -> tuple[np.ndarray, int, int]:
     import cv2
 
     image = decode(data)
@@ -70,15 +72,13 @@ def _decode_and_shrink(data: bytes | memoryview) -> "tuple[np.ndarray, int, int]
 
 def _plain_jpeg(data: bytes | memoryview) -> bool:
     """Return whether a page is an upright RGB or grey JPEG."""
-    from PIL import Image
-
     if bytes(data[:3]) != _JPEG_START:
         return False
     with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
         return image.mode in {"RGB", "L"} and image.getexif().get(_EXIF_ORIENTATION, 1) == 1
 
 
-def _decode_and_shrink_on_gpu(data: bytes | memoryview) -> "tuple[np.ndarray, int, int]":
+def _decode_and_shrink_on_gpu(data: bytes | memoryview) -> tuple[np.ndarray, int, int]:
     """Decode with nvJPEG and shrink.
 
     A file that nvJPEG refuses is decoded on the host, which also finds the reason.
@@ -151,8 +151,6 @@ def find_regions(pages: Sequence[PageInput], outputs: "Outputs", rules: PageRule
 
 
 def _layout(page: PageInput, i: int, outputs: "Outputs", rules: PageRules, counts: Counter[str]) -> PageLayout:
-    import numpy as np
-
     scores, boxes, votes = outputs.scores[i], outputs.boxes[i], outputs.votes[i]
     if not (np.isfinite(scores).all() and np.isfinite(boxes).all() and np.isfinite(votes).all()):
         reason = f"the model's output is not finite in {rules.dtype}; use bfloat16 or float32"
@@ -188,7 +186,6 @@ def _regions(found: Detections, page: PageInput, outputs: "Outputs", i: int, rul
 def _layout_without_regions(page: PageInput, speck: float) -> PageLayout:
     """Return the layout of a page without regions: blank without writing, else failed."""
     import cv2
-    import numpy as np
 
     assert page.pixels is not None
     gray = np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from kopub.pages.documents.drawn_objects import is_white
 
 KOREAN_FONTS = "apt-get install fonts-noto-cjk, then index again"
@@ -105,7 +107,6 @@ def draws_hangul() -> bool:
 
     Two syllables that look the same are boxes for a missing glyph.
     """
-    import numpy as np
     from pypdfium2 import PdfDocument
 
     prefer_korean_fonts()

@@ -9,6 +9,8 @@ from html import escape
 from io import BytesIO
 from pathlib import Path, PurePath
 
+from PIL import Image
+
 from kopub.errors import UndecodableImage, visible
 from kopub.pages.documents import pdf, pictures, plain, web_page
 from kopub.pages.documents.pieces import ConvertedDocument, Piece
@@ -140,8 +142,6 @@ def _converted(part: MIMEPart, folder: Path, convert_file: Convert) -> Converted
 
 def _of_picture(file: Path) -> ConvertedDocument:
     """Return a picture as a PDF with as many pages. Raises `UndecodableImage`."""
-    from PIL import Image
-
     opened = pictures.Pictures()
     pages = [Image.open(BytesIO(opened.render(file, at, _DPI))).convert("RGB") for at in range(opened.pages(file))]
     made = file.with_name("picture.pdf")

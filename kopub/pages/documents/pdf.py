@@ -11,10 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
+
 from kopub.errors import UndecodableImage, counted, first_line, is_of_machine
 from kopub.fingerprints import CodeVersion
 from kopub.pages.damage import fax_as_tiff, fax_damage, jbig2_damage, jpeg_damage
-from kopub.pages.documents.drawn_objects import pictures_of
+from kopub.pages.documents.drawn_objects import pictures_of, pixels_of
 from kopub.pages.documents.fonts import KOREAN_FONTS, prefer_korean_fonts
 from kopub.pages.documents.layer_reader import read_layer
 from kopub.pages.documents.missing_letters import with_missing_letters
@@ -23,7 +25,6 @@ from kopub.pages.documents.text_layer import MadePage, Mark, PageCount, TextLaye
 from kopub.pages.page import MAX_PIXELS
 
 if TYPE_CHECKING:
-    import numpy as np
     from pypdfium2 import PdfDocument, PdfPage
 
     from kopub.pages.places import SourcePath
@@ -157,7 +158,7 @@ class Pdfs:
             self._require_readable(path)
             raise UndecodableImage(f"the page cannot be drawn: {error}") from None
 
-    def _damage(self, path: Path, page: int, opened: "PdfPage", pixels: "np.ndarray") -> str | None:
+    def _damage(self, path: Path, page: int, opened: "PdfPage", pixels: np.ndarray) -> str | None:
         """Return what PDFium silently left out. Raises `UndecodableImage` if it was everything."""
         contents, forms, faxes = _streams_of(opened.pdf, page)
         nothing_drawn = _is_empty(pixels) and next(iter(opened.get_objects()), None) is None
@@ -245,7 +246,7 @@ def _set_upright(page: "PdfPage") -> None:
         page.set_rotation((360 - angle) % 360)
 
 
-def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
+def _picture_damage(page: "PdfPage", pixels: np.ndarray) -> str | None:
     """Return what is wrong with the first damaged picture of a page.
 
     PDFium omits such a picture or draws it in part. Damage shows in the data of JPEGs and deflated pictures, and in the
@@ -253,8 +254,6 @@ def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
     data that continues after it goes unnoticed.
     """
     from pypdfium2 import PdfImage, PdfiumError, raw
-
-    from kopub.pages.documents.drawn_objects import pixels_of
 
     for picture in islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]), _MOST_PICTURES):
         assert isinstance(picture, PdfImage)
@@ -380,12 +379,12 @@ def _lacks_contents(content: bytes) -> bool:
     return any(not re.search(rb"\b%s obj\b" % number, content) for number in named)
 
 
-def _is_empty(pixels: "np.ndarray") -> bool:
+def _is_empty(pixels: np.ndarray) -> bool:
     """Return whether all pixels have one colour, checking a few of them first."""
     return not pixels.size or all(bool((some == pixels[0, 0]).all()) for some in (pixels[::_APART, ::_APART], pixels))
 
 
-def _layer(page: "PdfPage", pixels: "np.ndarray", pieces: Sequence[Piece]) -> TextLayer | None:
+def _layer(page: "PdfPage", pixels: np.ndarray, pieces: Sequence[Piece]) -> TextLayer | None:
     try:
         layer = read_layer(page, pixels)
     # Hostile text may raise anything; the page is drawn anyway, and its layer states the failure.
@@ -434,14 +433,13 @@ def _largest_scale(width: float, height: float, dpi: int) -> float:
     return (math.sqrt(half * half + area * (MAX_PIXELS - 1)) - half) / area
 
 
-def _png(page: "np.ndarray") -> bytes:
+def _png(page: np.ndarray) -> bytes:
     """Return BGR pixels as a PNG, in grey if all channels are equal.
 
     It decodes to the same page. OpenCV is the fastest installed encoder for rendered pages, which are no larger without
     PNG filters. Raises `UndecodableImage`.
     """
     import cv2
-    import numpy as np
 
     blue, green, red = (page[..., channel] for channel in range(3))
     grey = np.array_equal(blue, green) and np.array_equal(green, red)

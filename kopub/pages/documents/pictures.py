@@ -6,17 +6,17 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
+
+import numpy as np
+from PIL import Image
+from PIL.TiffImagePlugin import TiffImageFile
 
 from kopub.errors import UndecodableImage, first_line, is_of_machine, visible
 from kopub.fingerprints import CodeVersion
 from kopub.pages.damage import fax_damage
 from kopub.pages.documents.text_layer import MadePage, PageCount
 from kopub.pages.page import is_deep, is_fax, tiff_frames, to_8_bits, turned
-
-if TYPE_CHECKING:
-    from PIL import Image
-    from PIL.TiffImagePlugin import TiffImageFile
 
 CODE = CodeVersion(
     "pages.pictures",
@@ -61,8 +61,6 @@ class Pictures:
     """
 
     def __init__(self, open_file: Callable[[Path], BinaryIO] = io.FileIO) -> None:
-        from PIL import Image
-
         self._open_file = open_file
         # Pillow warns about large pages that are allowed here.
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
@@ -125,9 +123,6 @@ class Pictures:
             return file.read()
 
     def _open(self, path: Path) -> None:
-        from PIL import Image
-        from PIL.TiffImagePlugin import TiffImageFile
-
         if self._path == path:
             return
         if self._image is not None:
@@ -150,8 +145,6 @@ def heif_installed() -> bool:
 
 
 def _converted(file: BinaryIO, format: str) -> bytes:
-    from PIL import Image
-
     if format == HEIF and not heif_installed():
         raise UndecodableImage("HEIC needs an extra: install kopub[heic], or save it as JPEG")
     with Image.open(file, formats=[format]) as image:
@@ -166,10 +159,7 @@ def _converted(file: BinaryIO, format: str) -> bytes:
         return _png(turned(image))
 
 
-def _png(image: "Image.Image") -> bytes:
-    import numpy as np
-    from PIL import Image
-
+def _png(image: Image.Image) -> bytes:
     encoded = io.BytesIO()
     page = image
     if image.mode.startswith("I;16"):

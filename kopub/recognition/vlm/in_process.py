@@ -14,6 +14,7 @@ from inspect import signature
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from PIL import Image
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from kopub.engine import ProfileOnly, missing_modules, releases, require_installed
@@ -142,7 +143,7 @@ class TransformersRecognizer(Recognizer):
             loop.close()
 
     def _finished(
-        self, loop: asyncio.AbstractEventLoop, under_way: "set[asyncio.Task[tuple[PageReading, Any]]]"
+        self, loop: asyncio.AbstractEventLoop, under_way: set[asyncio.Task[tuple[PageReading, Any]]]
     ) -> Iterator[PageReading]:
         """Wait for the next pages to finish, and remove them from those in progress."""
         done, _ = loop.run_until_complete(asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED))
@@ -166,17 +167,15 @@ class TransformersRecognizer(Recognizer):
 class LocalRequest:
     """A region to read: picture, prompt, room for tokens, and sampling."""
 
-    picture: "Image"
+    picture: Image
     prompt: str
     room: int
     options: dict[str, Any]
-    answer: "Future[dict[str, Any]]" = field(default_factory=Future)
+    answer: Future[dict[str, Any]] = field(default_factory=Future)
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> "LocalRequest":
         """Return the request in the body of a chat completion."""
-        from PIL import Image
-
         picture, text = body["messages"][0]["content"]
         data = base64.b64decode(picture["image_url"]["url"].partition(",")[2])
         options = {name: body[name] for name in _OPTIONS if name in body}
