@@ -21,10 +21,10 @@ AT_MOST = {
     "functions per 1,000 lines of code": 93.5,
     "comprehensions per 1,000 lines of code": 66.2,
     "private functions per 1,000 lines of code": 37.5,
-    "imports inside functions": 580,
+    "imports inside functions": 515,
     "classes named after a region or block": 27,
     "classes named after a page or document": 87,
-    "lines": 76_900,
+    "lines": 76_850,
 }
 AT_LEAST = {"comments, percent of lines": 0.8}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -16,15 +16,18 @@ from kopub.diff.html import EmbeddedPicture
 from kopub.errors import SourceError, UndecodableImage, counted, visible
 from kopub.evaluation.benchmark import OWN_PAGES
 from kopub.evaluation.metrics import ALL, METRICS, PairedChange
+from kopub.evaluation.reading_scores import changes_between, readings, scores_of, significant_drops
+from kopub.evaluation.report import Side, render
+from kopub.evaluation.scoring import ADAPTERS
 from kopub.files import replace_bytes
 from kopub.pages.corpus import Corpus
+from kopub.pages.drawing import preview
 from kopub.states import State
 from kopub.store.corpus_tables import TABLES
 from kopub.tables.progress import Watcher, watched_by
 
 if TYPE_CHECKING:
     from kopub.evaluation.home import EvaluationRequest, KnownAnswers
-    from kopub.evaluation.report import Side
     from kopub.tables.evaluations import Evaluation
 
 _LISTED = 10
@@ -83,14 +86,10 @@ def as_json_values(
 
 def drops(evaluated: "Sequence[Evaluation]") -> list[str]:
     """Return what each profile reads significantly worse than its last accepted run."""
-    from kopub.evaluation.reading_scores import significant_drops
-
     return [f"{each.profile}: {line}" for each in evaluated for line in significant_drops(each.scores)]
 
 
 def _changes(first: "Evaluation", other: "Evaluation") -> Mapping[tuple[str, str, str], PairedChange]:
-    from kopub.evaluation.reading_scores import changes_between
-
     return {} if first is other else changes_between(first.run.table, other.run.table)
 
 
@@ -210,9 +209,6 @@ _PICTURE_COLUMNS = ["page_id", "page_idx", "sha256", "upright"]
 
 def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluation]", pages: int) -> None:
     """Write the file; the worst `pages` samples have pictures. Raises `StoreError`."""
-    from kopub.evaluation.report import render
-    from kopub.evaluation.scoring import ADAPTERS
-
     benchmark = known.benchmark
     picture = _picture_of(evaluated[0].settings)
     sides = [_side(benchmark.name, each, evaluated[0]) for each in evaluated]
@@ -220,10 +216,7 @@ def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluatio
     replace_bytes(path, page.encode("utf-8", "backslashreplace"))
 
 
-def _side(benchmark: str, evaluated: "Evaluation", first: "Evaluation") -> "Side":
-    from kopub.evaluation.reading_scores import readings, scores_of
-    from kopub.evaluation.report import Side
-
+def _side(benchmark: str, evaluated: "Evaluation", first: "Evaluation") -> Side:
     settings = evaluated.settings
     found = dict(readings(settings.store, settings.corpus.manifest.keys))
     means = [row for row in evaluated.scores.to_pylist() if row["slice"] == ALL]
@@ -250,8 +243,6 @@ def picture_of(corpus: Corpus, shard: str, page: Mapping[str, Any], most: int) -
 
     None if it cannot be read or has changed.
     """
-    from kopub.pages.drawing import preview
-
     try:
         with corpus.reader(shard) as source:
             image = source.page_of(page).image

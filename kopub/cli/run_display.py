@@ -13,10 +13,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from kopub.api.corpus import Corpus
+from kopub.api.sources.home import HomeSource
 from kopub.cli.console import duration, plain_reason, say
 from kopub.cli.options import corpus_check, first_look_lines, with_profile
 from kopub.cli.score_lines import score_changes, scripts_not_read
 from kopub.errors import counted, visible
+from kopub.pages.index_writer import LEFT_OUT
 from kopub.search.scores import ScoreChange, change_lines, pages_by_state
 from kopub.states import LOST, State
 from kopub.store.corpus_tables import TABLES
@@ -202,10 +205,6 @@ class RunEnd:
 
         `scan` has the standing of the tables. Raises `StoreError`.
         """
-        from kopub.api.corpus import Corpus
-        from kopub.api.sources.home import HomeSource
-        from kopub.pages.index_writer import LEFT_OUT
-
         manifest, place = settings.corpus.manifest, settings.corpus.place
         corpus = Corpus(HomeSource(place, settings.store))
         columns = (corpus.catalogue[name].to_pylist() for name in ("page_id", "shard", "state"))

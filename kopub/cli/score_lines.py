@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kopub.corrections.gold import has_known_answers
 from kopub.errors import counted
+from kopub.evaluation import reading_scores as reading
 from kopub.search import metrics as finding
 from kopub.search.scores import stored_scores
 from kopub.store.corpus_tables import OCR_SCORES, SCORES, TABLES
+from kopub.texts.text_quality import unexpected_scripts
 
 if TYPE_CHECKING:
     from kopub.config.settings import Settings
@@ -35,8 +38,6 @@ def score_changes(
 
     Empty if they do not belong to the present tables.
     """
-    from kopub.evaluation import reading_scores as reading
-
     read, found = _reading_scores(settings, is_of_corpus), _retrieval_scores(settings, is_of_corpus)
     return (
         reading.headline_changes(read.table) if read and read.is_current else [],
@@ -54,13 +55,11 @@ def retrieval_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[l
         return [], []
     if not scores.is_current:
         return ["finding  not measured on the tables as they are now: kopub run measures it"], []
-    from kopub.search.metrics import headline, significant_drops
-
     lines = [
         f"finding  by {retriever}: {', '.join(f'{name} {means[metric]:.3f}' for metric, name in _SHOWN.items())}"
-        for retriever, means in headline(scores.table).items()
+        for retriever, means in finding.headline(scores.table).items()
     ]
-    return lines, significant_drops(scores.table)
+    return lines, finding.significant_drops(scores.table)
 
 
 def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
@@ -70,33 +69,28 @@ def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[lis
         return [], []
     if not scores.is_current:
         return ["reading  not measured on the tables as they are now: kopub run measures it"], []
-    from kopub.evaluation.reading_scores import headline, significant_drops
-
     lines = [
         f"reading  {row['benchmark']}: {row['metric']} {row['value']:.3f} over {row['samples']:,} samples"
         + (f", {row['lost']:,} of them not read" if row["lost"] else "")
-        for row in headline(scores.table)
+        for row in reading.headline(scores.table)
     ]
-    return lines, significant_drops(scores.table)
+    return lines, reading.significant_drops(scores.table)
 
 
 def _retrieval_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores | None:
     if (scores := stored_scores(settings.store, SCORES)) is None:
         return None
-    from kopub.search.metrics import HISTORY
-
-    return _Scores(scores, HISTORY.is_of_tables_now(settings.store, settings.corpus.manifest.keys, is_of_corpus))
+    return _Scores(
+        scores, finding.HISTORY.is_of_tables_now(settings.store, settings.corpus.manifest.keys, is_of_corpus)
+    )
 
 
 def _reading_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores | None:
     if (scores := stored_scores(settings.store, OCR_SCORES)) is None:
         return None
-    from kopub.corrections.gold import has_known_answers
-    from kopub.evaluation.reading_scores import are_of_readings_now
-
     if not has_known_answers(settings.corpus, settings.store):
         return None
-    return _Scores(scores, are_of_readings_now(settings.store, settings.corpus.manifest.keys, is_of_corpus))
+    return _Scores(scores, reading.are_of_readings_now(settings.store, settings.corpus.manifest.keys, is_of_corpus))
 
 
 def retrieval_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[str, Any] | None:
@@ -104,9 +98,7 @@ def retrieval_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[s
     scores = _retrieval_scores(settings, is_of_corpus)
     if scores is None:
         return None
-    from kopub.search.metrics import headline, significant_drops
-
-    means, drops = headline(scores.table), significant_drops(scores.table)
+    means, drops = finding.headline(scores.table), finding.significant_drops(scores.table)
     return {"current": scores.is_current, "means": means, "drops": drops}
 
 
@@ -115,11 +107,9 @@ def reading_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[str
     scores = _reading_scores(settings, is_of_corpus)
     if scores is None:
         return None
-    from kopub.evaluation.reading_scores import headline, significant_drops
-
     columns = ("benchmark", "metric", "value", "samples", "lost")
-    means = [{column: row[column] for column in columns} for row in headline(scores.table)]
-    return {"current": scores.is_current, "means": means, "drops": significant_drops(scores.table)}
+    means = [{column: row[column] for column in columns} for row in reading.headline(scores.table)]
+    return {"current": scores.is_current, "means": means, "drops": reading.significant_drops(scores.table)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +137,6 @@ def scripts_not_read(settings: "Settings", is_of_corpus: "IsOfCorpus", on_object
 
     On object storage each table costs two requests, so it is read there only with `on_objects`.
     """
-    from kopub.texts.text_quality import unexpected_scripts
-
     if not settings.store.local and not on_objects:
         return []
     name, recognition = TABLES.texts.name, settings.recognition

@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 from rapidfuzz.distance import Levenshtein, Prefix
 
 from kopub.diff.compare import PageDiff, RegionChange, ShardDiff
@@ -66,9 +68,6 @@ def render(
 
 def rendered(template: Path, **values: Any) -> str:
     """Render a template as a self-contained page in the common style, with values escaped."""
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=printable_value
     )

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
 
+import cv2
 import numpy as np
 import psutil
 
@@ -363,8 +364,6 @@ def _without_answers(engine: Recognizer) -> Recognizer:
 
 def _dim(page_and_copy: tuple[Page, int]) -> Page:
     """Copy a page with slightly darker paper, so that the bytes of all regions differ."""
-    import cv2
-
     page, copy = page_and_copy
     pixels = np.minimum(page.image, 254 - copy)
     done, data = cv2.imencode(".png", pixels[:, :, ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 1])

@@ -5,7 +5,32 @@ import re
 from collections.abc import Sequence
 from mimetypes import guess_type
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from docling_core.types.doc import (
+    BoundingBox,
+    ContentLayer,
+    CoordOrigin,
+    DescriptionMetaField,
+    DocItemLabel,
+    DoclingDocument,
+    DocumentOrigin,
+    FloatingItem,
+    FloatingMeta,
+    ImageRef,
+    KeywordsMetaField,
+    ListGroup,
+    ListItem,
+    MoleculeMetaField,
+    PictureClassificationMetaField,
+    PictureClassificationPrediction,
+    PictureMeta,
+    ProvenanceItem,
+    Size,
+    TableCell,
+    TableData,
+    TabularChartMetaField,
+)
 
 from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock
 from kopub.documents.headings import is_named
@@ -14,10 +39,6 @@ from kopub.figures.figure import FigureNote
 from kopub.recognition.tables import is_table, tables_and_text
 from kopub.states import LOST
 from kopub.texts.markup import defuse, inert_latex
-
-if TYPE_CHECKING:
-    from docling_core.types.doc import DoclingDocument, FloatingItem, ListGroup, ListItem, ProvenanceItem, TableData
-
 
 # docling-core exports its types from this package without listing them.
 # pyright: reportPrivateImportUsage=false
@@ -56,8 +77,6 @@ class _Builder:
     """A builder that adds a document's blocks to a DoclingDocument one by one."""
 
     def __init__(self, document: Document) -> None:
-        from docling_core.types.doc import DoclingDocument, DocumentOrigin, ImageRef, Size
-
         self._document = document
         suffix = PurePosixPath(document.doc_id).suffix.lower()
         origin = DocumentOrigin(
@@ -77,9 +96,7 @@ class _Builder:
         """The list of each level that the next entry may belong to, and its last entry."""
         self._is_titled = False
 
-    def build(self, blocks: Sequence[DocumentBlock]) -> "DoclingDocument":
-        from docling_core.types.doc import ContentLayer
-
+    def build(self, blocks: Sequence[DocumentBlock]) -> DoclingDocument:
         captions = captions_of(blocks)
         linked = set(captions.values())
         first = next((block for block in blocks if block.kind is BlockKind.TITLE), None)
@@ -102,10 +119,8 @@ class _Builder:
                 self._lost(f"Page {page.number} could not be read ({page.state}): {page.reason}", whole)
         return self._made
 
-    def _add(self, block: DocumentBlock) -> "list[FloatingItem]":
+    def _add(self, block: DocumentBlock) -> list[FloatingItem]:
         """Add a block, and return the items that a caption may belong to."""
-        from docling_core.types.doc import ContentLayer, DocItemLabel
-
         made, text, prov = self._made, defuse(block.text), self._provs(block)
         match block.kind:
             case BlockKind.TITLE if block.level == 1 and self._is_titled:
@@ -138,7 +153,7 @@ class _Builder:
             made.add_text(DocItemLabel.TEXT, defuse(block.number.text), prov=self._prov(block.number, 0))
         return []
 
-    def _entry(self, block: DocumentBlock, prov: "ProvenanceItem") -> "ListItem":
+    def _entry(self, block: DocumentBlock, prov: ProvenanceItem) -> ListItem:
         """Add an entry to the list of its level, inside that of the level above."""
         while self._lists and self._lists[-1][0] > block.level:
             self._lists.pop()
@@ -151,9 +166,7 @@ class _Builder:
         self._lists.append((block.level, group, item))
         return item
 
-    def _picture(self, block: DocumentBlock, prov: "ProvenanceItem") -> "FloatingItem":
-        from docling_core.types.doc import DocItemLabel, ImageRef, PictureMeta, Size
-
+    def _picture(self, block: DocumentBlock, prov: ProvenanceItem) -> FloatingItem:
         picture = block.picture
         assert picture is not None
         size = Size(width=picture.width, height=picture.height)
@@ -165,9 +178,7 @@ class _Builder:
             item.meta = PictureMeta(**_meta(note, of_picture=True))
         return item
 
-    def _table(self, part: BlockPart) -> "FloatingItem":
-        from docling_core.types.doc import DocItemLabel, FloatingMeta
-
+    def _table(self, part: BlockPart) -> FloatingItem:
         grid = grid_of(part.text)
         item = self._made.add_table(_table_data(grid), prov=self._prov(part, 0))
         if part.note:
@@ -179,18 +190,14 @@ class _Builder:
             item.captions.append(caption.get_ref())
         return item
 
-    def _caption(self, item: "FloatingItem", block: DocumentBlock) -> None:
-        from docling_core.types.doc import DocItemLabel
-
+    def _caption(self, item: FloatingItem, block: DocumentBlock) -> None:
         caption = self._made.add_text(DocItemLabel.CAPTION, defuse(block.text), prov=self._provs(block)[0], parent=item)
         item.captions.append(caption.get_ref())
 
-    def _lost(self, says: str, prov: "ProvenanceItem") -> None:
-        from docling_core.types.doc import ContentLayer, DocItemLabel
-
+    def _lost(self, says: str, prov: ProvenanceItem) -> None:
         self._made.add_text(DocItemLabel.TEXT, says, prov=prov, content_layer=ContentLayer.NOTES)
 
-    def _provs(self, block: DocumentBlock) -> "list[ProvenanceItem]":
+    def _provs(self, block: DocumentBlock) -> list[ProvenanceItem]:
         """Return each part's place on its page and its span of the block's text."""
         provs, begin = [], 0
         for part in block.parts:
@@ -199,13 +206,11 @@ class _Builder:
             begin += len(part.text)
         return provs
 
-    def _prov(self, part: BlockPart, begin: int) -> "ProvenanceItem":
+    def _prov(self, part: BlockPart, begin: int) -> ProvenanceItem:
         return self._place(part.page, part.region.bbox, (begin, begin + len(part.text)))
 
     @staticmethod
-    def _place(page: int, box: Sequence[float], characters: tuple[int, int]) -> "ProvenanceItem":
-        from docling_core.types.doc import BoundingBox, CoordOrigin, ProvenanceItem
-
+    def _place(page: int, box: Sequence[float], characters: tuple[int, int]) -> ProvenanceItem:
         left, top, right, bottom = box
         bbox = BoundingBox(l=left, t=top, r=right, b=bottom, coord_origin=CoordOrigin.TOPLEFT)
         return ProvenanceItem(page_no=page, bbox=bbox, charspan=characters)
@@ -216,15 +221,6 @@ def _meta(note: FigureNote, of_picture: bool) -> dict[str, Any]:
 
     Only pictures have the fields kind, data and molecule.
     """
-    from docling_core.types.doc import (
-        DescriptionMetaField,
-        KeywordsMetaField,
-        MoleculeMetaField,
-        PictureClassificationMetaField,
-        PictureClassificationPrediction,
-        TabularChartMetaField,
-    )
-
     fields: dict[str, Any] = {}
     if note.description:
         fields["description"] = DescriptionMetaField(text=defuse(note.description))
@@ -243,9 +239,7 @@ def _meta(note: FigureNote, of_picture: bool) -> dict[str, Any]:
     return fields
 
 
-def _table_data(grid: TableGrid) -> "TableData":
-    from docling_core.types.doc import TableCell, TableData
-
+def _table_data(grid: TableGrid) -> TableData:
     # A heading in the first row is that of its column even beside cells that are none.
     head = max(1, grid.heading_rows)
     return TableData(

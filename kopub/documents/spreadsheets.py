@@ -8,6 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from openpyxl import Workbook
+from openpyxl.styles import Alignment, Font
+from openpyxl.utils import get_column_letter
+
 from kopub.documents.joins import columns
 from kopub.documents.tables import NUMBER, DocumentTable
 
@@ -57,10 +61,6 @@ def tables_workbook(tables: Sequence[DocumentTable]) -> bytes:
 
     Merged cells are merged; numbers are numbers, shown as they were printed.
     """
-    from openpyxl import Workbook
-    from openpyxl.styles import Alignment, Font
-    from openpyxl.utils import get_column_letter
-
     book = Workbook()
     book.remove(book.worksheets[0])
     for table, name in zip(tables, sheet_names(tables), strict=True):

@@ -12,7 +12,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from PIL import Image
+from transformers import Qwen3VLModel, Qwen3VLProcessor
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -36,9 +38,6 @@ def resized(image: Image, most: int) -> Image:
 
 def main(checkpoint: str, inputs: str, output: str) -> None:
     """Write the vectors of INPUTS to OUTPUT."""
-    import torch
-    from transformers import Qwen3VLModel, Qwen3VLProcessor
-
     processor: Any = Qwen3VLProcessor.from_pretrained(checkpoint)
     model: Any = Qwen3VLModel.from_pretrained(checkpoint, dtype=torch.float32).eval()
     vectors = []

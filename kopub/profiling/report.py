@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, StrictUndefined
 
 from kopub.gpu import GIB
 from kopub.profiling.observer import Counts, Observations, ServerHistory
@@ -241,8 +242,6 @@ class RunSection:
 
 def render(title: str, sections: Sequence[RunSection]) -> str:
     """Return the page."""
-    from jinja2 import Environment, StrictUndefined
-
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(_TEMPLATE.read_text("utf-8"))
     return template.render(title=title, sections=sections, width=_WIDTH, high=_HIGH)

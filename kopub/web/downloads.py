@@ -11,6 +11,8 @@ from urllib.parse import quote
 from PIL import Image
 
 import kopub
+from kopub.documents.searchable_pdf import PdfPicture, placed_lines, searchable_pdf
+from kopub.documents.spreadsheets import CSV_START, tables_workbook
 from kopub.documents.stream import file_names
 from kopub.errors import KopubError
 from kopub.web.elements import MOST
@@ -21,7 +23,6 @@ from kopub.web.views.document import document_of
 from kopub.web.views.page import page_of
 
 if TYPE_CHECKING:
-    from kopub.documents.searchable_pdf import PdfPicture
     from kopub.documents.tables import DocumentTable
 
 
@@ -49,16 +50,12 @@ def _json(room: Room, of: kopub.Page | kopub.Document) -> bytes:
 
 
 def _pdf(room: Room, of: kopub.Page | kopub.Document) -> bytes:
-    from kopub.documents.searchable_pdf import searchable_pdf
-
     pages = [of] if isinstance(of, kopub.Page) else of.pages
     return searchable_pdf(of.id, (_pictured(room, page) for page in pages))
 
 
-def _pictured(room: Room, page: kopub.Page) -> "PdfPicture":
+def _pictured(room: Room, page: kopub.Page) -> PdfPicture:
     """Return a page for a PDF, without its picture if that is unreadable."""
-    from kopub.documents.searchable_pdf import PdfPicture, placed_lines
-
     size = page.width or 1000, page.height or 1414
     lines = [line for region in page.regions for line in placed_lines(region.text[:MOST], region.box)]
     try:
@@ -69,15 +66,11 @@ def _pictured(room: Room, page: kopub.Page) -> "PdfPicture":
 
 
 def _xlsx(room: Room, of: kopub.Page | kopub.Document) -> bytes:
-    from kopub.documents.spreadsheets import tables_workbook
-
     return tables_workbook(_tables(of))
 
 
 def _csv(room: Room, of: kopub.Page | kopub.Document) -> bytes:
     """Return a ZIP file with a CSV of each table."""
-    from kopub.documents.spreadsheets import CSV_START
-
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for table in _tables(of):

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import nh3
 from markdown_it import MarkdownIt
 from markupsafe import Markup
+from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 import kopub
 from kopub.documents.joins import one_line, paragraphs
+from kopub.documents.searchable_pdf import PlacedLine, placed_lines
 from kopub.errors import KopubError
 from kopub.layout.regions import Task
 from kopub.recognition.regions import TextOrigin
@@ -23,7 +25,6 @@ from kopub.web.requests import ViewRequest
 from kopub.web.room import Now
 
 if TYPE_CHECKING:
-    from kopub.documents.searchable_pdf import PlacedLine
     from kopub.pages.page_reader import Origin
 
 
@@ -145,7 +146,7 @@ class ShownRegion:
     paragraphs: Sequence[tuple[Sequence[Piece], bool]]
     """(pieces, whether it is code)."""
     table: Markup | None
-    lines: "Sequence[PlacedLine]"
+    lines: Sequence[PlacedLine]
     from_pdf: bool
 
 
@@ -158,8 +159,6 @@ def shown_regions(page: kopub.Page, words: QueryWords | None) -> list[ShownRegio
 
 
 def _shown(region: kopub.Region, words: QueryWords | None) -> ShownRegion:
-    from kopub.documents.searchable_pdf import placed_lines
-
     content = printable(region.content or "")
     is_formula = region.task == "formula" and bool(content)
     has_table = is_table(content)
@@ -288,8 +287,6 @@ def _cleaned(html: str, tags: set[str], picture: Callable[[str], str | None], co
 
 @cache
 def _renderer() -> MarkdownIt:
-    from mdit_py_plugins.dollarmath import dollarmath_plugin
-
     # Formulas are written as blocks; printed text between two dollar signs is more likely a price.
     renderer = MarkdownIt("commonmark", {"html": True}).use(dollarmath_plugin, renderer=_formula)
     renderer.disable("math_inline")

@@ -14,6 +14,7 @@ from subprocess import Popen
 from threading import Lock, Thread
 from typing import Any, BinaryIO
 
+from kopub.api.reading import Reading
 from kopub.api.search import home_searcher
 from kopub.config.settings import read_settings
 from kopub.errors import KopubError, first_line
@@ -46,7 +47,7 @@ class FileReading:
     name: str
     folder: Path
     began: float = field(default_factory=time.monotonic)
-    process: "Popen[bytes] | None" = None
+    process: Popen[bytes] | None = None
     room: Room | None = None
     app: Any = None
     """The application of the room, made at the first visit."""
@@ -112,7 +113,7 @@ class FileReader:
             shutil.rmtree(self.reading.folder, ignore_errors=True)
             self.reading = None
 
-    def _follow(self, reading: FileReading, pipe: Connection, process: "Popen[bytes]", path: Path) -> None:
+    def _follow(self, reading: FileReading, pipe: Connection, process: Popen[bytes], path: Path) -> None:
         try:
             with pipe:
                 pipe.send(str(path))
@@ -139,8 +140,6 @@ def read_in_child(pipe: Connection) -> None:
 
     The result is the home with the tables, or an error.
     """
-    from kopub.api.reading import Reading
-
     try:
         reading = Reading([pipe.recv()], pages=f"1-{MOST_PAGES}")
         (part,) = reading.parts(at_once=reading.pages)
@@ -158,7 +157,7 @@ def _room_of(home: Path) -> Room:
     return Room(settings, searcher, check)
 
 
-def _end(process: "Popen[bytes] | None") -> None:
+def _end(process: Popen[bytes] | None) -> None:
     """End a process and the processes that it started, unless it has ended already."""
     # After its end was noticed, its number may be that of another process.
     if process is not None and process.returncode is None:

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING
 
+import cv2
+from cachetools import LRUCache
+
 from kopub.errors import SourceError, UndecodableImage
+from kopub.pages.page import decode
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,8 +56,6 @@ class PictureCache:
     """
 
     def __init__(self) -> None:
-        from cachetools import LRUCache
-
         self._decoding = BoundedSemaphore(min(os.cpu_count() or 1, _DECODED_AT_ONCE))
         self._kept = LRUCache[tuple[str, str], ServedPicture](_KEPT, getsizeof=lambda picture: len(picture.data))
         self._lock = Lock()
@@ -117,9 +119,6 @@ def _shown_as_it_is(data: bytes) -> str | None:
 
 
 def _jpeg(data: bytes, change: "Callable[[np.ndarray], np.ndarray]", side: int | None) -> bytes:
-    import cv2
-
-    from kopub.pages.page import decode
 
     try:
         image = change(decode(data))

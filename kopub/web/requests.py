@@ -8,6 +8,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlencode
 
+import yaml
+
 import kopub
 
 if TYPE_CHECKING:
@@ -118,8 +120,6 @@ def language_of(accepted: str) -> str:
 @cache
 def texts(language: str) -> Texts:
     """Return the texts of one of `LANGUAGES`."""
-    import yaml
-
     file = files("kopub.web").joinpath("texts", f"{language}.yaml")
     return Texts(language, yaml.safe_load(file.read_text("utf-8")))
 

@@ -6,6 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from filelock import FileLock
+from huggingface_hub import hf_hub_url, snapshot_download
+from huggingface_hub.file_download import http_get
+from huggingface_hub.utils import build_hf_headers
+from huggingface_hub.utils.sha import git_hash
+
 from kopub.engine import Engine, require_installed
 from kopub.errors import HubError
 from kopub.files import file_sha256
@@ -107,7 +113,6 @@ def _hash(path: Path, digits: int) -> str | None:
         return file_sha256(path)
     if digits != _SHA1:
         return None
-    from huggingface_hub.utils.sha import git_hash
 
     return git_hash(path.read_bytes())
 
@@ -196,8 +201,6 @@ def fetch(weights: Weights, listed: Sequence[RepositoryFile], found: CachedFiles
 
     Raises `HubError`, one line. Interrupted files are continued where they stopped; a damaged one is fetched anew.
     """
-    from huggingface_hub import snapshot_download
-
     remove_damaged(weights, found)
     for file in listed:
         if file.path not in found.whole and file.hash and len(file.hash) == SHA256 and file.size <= _LARGEST:
@@ -222,11 +225,6 @@ def download(weights: Weights, file: RepositoryFile) -> None:
 
     Raises `HubError`, one line.
     """
-    from filelock import FileLock
-    from huggingface_hub import hf_hub_url
-    from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import build_hf_headers
-
     assert file.hash is not None
     blob = repository_folder(weights) / "blobs" / file.hash
     begun = blob.with_name(f"{file.hash}{PARTIAL}")

@@ -212,7 +212,7 @@ def test_a_disk_that_fills_up_meanwhile_keeps_what_was_fetched(
         target.write(b"x" * 1000)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("huggingface_hub.file_download.http_get", fills_up)
+    monkeypatch.setattr("kopub.weights.fetch.http_get", fills_up)
     refused = str(pull().exception)
     assert "the disk is full; what was fetched is kept" in refused
     assert "\n" not in refused

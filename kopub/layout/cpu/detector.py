@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import cv2
+
 from kopub.errors import UndecodableImage
 from kopub.layout.cpu.formulas import find_formulas
 from kopub.layout.cpu.segmentation import FOOT, HEAD, PageBlock, Segmentation, segment
@@ -22,8 +24,6 @@ _TASKS = {"table": Task.TABLE, "display_formula": Task.FORMULA, "image": Task.SK
 
 def detect_page(page: Page, speck: float) -> PageLayout:
     """Return the layout of one page, whose state says what is wrong with it."""
-    import cv2
-
     try:
         gray, has_ink = readable_grey(page.image, keep_tints=True)
     except UndecodableImage as error:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING
 
+import cv2
 import numpy as np
 
 from kopub.layout.cpu.segmentation import Segmentation
@@ -110,8 +111,6 @@ class BlockPrint:
     """The print of a crop, uint8 (height, width), whose body text is `em` pixels high."""
 
     def __init__(self, gray: "NDArray[np.uint8]", em: float) -> None:
-        import cv2
-
         self.em = em
         self.ink = ink_mask(gray, PRINT_CONTRAST).astype(np.uint8)
         high, wide = gray.shape
@@ -207,8 +206,6 @@ class BlockPrint:
     @cached_property
     def numbers(self) -> list[InkBox]:
         """Numbers in round brackets, set apart at the right edge, top to bottom."""
-        import cv2
-
         # An even kernel would move the left edge.
         words = cv2.morphologyEx(self.ink, cv2.MORPH_CLOSE, np.ones((3, 2 * round(0.25 * self.em) + 1), np.uint8))
         _, _, stats, _ = cv2.connectedComponentsWithStats(words, connectivity=8)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
+import cv2
 import numpy as np
 
 from kopub.layout.ink import (
@@ -149,8 +150,6 @@ def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[InkBox], lis
     tint that may hold text; any other is a picture. A hollow area, such as the dark edges of a scan, does not include
     what it encloses: only its solid parts count.
     """
-    import cv2
-
     coloured = ink_mask(gray, _FLAT).astype(np.uint8)
     wide = max(7, round(0.4 * em) * 2 + 1)
     filled = cv2.morphologyEx(coloured, cv2.MORPH_OPEN, np.ones((wide, wide), np.uint8))
@@ -171,8 +170,6 @@ def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[InkBox], lis
 
 def _solid_parts(filled: "NDArray[np.uint8]", wide: int) -> Iterator[tuple[InkBox, int]]:
     """Yield boxes and areas of a mask's filled parts; hollow ones are opened wider."""
-    import cv2
-
     _, parts, stats, _ = cv2.connectedComponentsWithStats(filled, connectivity=8)
     for part, (x, y, w, h, area) in enumerate(stats[1:].tolist(), start=1):
         if area >= _HOLLOW * w * h:
@@ -191,8 +188,6 @@ def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[InkBox]:
     height beside them. A frame around much of the page, or a dark edge, is not a drawing: it is erased from the mask,
     and what it encloses stays.
     """
-    import cv2
-
     _, strokes, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     least = 2.2 * em
     large: list[InkBox] = []

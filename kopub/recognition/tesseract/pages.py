@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import cv2
 import numpy as np
 
 from kopub.errors import UndecodableImage
@@ -103,8 +104,6 @@ def _read_formula(reader: Reader, gray: "NDArray[np.uint8]") -> BlockText:
 
 def _erase_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
     """Erase tall brackets, sums and roots, which join several rows into one."""
-    import cv2
-
     plain = gray.copy()
     ink = ink_mask(gray, PRINT_CONTRAST).astype(np.uint8)
     _, shapes, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)

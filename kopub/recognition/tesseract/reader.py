@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import cv2
 import numpy as np
+import tesserocr
 
 from kopub.layout.grid import RuledCell, grid_lines, ruled_cells, table_html
 from kopub.layout.ink import (
@@ -70,8 +72,6 @@ class Reader:
     """
 
     def __init__(self, folder: str, languages: Sequence[str] = LANGUAGES) -> None:
-        import tesserocr
-
         line = tesserocr.PSM.SINGLE_LINE
         apart = set(languages) == set(LANGUAGES)
         main = LANGUAGES[0] if apart else "+".join(languages)
@@ -203,9 +203,6 @@ class Reader:
 
     def _words(self, engine: Any, gray: "NDArray[np.uint8]", row: InkBox) -> list[OcrWord]:
         """Return the words of one row of a block, in pixels of the block."""
-        import cv2
-        import tesserocr
-
         pixels = gray[row.y1 : row.y2, row.x1 : row.x2]
         border = (_BORDER, _BORDER, _BORDER, _BORDER)
         image = cv2.copyMakeBorder(pixels, *border, cv2.BORDER_CONSTANT, value=[paper_level(pixels)])
