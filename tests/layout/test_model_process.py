@@ -242,9 +242,9 @@ def forward(begins_with: Callable[[str], None]) -> Callable[[str], None]:
     def replaced(by: str) -> None:
         begins_with(
             "import time\n"
-            "import kopub.layout.pp_doclayout.network as network\n"
+            "import kopub.layout.pp_doclayout.model as model\n"
             f"def forward(*_, **__):\n    {by}\n"
-            "network.forward = forward\n"
+            "model.forward = forward\n"
         )
 
     return replaced
@@ -287,8 +287,8 @@ def test_one_that_hangs_while_it_is_loaded_is_killed(
 ) -> None:
     begins_with(
         "import time\n"
-        "import kopub.layout.pp_doclayout.replicas as replicas\n"
-        "replicas.import_packages = lambda *_: time.sleep(600)\n"
+        "import kopub.layout.pp_doclayout.process as process\n"
+        "process.import_packages = lambda *_: time.sleep(600)\n"
     )
     monkeypatch.setattr(process, "_ANSWER_SECONDS", 1.0)
     with pytest.raises(EngineError, match="the layout model was not loaded within 1 s, so its process was killed"):

@@ -29,7 +29,6 @@ import cv2  # noqa: E402
 from kopub.layout.pp_doclayout import detector, page_regions  # noqa: E402
 from kopub.layout.pp_doclayout import model as pp_model  # noqa: E402
 from kopub.layout.pp_doclayout import network as pp_network  # noqa: E402
-from kopub.layout.pp_doclayout import replicas as pp_replicas  # noqa: E402
 from kopub.layout.pp_doclayout.replicas import Replicas  # noqa: E402
 from kopub.parallel import SWITCH_INTERVAL  # noqa: E402
 from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout, tiny_pp_doclayout  # noqa: E402
@@ -79,7 +78,7 @@ def detect(resource: PPDocLayout, pages: list[Page]) -> dict[str, PageLayout]:
 
 def spoil(monkeypatch: pytest.MonkeyPatch, change: "Callable[[RawOutputs], RawOutputs]") -> None:
     forward = pp_network.forward
-    monkeypatch.setattr(pp_network, "forward", lambda *a, **k: change(forward(*a, **k)))
+    monkeypatch.setattr(pp_model, "forward", lambda *a, **k: change(forward(*a, **k)))
 
 
 # --- the network against transformers ---------------------------------------------------------------------------------
@@ -436,7 +435,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(
 
     submitted: list[int] = []
     submit = pp_model.PageModel.submit
-    monkeypatch.setattr(pp_network, "forward", small_gpu)
+    monkeypatch.setattr(pp_model, "forward", small_gpu)
     expected = detect(make(batch_size=2), some_pages(30))
     monkeypatch.setattr(
         pp_model.PageModel, "submit", lambda m, pages: (submitted.append(len(pages)), submit(m, pages))[1]
@@ -457,7 +456,7 @@ def test_out_of_memory_with_one_page_stops_the_run(
     def no_memory(*_: Any, **__: Any) -> "RawOutputs":
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(pp_network, "forward", no_memory)
+    monkeypatch.setattr(pp_model, "forward", no_memory)
     with pytest.raises(EngineError, match="does not fit into GPU memory"):
         list(make(batch_size=1).detect(some_pages(1)))
 
@@ -474,7 +473,7 @@ def test_tuning_keeps_to_its_memory_and_leaves_no_trace(
             raise torch.OutOfMemoryError("CUDA out of memory")
         return forward(*arguments, **options)
 
-    monkeypatch.setattr(pp_network, "forward", limited)
+    monkeypatch.setattr(pp_model, "forward", limited)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=40e9))
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: limits.append(share))
     model = pp_model.PageModel(
@@ -510,7 +509,7 @@ class UntunedModel:
             return forward(network, pixels, polygons)
 
         monkeypatch.setattr(pp_model.PageModel, "__init__", untuned)
-        monkeypatch.setattr(pp_network, "forward", noted)
+        monkeypatch.setattr(pp_model, "forward", noted)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=40e9))
         monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: None)
 
@@ -687,7 +686,7 @@ def test_model_error_stops_the_run_with_its_reason(
     def illegal(*_: Any, **__: Any) -> "RawOutputs":
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with ...")
 
-    monkeypatch.setattr(pp_network, "forward", illegal)
+    monkeypatch.setattr(pp_model, "forward", illegal)
     with pytest.raises(EngineError, match="layout model stopped: RuntimeError: CUDA error: an illegal memory access"):
         list(make().detect(some_pages(2)))
 
@@ -715,7 +714,7 @@ def test_packages_are_imported_before_other_threads_compete(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imported: list[threading.Thread] = []
-    monkeypatch.setattr(pp_replicas, "import_packages", lambda: imported.append(threading.current_thread()))
+    monkeypatch.setattr(detector, "import_packages", lambda: imported.append(threading.current_thread()))
     resource = make()
     resource.prepare()
     resource.prepare()
@@ -736,7 +735,7 @@ def test_a_model_that_cannot_be_loaded_early_is_told_at_its_use(
     def broken() -> None:
         raise OSError("libtorch_cuda.so: cannot open shared object file")
 
-    monkeypatch.setattr(pp_replicas, "import_packages", broken)
+    monkeypatch.setattr(detector, "import_packages", broken)
     resource = make(repo=str(tmp_path))
     resource.prepare()
     with pytest.raises(EngineError, match="no PP-DocLayoutV3 weights in"):
@@ -976,7 +975,7 @@ def test_a_fallback_names_its_device(make: Callable[..., PPDocLayout], monkeypat
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
         return forward(network, pixels, polygons)
 
-    monkeypatch.setattr(pp_network, "forward", once_without_memory)
+    monkeypatch.setattr(pp_model, "forward", once_without_memory)
     resource = make(batch_size=2, device="cpu,cpu")
     with pytest.warns(RuntimeWarning, match="batch halved to 1"):
         layouts = detect(resource, some_pages(6))
@@ -1028,7 +1027,7 @@ def test_relu_that_is_refused_when_it_runs_is_taken_apart(folder: Path, monkeypa
     options = {"device": "cpu", "dtype": "float32", "compiled": False, "batch_size": 2, "polygons": False}
     plain = pp_model.PageModel(pp_network.load(str(folder), ""), **options)
     model = pp_model.PageModel(network := pp_network.load(str(folder), ""), **options)
-    monkeypatch.setattr(pp_network, "_conv_relu", lambda: refusing)
+    monkeypatch.setattr(pp_network, "conv_relu", refusing)
     pp_network.fuse_relu(network)
     pages = [drawing(i, 800, 800) for i in range(4)]
     with pytest.warns(RuntimeWarning, match="ReLU not fused, which is slower: CUDNN_STATUS_NOT_SUPPORTED"):

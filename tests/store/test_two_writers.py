@@ -73,6 +73,11 @@ def test_a_writer_that_is_stopped_while_it_publishes_leaves_the_table_of_who_too
     url: str, server: dict[str, str], tmp_path: Path, step: str
 ):
     home = Platform.of(tmp_path / "home", [pages(*IDS)]).home
+    if step == "mark":
+        # Only a table that replaces another asks for the mark of that one.
+        older = CONTEXT.Process(target=two_writers.make, args=(server, str(home), url, 0.0, "", "read before"))
+        older.start()
+        older.join(SOON)
     stopped, other = (
         CONTEXT.Process(target=two_writers.make, args=(server, str(home), url, 0.0, stop)) for stop in (step, "")
     )

@@ -31,14 +31,17 @@ class OnObjects(Platform):
         return ShardStore(url=self.url)
 
 
-def platform(home: str, url: str, seconds: float) -> OnObjects:
+def platform(home: str, url: str, seconds: float, prompt: str = "read") -> OnObjects:
     """Return a platform that reads a page in `seconds`."""
     made = OnObjects(Path(home), url=url)
-    made.engines["recognition"] = SlowReader(diary=str(made.home / "recognition.diary"), seconds=seconds)
+    diary = str(made.home / "recognition.diary")
+    made.engines["recognition"] = SlowReader(diary=diary, seconds=seconds, prompt=prompt)
     return made
 
 
-def make(environment: Mapping[str, str], home: str, url: str, seconds: float, stop: str = "") -> None:
+def make(
+    environment: Mapping[str, str], home: str, url: str, seconds: float, stop: str = "", prompt: str = "read"
+) -> None:
     """Make the tables; an error's message goes to a file beside the home.
 
     The process stops itself before the step `stop` of the publication of the readings.
@@ -47,7 +50,7 @@ def make(environment: Mapping[str, str], home: str, url: str, seconds: float, st
     if stop:
         _stop_before(stop)
     try:
-        platform(home, url, seconds).make(*ASSETS)
+        platform(home, url, seconds, prompt).make(*ASSETS)
     except KopubError as error:
         Path(f"{home}.{os.getpid()}").write_text(str(error))
 
@@ -73,10 +76,10 @@ def _stop_before(step: str) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
         return call(*given, **named)
 
-    def armed(lock: ObjectLock, path: str, content: bytes) -> None:
+    def armed(lock: ObjectLock, path: str, *given: Any) -> None:
         if "/ocr_results/" in path:
             setattr(owner, step, stopped)
-        publish(lock, path, content)
+        publish(lock, path, *given)
 
     setattr(ObjectLock, "publish", armed)  # noqa: B010 - its own type is that of a method
 
