@@ -83,7 +83,13 @@ def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Map
     The boxes of both sides are in pixels, and the changes contain texts with marked differences. If no region changed
     but the text did, as a person corrected it, the only change is that of the whole page.
     """
-    changes = [_change(change) for change in page.changes[:_LISTED]]
+    changes: list[Mapping[str, Any]] = []
+    for change in page.changes[:_LISTED]:
+        old, new = ((side.content or "") if side else "" for side in (change.old, change.new))
+        # If only the box or label changed, the text is shown once.
+        texts = mark_differences(old, new) if old != new else ([(visible(old, _NAME), False)] if old else [], [])
+        labels = [f"{side.index} {side.label}" for side in (change.old, change.new) if side is not None]
+        changes.append({"change": change, "texts": texts, "labels": labels})
     if not changes and page.damage.score:
         whole = RegionChange(("text",), 0.0, None, None, page.damage)
         changes = [{"change": whole, "texts": mark_differences(*page.texts), "labels": ["page"]}]
@@ -114,13 +120,6 @@ def _boxes(regions: Sequence[RegionRecord], changes: Sequence[RegionChange], sid
             }
         )
     return sorted(boxes, key=lambda box: box["kind"] != "same")
-
-
-def _change(change: RegionChange) -> Mapping[str, Any]:
-    old, new = ((side.content or "") if side else "" for side in (change.old, change.new))
-    texts = mark_differences(old, new) if old != new else ([(visible(old, _NAME), False)] if old else [], [])
-    labels = [f"{side.index} {side.label}" for side in (change.old, change.new) if side is not None]
-    return {"change": change, "texts": texts, "labels": labels}
 
 
 Marked = list[tuple[str, bool]]

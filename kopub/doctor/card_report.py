@@ -252,6 +252,10 @@ class CardMeasurement:
         for number, gpu in enumerate(self._gpus):
             asks = demands_at_once([ask for ask in self._asked if ask.gpu == number], gpu["total"])
             demand += sum(ask.of(gpu["total"]) for ask in asks)
+        versions: dict[str, str] = {}
+        for package in _PACKAGES:
+            with suppress(importlib.metadata.PackageNotFoundError):
+                versions[package] = importlib.metadata.version(package)
         return {
             "report": 1,
             "date": date.today().isoformat(),
@@ -261,7 +265,7 @@ class CardMeasurement:
             "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
             "cores": os.cpu_count(),
             "memory_gb": _gb(psutil.virtual_memory().total),
-            "versions": _versions(),
+            "versions": versions,
             "gpu_memory_gb": {
                 "asked_at_once": _gb(demand),
                 "held_at_most": _gb(max(memory, default=0)),
@@ -351,14 +355,6 @@ def _stage_values(stage: StageFigures) -> dict[str, Any]:
 
 def _gb(size: float) -> float:
     return round(size / 1e9, 2)
-
-
-def _versions() -> dict[str, str]:
-    versions = {}
-    for package in _PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
-    return versions
 
 
 def _dim(page_and_copy: tuple[Page, int]) -> Page:

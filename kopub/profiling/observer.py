@@ -4,9 +4,8 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -294,11 +293,13 @@ def own_environment() -> dict[str, str]:
 def _write(path: Path, corpus: Corpus, shard: str, count: int) -> None:
     """Write the first `count` pages of a shard whose bytes can be read."""
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
-        for row in islice(_readable(corpus, shard), count):
-            writer.write_table(pa.Table.from_pylist([row], _SCHEMA))
-
-
-def _readable(corpus: Corpus, shard: str) -> Iterator[dict[str, object]]:
-    for row in corpus.rows(shard):
-        if row.data is not None and row.problem is None:
-            yield {"id": row.page_id, "image": {"bytes": bytes(row.data), "path": None}, "license": row.license}
+        left = count
+        for row in corpus.rows(shard):
+            if row.data is None or row.problem is not None:
+                continue
+            image = {"bytes": bytes(row.data), "path": None}
+            values = {"id": row.page_id, "image": image, "license": row.license}
+            writer.write_table(pa.Table.from_pylist([values], _SCHEMA))
+            left -= 1
+            if not left:
+                return

@@ -123,7 +123,9 @@ def publish_to(url: str, folder: Path, log: Log) -> str | None:
         sent = _send(objects, root, files, now, before)
         if before == now and not sent:
             return f"{url}/{now}"
-        _require_whole(objects, f"{root}/{now}", files)
+        sizes = _sizes(objects, f"{root}/{now}")
+        if wrong := [path for path, file in files.items() if sizes.get(path) != file.size]:
+            raise StoreError(f"{root}/{now} lacks {len(wrong)} files after its upload, {wrong[0]} first: release again")
         lock.publish(f"{root}/{POINTER}", (json.dumps({"folder": now}) + "\n").encode())
         _clear(objects, root, {now, before}, lock)
     log(f"published at {url}: {len(files)} files, {sent:,} bytes sent")
@@ -170,13 +172,6 @@ def _send(objects: Objects, root: str, files: Mapping[str, LocalFile], now: str,
         return file.size
 
     return sum(bounded_map(send, todo, _AT_ONCE))
-
-
-def _require_whole(objects: Objects, root: str, files: Mapping[str, LocalFile]) -> None:
-    sizes = _sizes(objects, root)
-    wrong = [path for path, file in files.items() if sizes.get(path) != file.size]
-    if wrong:
-        raise StoreError(f"{root} lacks {len(wrong)} files after its upload, {wrong[0]} first: release again")
 
 
 def _sizes(objects: Objects, folder: str) -> dict[str, int]:
