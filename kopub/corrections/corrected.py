@@ -1,7 +1,7 @@
 """Applies corrections to pages, and reads the tables as corrected."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,19 +101,19 @@ class CorrectedTables:
             return table
         ids = table["page_id"] if "page_id" in table.column_names else self._store.read(asset, shard, ["page_id"])[0]
         places = {at: page_id for at, page_id in enumerate(ids.to_pylist()) if page_id in changed}
-        with_pictures = "crop_images" in table.column_names
+        with_pictures = _PICTURES in table.column_names
         parts, done = [], 0
         for at, page in self._pages(shard, places, with_pictures):
             corrected = correct_page(*page, changed[places[at]])
             row = corrected.layout if asset == _LAYOUTS else corrected.reading
-            given = {name: row[name] for name in table.column_names}
-            parts += [table.slice(done, at - done), pa.Table.from_pylist([given], table.schema)]
+            values = {name: row[name] for name in table.column_names}
+            parts += [table.slice(done, at - done), pa.Table.from_pylist([values], table.schema)]
             done = at + 1
         return pa.concat_tables([*parts, table.slice(done)]) if parts else table
 
     def changes(self) -> dict[str, tuple[Correction, ...]]:
         """Return the changes to each corrected page that were not undone."""
-        return {page_id: done.changes for page_id, done in self._log.by_page().items() if done.changes}
+        return {page_id: page.changes for page_id, page in self._log.by_page().items() if page.changes}
 
     def pages(self, shard: str, page_ids: Collection[str]) -> dict[str, tuple[Row, Row]]:
         """Return the engines' layout and reading rows of pages, without unread ones."""
@@ -125,21 +125,21 @@ class CorrectedTables:
 
     def standings(self, shards: Sequence[str]) -> list[PageStanding]:
         """Return every page that somebody corrected, with the effects, by id."""
-        done = self._log.by_page()
-        hints = {page_id: each.every[-1].shard for page_id, each in done.items()}
-        found: dict[str, tuple[str, tuple[Row, Row]]] = {}
+        corrections = self._log.by_page()
+        hints = {page_id: of_page.every[-1].shard for page_id, of_page in corrections.items()}
+        pages: dict[str, tuple[str, tuple[Row, Row]]] = {}
         # A page is looked up in the shard where it was corrected, and in all shards if it is no longer there.
         for shard in shards:
             wanted = {page_id for page_id, hint in hints.items() if hint == shard}
-            found |= {page_id: (shard, page) for page_id, page in self.pages(shard, wanted).items()}
-        for shard in shards if hints.keys() - found.keys() else ():
-            moved = self.pages(shard, hints.keys() - found.keys())
-            found |= {page_id: (shard, page) for page_id, page in moved.items()}
+            pages |= {page_id: (shard, page) for page_id, page in self.pages(shard, wanted).items()}
+        for shard in shards if hints.keys() - pages.keys() else ():
+            moved = self.pages(shard, hints.keys() - pages.keys())
+            pages |= {page_id: (shard, page) for page_id, page in moved.items()}
         standings = []
-        for page_id in sorted(done):
-            shard, page = found.get(page_id, (None, None))
-            corrected = None if page is None else correct_page(*page, done[page_id].changes)
-            standings.append(PageStanding(page_id, shard, done[page_id], corrected))
+        for page_id in sorted(corrections):
+            shard, page = pages.get(page_id, (None, None))
+            corrected = None if page is None else correct_page(*page, corrections[page_id].changes)
+            standings.append(PageStanding(page_id, shard, corrections[page_id], corrected))
         return standings
 
     def _pages(
@@ -149,21 +149,21 @@ class CorrectedTables:
         if not places:
             return
         columns = None if with_pictures else [name for name in OCR_RESULTS.names if name != _PICTURES]
+        wanted = set(places.values())
+        layouts: dict[str, Row] = {}
+        readings: dict[str, Row] = {}
         try:
-            found = {
-                name: self._rows(name, shard, places.values(), columns if name == _READINGS else None)
-                for name in (_LAYOUTS, _READINGS)
-            }
+            for asset, rows in ((_LAYOUTS, layouts), (_READINGS, readings)):
+                table = self._store.read(asset, shard, columns if asset == _READINGS else None)
+                for at, page_id in enumerate(table["page_id"].to_pylist()):
+                    if page_id in wanted:
+                        # Only these rows become Python objects: a shard's pictures are large.
+                        rows[page_id] = table.slice(at, 1).to_pylist()[0]
         except MissingTable:
             return
         for at, page_id in places.items():
-            if page_id in found[_LAYOUTS] and page_id in found[_READINGS]:
-                yield at, (found[_LAYOUTS][page_id], {_PICTURES: None, **found[_READINGS][page_id]})
-
-    def _rows(self, asset: str, shard: str, page_ids: Iterable[str], columns: list[str] | None) -> dict[str, Row]:
-        table, wanted = self._store.read(asset, shard, columns), set(page_ids)
-        places = [at for at, page_id in enumerate(table["page_id"].to_pylist()) if page_id in wanted]
-        return {row["page_id"]: row for at in places for row in table.slice(at, 1).to_pylist()}
+            if page_id in layouts and page_id in readings:
+                yield at, (layouts[page_id], {_PICTURES: None, **readings[page_id]})
 
 
 def correct_page(layout: Row, reading: Row, changes: Sequence[Correction]) -> CorrectedPage:
@@ -194,12 +194,9 @@ def truth_of(page: CorrectedPage) -> str:
         for region in sorted(page.reading["regions"] or (), key=lambda region: region["index"])
         if region["index"] in placed
     ]
-    said = {"regions": regions, "markdown": page.reading["markdown"] or "", "text": _text(page.reading)}
-    return json.dumps(said, ensure_ascii=False)
-
-
-def _text(reading: Row) -> str:
-    return page_text(region_texts(reading["regions"]))
+    text = page_text(region_texts(page.reading["regions"]))
+    content = {"regions": regions, "markdown": page.reading["markdown"] or "", "text": text}
+    return json.dumps(content, ensure_ascii=False)
 
 
 @dataclass(slots=True)
@@ -221,10 +218,10 @@ class _PageEditor:
     def __init__(self, layout: Row, reading: Row) -> None:
         self._layout, self._reading = layout, reading
         read = {region["index"]: dict(region) for region in reading["regions"] or ()}
-        listed, held = reading["image_crops"] or (), reading["crop_images"] or ()
+        listed, pictures = reading["image_crops"] or (), reading["crop_images"] or ()
         # A caller that needs no pictures has not read them.
-        held = held or [None] * len(listed)
-        crops = {crop_index(crop["path"]): (crop, data) for crop, data in zip(listed, held, strict=True)}
+        pictures = pictures or [None] * len(listed)
+        crops = {crop_index(crop["path"]): (crop, data) for crop, data in zip(listed, pictures, strict=True)}
         self._regions = [
             _Region(dict(region), read.get(region["index"]), crops.get(region["index"]))
             for region in sorted(layout["regions"] or (), key=lambda region: region["index"])
@@ -299,12 +296,12 @@ class _PageEditor:
 
     def _find(self, box: Sequence[int], kind: str | None) -> _Region | None:
         """Return the region whose box matches best, of `kind` if one is given."""
-        near = [
+        matches = [
             (share, -at, region)
             for at, region in enumerate(self._regions)
             if (kind is None or region.kind == kind) and (share := _overlap(region.layout["bbox_2d"], box)) >= _AGREES
         ]
-        return max(near, key=lambda each: each[:2])[2] if near else None
+        return max(matches, key=lambda match: match[:2])[2] if matches else None
 
     def _add(self, change: Correction) -> None:
         """Insert a region after the last one that stands above it in its column."""
@@ -326,7 +323,7 @@ class _PageEditor:
 
     def _say(self, region: _Region, text: str) -> None:
         """Give a region the text that a person found on it."""
-        made = region.reading or {
+        reading = region.reading or {
             "index": region.layout["index"],
             "native_label": region.layout["label"],
             "bbox_2d": region.layout["bbox_2d"],
@@ -334,7 +331,7 @@ class _PageEditor:
             "seconds": 0.0,
             "scale": None,
         }
-        region.reading = made | {
+        region.reading = reading | {
             "label": region.kind,
             "content": text,
             "state": str(State.OK if text.strip() else State.BLANK),
@@ -366,10 +363,10 @@ class _PageEditor:
 
 def _overlap(one: Sequence[float], other: Sequence[float]) -> float:
     """Return the intersection of two boxes over their union."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+    left, top, right, bottom = one
+    x1, y1, x2, y2 = other
+    width, height = min(right, x2) - max(left, x1), min(bottom, y2) - max(top, y1)
     if width <= 0 or height <= 0:
         return 0.0
     both = width * height
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
-    return both / (sum(areas) - both)
+    return both / ((right - left) * (bottom - top) + (x2 - x1) * (y2 - y1) - both)

@@ -41,9 +41,9 @@ def known_answers(corpus: "Corpus", store: "ShardStore") -> list[KnownAnswers]:
 
     The answer of a checked page is its text at the time of the check. Raises `SourceError` and `StoreError`.
     """
-    known = [] if corpus.gold is None else read_gold(corpus.gold)
+    answers = [] if corpus.gold is None else read_gold(corpus.gold)
     checked, samples = _checked(store), []
-    for shard in _made(corpus, store) if checked else ():
+    for shard in _stored_shards(corpus, store) if checked else ():
         pages = store.read(TABLES.pages.name, shard, ["page_id", "doc_id"]).to_pylist()
         here = [(page["page_id"], page["doc_id"]) for page in pages if page["page_id"] in checked]
         samples += [Sample(id, doc or id, None, {}, PageText(_text(checked[id]))) for id, doc in here]
@@ -51,8 +51,8 @@ def known_answers(corpus: "Corpus", store: "ShardStore") -> list[KnownAnswers]:
     samples = [sample for sample in samples if sample.gold.text.strip()]
     if samples:
         benchmark = Benchmark(CORRECTIONS.name, "1", CORRECTIONS.licence, CORRECTIONS.source, samples)
-        known.append(KnownAnswers(benchmark, len(samples)))
-    return known
+        answers.append(KnownAnswers(benchmark, len(samples)))
+    return answers
 
 
 def write_checked_pages(corpus: "Corpus", store: "ShardStore", folder: Path) -> int:
@@ -66,7 +66,7 @@ def write_checked_pages(corpus: "Corpus", store: "ShardStore", folder: Path) -> 
     def write(path: Path) -> None:
         nonlocal count
         with pq.ParquetWriter(path, _SCHEMA, compression="none") as writer:
-            for shard in _made(corpus, store) if checked else ():
+            for shard in _stored_shards(corpus, store) if checked else ():
                 raw = store.read(TABLES.pages.name, shard)
                 documents = dict(zip(raw["page_id"].to_pylist(), raw["doc_id"].to_pylist(), strict=True))
                 with page_images(corpus, shard, raw, upright=True) as image_of:
@@ -84,13 +84,14 @@ def write_checked_pages(corpus: "Corpus", store: "ShardStore", folder: Path) -> 
     return count
 
 
-def _made(corpus: "Corpus", store: "ShardStore") -> list[str]:
+def _stored_shards(corpus: "Corpus", store: "ShardStore") -> list[str]:
     """Return the shards of the corpus whose pages are in the store."""
     return [shard for shard in corpus.manifest.keys if store.has(TABLES.pages.name, shard)]
 
 
 def _checked(store: "ShardStore") -> Mapping[str, Correction]:
-    return {page_id: done.checked for page_id, done in CorrectionLog(store).by_page().items() if done.checked}
+    by_page = CorrectionLog(store).by_page()
+    return {page_id: page.checked for page_id, page in by_page.items() if page.checked}
 
 
 def _text(mark: Correction) -> str:

@@ -85,10 +85,12 @@ class Correction:
                 raise KopubError(f"{label!r} is no label{did_you_mean(str(label), LABELS)}")
             if label in PICTURES:
                 raise KopubError(f"a person cannot make a region a picture ({label}): strike it out instead")
-        if self.bbox_2d is not None and not (0 <= self.bbox_2d[0] < self.bbox_2d[2] <= 1000):
-            raise KopubError("the box has no width, or leaves the page")
-        if self.bbox_2d is not None and not (0 <= self.bbox_2d[1] < self.bbox_2d[3] <= 1000):
-            raise KopubError("the box has no height, or leaves the page")
+        if self.bbox_2d is not None:
+            left, top, right, bottom = self.bbox_2d
+            if not 0 <= left < right <= 1000:
+                raise KopubError("the box has no width, or leaves the page")
+            if not 0 <= top < bottom <= 1000:
+                raise KopubError("the box has no height, or leaves the page")
         if not self.author.strip():
             raise KopubError("a correction needs the name of its author")
         try:
@@ -108,21 +110,25 @@ class PageCorrections:
     @property
     def seen(self) -> str:
         """The mark of these corrections; the next one carries it to say what was seen."""
-        return fingerprint([each.id for each in self.every])
+        return fingerprint([correction.id for correction in self.every])
 
     @property
     def lasting(self) -> tuple[Correction, ...]:
         """The corrections that nobody has undone, without the undo entries."""
         undone: set[str] = set()
-        for each in reversed(self.every):
-            if each.action is Action.UNDO and each.id not in undone:
-                undone.add(each.after)
-        return tuple(each for each in self.every if each.action is not Action.UNDO and each.id not in undone)
+        for correction in reversed(self.every):
+            if correction.action is Action.UNDO and correction.id not in undone:
+                undone.add(correction.after)
+        return tuple(
+            correction
+            for correction in self.every
+            if correction.action is not Action.UNDO and correction.id not in undone
+        )
 
     @property
     def changes(self) -> tuple[Correction, ...]:
         """The lasting corrections that change the page's content."""
-        return tuple(each for each in self.lasting if each.action is not Action.CHECKED)
+        return tuple(correction for correction in self.lasting if correction.action is not Action.CHECKED)
 
     @property
     def checked(self) -> Correction | None:
@@ -145,41 +151,39 @@ class CorrectionLog:
     def by_page(self) -> dict[str, PageCorrections]:
         """Return the corrections of each page that has any."""
         pages: dict[str, list[Correction]] = defaultdict(list)
-        for each in self._every():
-            pages[each.page_id].append(each)
-        return {page_id: PageCorrections(tuple(done)) for page_id, done in pages.items()}
+        for correction in self._every():
+            pages[correction.page_id].append(correction)
+        return {page_id: PageCorrections(tuple(corrections)) for page_id, corrections in pages.items()}
 
     def page(self, page_id: str) -> PageCorrections:
-        return PageCorrections(tuple(each for each in self._every() if each.page_id == page_id))
+        return PageCorrections(tuple(correction for correction in self._every() if correction.page_id == page_id))
 
     def shard_settings(self, shard: str) -> dict[str, str]:
         """Return the inputs of a shard's tables besides their parents.
 
         Empty if nothing is corrected.
         """
-        found = self.marks([shard]).get(shard)
-        return {} if found is None else {"corrections.of_pages": found}
+        mark = self.marks([shard]).get(shard)
+        return {} if mark is None else {"corrections.of_pages": mark}
 
     def marks(self, shards: Iterable[str], checked: bool = False) -> dict[str, str]:
         """Return a mark of the corrections of each shard, without the shards that have none.
 
         With `checked`, pages marked as checked count too.
         """
-        by_page = self.by_page()
-        changed = {
-            page_id: [each.id for each in (done.lasting if checked else done.changes)]
-            for page_id, done in by_page.items()
-        }
-        changed = {page_id: ids for page_id, ids in changed.items() if ids}
-        found: dict[str, str] = {}
+        changed: dict[str, list[str]] = {}
+        for page_id, page in self.by_page().items():
+            if ids := [correction.id for correction in (page.lasting if checked else page.changes)]:
+                changed[page_id] = ids
+        marks: dict[str, str] = {}
         published = self._listed(_PAGES, lambda: self._store.published(_PAGES)) if changed else {}
         for shard in shards:
             if shard in published:
                 here = changed.keys() & self._page_ids(shard, published[shard])
-                ids = sorted(each for page_id in here for each in changed[page_id])
+                ids = sorted(id for page_id in here for id in changed[page_id])
                 if ids:
-                    found[shard] = f"{len(ids)} ({fingerprint(ids)})"
-        return found
+                    marks[shard] = f"{len(ids)} ({fingerprint(ids)})"
+        return marks
 
     def lasting(self, page_ids: Iterable[str]) -> pa.Table:
         """Return the corrections of the pages that nobody has undone.
@@ -187,7 +191,11 @@ class CorrectionLog:
         They are in the order of the ids, and the oldest of a page first.
         """
         by_page = self.by_page()
-        return _table([each for page_id in page_ids if page_id in by_page for each in by_page[page_id].lasting])
+        corrections: list[Correction] = []
+        for page_id in page_ids:
+            if page_id in by_page:
+                corrections += by_page[page_id].lasting
+        return _table(corrections)
 
     def add(self, correction: Correction, seen: str | None = None) -> Correction:
         """Add a correction to a page, and return it with id and time.
@@ -198,65 +206,67 @@ class CorrectionLog:
         correction.check()
         with self._store.exclusive(_FOLDER, fingerprint(correction.page_id)[:_BUCKET_DIGITS]):
             _forget_listing(self._store.url)
-            known = self.page(correction.page_id)
-            if seen is not None and seen != known.seen:
-                if not known.every:
+            page = self.page(correction.page_id)
+            if seen is not None and seen != page.seen:
+                if not page.every:
                     raise KopubError(f"{correction.page_id} has no corrections any more: load the page again")
-                last = known.every[-1]
+                last = page.every[-1]
                 raise CorrectedMeanwhile(f"{last.author} has corrected {last.page_id} meanwhile ({last.action})")
-            if correction.action is Action.UNDO and correction.after not in {each.id for each in known.every}:
+            if correction.action is Action.UNDO and correction.after not in {earlier.id for earlier in page.every}:
                 raise KopubError(f"{correction.page_id} has no correction {correction.after!r} to undo")
             # A clock that was set back must not change the order.
-            last_at = max((each.at + timedelta(microseconds=1) for each in known.every), default=correction.at)
-            made = replace(correction, id=correction.id or uuid4().hex, at=max(datetime.now(UTC), last_at))
+            last_at = max((earlier.at + timedelta(microseconds=1) for earlier in page.every), default=correction.at)
+            entry = replace(correction, id=correction.id or uuid4().hex, at=max(datetime.now(UTC), last_at))
             # On object storage, another process may have taken the lock over: only one writes the next correction.
-            name = f"{fingerprint([made.page_id, known.seen])}.parquet"
-            if not self._parts.add(name, _table([made]), new=True):
-                raise CorrectedMeanwhile(f"another process has corrected {made.page_id} meanwhile: load the page again")
+            name = f"{fingerprint([entry.page_id, page.seen])}.parquet"
+            if not self._parts.add(name, _table([entry]), new=True):
+                raise CorrectedMeanwhile(
+                    f"another process has corrected {entry.page_id} meanwhile: load the page again"
+                )
         names = self._parts.seen()
         if len(names) > _MOST_PARTS:
             # A correction in two files counts once, so a kill or a second writer does no harm here.
             self._parts.append(_table(self._every(names)), "merged")
             self._parts.remove(names)
         _forget_listing(self._store.url)
-        return made
+        return entry
 
     def _page_ids(self, shard: str, stamp: str) -> frozenset[str]:
         """Return the pages of a shard whose file has the mark `stamp`."""
-        known = _page_ids.get((self._store.url, shard))
-        if known is None or known[0] != stamp:
+        entry = _page_ids.get((self._store.url, shard))
+        if entry is None or entry[0] != stamp:
             ids = self._store.read(_PAGES, shard, ["page_id"])["page_id"].to_pylist()
-            known = _page_ids[self._store.url, shard] = stamp, frozenset(ids)
-        return known[1]
+            entry = _page_ids[self._store.url, shard] = stamp, frozenset(ids)
+        return entry[1]
 
     def _names(self) -> Sequence[str]:
         return self._listed(_FOLDER, lambda: tuple(self._parts.names()))
 
     def _listed(self, what: str, look: Callable[[], Any]) -> Any:
         """Return what `look` finds, or what it found a moment ago on object storage."""
-        known = _listings.get((self._store.url, what))
-        if known is None or self._store.local or monotonic() - known[0] > _LOOK_AGAIN:
-            known = _listings[self._store.url, what] = monotonic(), look()
-        return known[1]
+        listing = _listings.get((self._store.url, what))
+        if listing is None or self._store.local or monotonic() - listing[0] > _LOOK_AGAIN:
+            listing = _listings[self._store.url, what] = monotonic(), look()
+        return listing[1]
 
     def _every(self, names: Sequence[str] | None = None) -> list[Correction]:
         """Return the corrections of all files or the named ones, each once, oldest first."""
         wanted = self._names() if names is None else names
         before = _read.get(self._store.url, {})
-        known = {name: before[name] for name in wanted if name in before}
-        while lacking := [name for name in wanted if name not in known]:
+        parts = {name: before[name] for name in wanted if name in before}
+        while lacking := [name for name in wanted if name not in parts]:
             for name in lacking:
                 if (part := self._parts.read_one(name)) is not None:
-                    known[name] = tuple(Correction.of_row(row) for row in part.to_pylist())
-            if gone := set(lacking) - known.keys():
+                    parts[name] = tuple(Correction.of_row(row) for row in part.to_pylist())
+            if gone := set(lacking) - parts.keys():
                 # Another process has just merged them.
                 _forget_listing(self._store.url)
                 listed, wanted = wanted, self._names()
                 if gone & set(wanted) and tuple(listed) == wanted:
                     raise StoreError(f"{self._store.location(_FOLDER)}/{min(gone)} cannot be opened")
-        _read[self._store.url] = known
-        found = {each.id: each for name in wanted for each in known[name]}
-        return sorted(found.values(), key=lambda each: (each.at, each.id))
+        _read[self._store.url] = parts
+        corrections = {correction.id: correction for name in wanted for correction in parts[name]}
+        return sorted(corrections.values(), key=lambda correction: (correction.at, correction.id))
 
 
 _read: dict[str, dict[str, tuple[Correction, ...]]] = {}
@@ -272,4 +282,4 @@ def _forget_listing(url: str) -> None:
 
 def _table(corrections: Sequence[Correction]) -> pa.Table:
     assert CORRECTIONS.names == [field.name for field in fields(Correction)]
-    return pa.Table.from_pylist([asdict(each) for each in corrections], CORRECTIONS)
+    return pa.Table.from_pylist([asdict(correction) for correction in corrections], CORRECTIONS)

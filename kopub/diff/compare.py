@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -129,8 +129,8 @@ def cosine_change(old: pa.Table, new: pa.Table, id_column: str, most: int) -> Co
 
 
 def _by_id(table: pa.Table, id_column: str) -> dict[str, np.ndarray]:
-    there = table.filter(table["vector"].is_valid())
-    return dict(zip(there[id_column].to_pylist(), vector_matrix(there["vector"]), strict=True))
+    rows = table.filter(table["vector"].is_valid())
+    return dict(zip(rows[id_column].to_pylist(), vector_matrix(rows["vector"]), strict=True))
 
 
 _LAYOUTS, _READINGS = TABLES.regions.name, TABLES.readings.name
@@ -200,8 +200,10 @@ class ShardDiff:
 
     @property
     def damage(self) -> Damage:
-        each = [page.damage for page in self.changed]
-        return Damage(*(sum(getattr(one, name) for one in each) for name in ("lost", "changed", "added", "numbers")))
+        counts: Counter[str] = Counter()
+        for page in self.changed:
+            counts.update(asdict(page.damage))
+        return Damage(**counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,13 +286,13 @@ def _changes(old: PageSide, new: PageSide) -> Iterator[RegionChange]:
     for at, to, overlap in pairs:
         before, after = old.regions[at], new.regions[to]
         harm = damage(before.content or "", after.content or "")
-        found = {
+        differences = {
             "relabelled": before.label != after.label,
             "moved": overlap < UNMOVED,
             "text": harm.score > 0 or before.state != after.state,
         }
-        if any(found.values()):
-            kinds = tuple(kind for kind, holds in found.items() if holds)
+        if any(differences.values()):
+            kinds = tuple(kind for kind, holds in differences.items() if holds)
             yield RegionChange(kinds, round(overlap, 3), before, after, harm)
     gone = set(range(len(old.regions))) - {at for at, _, _ in pairs}
     come = set(range(len(new.regions))) - {to for _, to, _ in pairs}
@@ -310,12 +312,12 @@ def _vector_change(asset: str, old: pa.Table, new: pa.Table) -> CosineChange:
 
 def _passages(table: pa.Table) -> pa.Table:
     """Return the passages, each by its page and where it begins."""
-    found = with_vector(table)
-    starts = zip(found["page_id"].to_pylist(), found["start"].to_pylist(), strict=True)
-    return found.append_column("passage_id", pa.array([f"{page_id}@{start}" for page_id, start in starts], pa.string()))
+    rows = with_vector(table)
+    starts = zip(rows["page_id"].to_pylist(), rows["start"].to_pylist(), strict=True)
+    return rows.append_column("passage_id", pa.array([f"{page_id}@{start}" for page_id, start in starts], pa.string()))
 
 
 def _figures(table: pa.Table) -> pa.Table:
     """Return the figures that have a vector, by the ids of their regions."""
-    found = with_vector(table)
-    return found.append_column("region_id", pa.array(region_ids(found), pa.string()))
+    rows = with_vector(table)
+    return rows.append_column("region_id", pa.array(region_ids(rows), pa.string()))

@@ -82,7 +82,13 @@ def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Map
     The boxes of both sides are in pixels, and the changes contain texts with marked differences. If no region changed
     but the text did, as a person corrected it, the only change is that of the whole page.
     """
-    changes = [_change(change) for change in page.changes[:_LISTED]]
+    changes: list[Mapping[str, Any]] = []
+    for change in page.changes[:_LISTED]:
+        old, new = ((side.content or "") if side else "" for side in (change.old, change.new))
+        # If only the box or label changed, the text is shown once.
+        texts = mark_differences(old, new) if old != new else ([(visible(old, _NAME), False)] if old else [], [])
+        labels = [f"{side.index} {side.label}" for side in (change.old, change.new) if side is not None]
+        changes.append({"change": change, "texts": texts, "labels": labels})
     if not changes and page.damage.score:
         whole = RegionChange(("text",), 0.0, None, None, page.damage)
         changes = [{"change": whole, "texts": mark_differences(*page.texts), "labels": ["page"]}]
@@ -97,27 +103,22 @@ def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Map
 def _boxes(regions: Sequence[RegionRecord], changes: Sequence[RegionChange], side: str) -> list[Mapping[str, Any]]:
     """Return boxes in SVG's terms, changed ones last so that they are drawn on top."""
     kinds = {getattr(change, side).index: change.kinds[-1] for change in changes if getattr(change, side)}
-    boxes = [
-        {
-            "x": region.bbox[0],
-            "y": region.bbox[1],
-            "width": max(0.0, region.bbox[2] - region.bbox[0]),
-            "height": max(0.0, region.bbox[3] - region.bbox[1]),
-            "index": region.index,
-            "label": region.label,
-            "kind": kinds.get(region.index, "same"),
-            "text": visible(region.content or "", _NAME),
-        }
-        for region in regions
-    ]
+    boxes: list[Mapping[str, Any]] = []
+    for region in regions:
+        left, top, right, bottom = region.bbox
+        boxes.append(
+            {
+                "x": left,
+                "y": top,
+                "width": max(0.0, right - left),
+                "height": max(0.0, bottom - top),
+                "index": region.index,
+                "label": region.label,
+                "kind": kinds.get(region.index, "same"),
+                "text": visible(region.content or "", _NAME),
+            }
+        )
     return sorted(boxes, key=lambda box: box["kind"] != "same")
-
-
-def _change(change: RegionChange) -> Mapping[str, Any]:
-    old, new = ((side.content or "") if side else "" for side in (change.old, change.new))
-    texts = mark_differences(old, new) if old != new else ([(visible(old, _NAME), False)] if old else [], [])
-    labels = [f"{side.index} {side.label}" for side in (change.old, change.new) if side is not None]
-    return {"change": change, "texts": texts, "labels": labels}
 
 
 Marked = list[tuple[str, bool]]
@@ -144,10 +145,12 @@ def mark_differences(old: str, new: str, most: int = _SHOWN) -> tuple[Marked, Ma
         other = code.tag != "equal"
         _add(sides[0], a[code.src_start : code.src_end], other)
         _add(sides[1], b[code.dest_start : code.dest_end], other)
-    return tuple(  # pyright: ignore[reportReturnType]
-        _whole(_join_marks(side), start > 0, len(text) > start + most)
-        for side, text in zip(sides, (old, new), strict=True)
-    )
+    cut: Marked = [("…", False)]
+    excerpts: list[Marked] = []
+    for side, text in zip(sides, (old, new), strict=True):
+        before, after = cut if start > 0 else [], cut if len(text) > start + most else []
+        excerpts.append([*before, *_join_marks(side), *after])
+    return excerpts[0], excerpts[1]
 
 
 def _add(side: Marked, text: str, other: bool) -> None:
@@ -169,9 +172,3 @@ def _join_marks(side: Marked) -> Marked:
         else:
             joined.append((text, kind))
     return joined
-
-
-def _whole(side: Marked, cut_before: bool, cut_after: bool) -> Marked:
-    before: Sequence[tuple[str, bool]] = [("…", False)] if cut_before else []
-    after: Sequence[tuple[str, bool]] = [("…", False)] if cut_after else []
-    return [*before, *side, *after]

@@ -54,9 +54,9 @@ def require_cards(settings: Settings, seen: Mapping[str, Any]) -> None:
     `seen` is what torch sees of GPUs.
     """
     if need_gpus(settings.engines):
-        found = check_gpus(seen)
-        if found.level is Level.PROBLEM:
-            raise EngineError(f"profile {settings.profile_name} cannot be measured here: {found.says}: {found.do}")
+        finding = check_gpus(seen)
+        if finding.level is Level.PROBLEM:
+            raise EngineError(f"profile {settings.profile_name} cannot be measured here: {finding.says}: {finding.do}")
     require_ready(settings.engines, settings.profile_name)
 
 
@@ -101,8 +101,11 @@ class CardMeasurement:
 
     def __init__(self, settings: Settings, samples: Samples, seen: Mapping[str, Any]) -> None:
         self._settings, self._samples = settings, samples
-        # An answer kept from another run would take no time here.
-        self._engines = Engines(settings.layout, _without_answers(settings.recognition), settings.embedding)
+        recognition = settings.recognition
+        if "reuse_folder" in type(recognition).model_fields:
+            # An answer kept from another run would take no time here.
+            recognition = recognition.model_copy(update={"reuse_folder": ""})
+        self._engines = Engines(settings.layout, recognition, settings.embedding)
         self._sections: dict[str, _Engine] = dict(vars(self._engines))
         uses_gpus = need_gpus(self._sections)
         self._gpus = list(seen.get("gpus", ())) if uses_gpus else []
@@ -122,25 +125,25 @@ class CardMeasurement:
     def run(self, step: Step = lambda *_: None) -> Iterator[Finding]:
         """Judge and measure each engine, and yield the self-test's findings. Raises `StoreError`."""
 
-        def told(what: str, done: int, total: int) -> None:
+        def mark_step(what: str, done: int, total: int) -> None:
             self._first.setdefault(what, time.time())
             step(what, done, total)
 
         step("copying the samples", 0, 0)
         pages = list(ordered_map(_dim, [(page, copy) for copy in range(self._copies) for page in self._samples.pages]))
 
-        def measured(section: str) -> None:
+        def measure(section: str) -> None:
             step(f"{section}: measuring {len(pages)} pages", 0, 0)
             self._measure(section, pages)
 
         with self._observer:
             self._began = time.time()
-            for finding in self_test(self._engines, self._samples, self._settings.home, told, measured):
+            for finding in self_test(self._engines, self._samples, self._settings.home, mark_step, measure):
                 self._findings.append(finding)
                 yield finding
         for section, engine in self._sections.items():
-            if not any(made.stage in _STAGES[section] for made in self.stages):
-                reasons = [each.says for each in self._findings if each.check == section]
+            if not any(stage.stage in _STAGES[section] for stage in self.stages):
+                reasons = [finding.says for finding in self._findings if finding.check == section]
                 self.stages += [
                     StageFigures(name, engine.code_version.bare_name, problem="; ".join(reasons))
                     for name in _STAGES[section]
@@ -153,7 +156,7 @@ class CardMeasurement:
         late = LATE_SECONDS if server_of(engine) else 0.0
         time.sleep(late)
         for stage in _STAGES[section]:
-            made = StageFigures(stage, engine.code_version.bare_name)
+            figures = StageFigures(stage, engine.code_version.bare_name)
             lost: list[str] = []
             start = self._observer.now()
             try:
@@ -161,18 +164,18 @@ class CardMeasurement:
                     if state in LOST:
                         lost.append(reason or "no reason")
                     else:
-                        made.items += 1
-                        made.regions += regions
+                        figures.items += 1
+                        figures.regions += regions
                 if lost:
-                    made.problem = f"{len(lost)} of {len(lost) + made.items} failed: {lost[0]}"
+                    figures.problem = f"{len(lost)} of {len(lost) + figures.items} failed: {lost[0]}"
             except EngineError as error:
-                made.problem = str(error)
+                figures.problem = str(error)
             end = self._observer.now()
             time.sleep(late)
-            made.seconds = round(end - start, 3)
-            self._watch(made, Span(self._began, end), Span(start, end))
-            self._ask(made, section, engine, Span(start - late / 2, end + late))
-            self.stages.append(made)
+            figures.seconds = round(end - start, 3)
+            self._watch(figures, Span(self._began, end), Span(start, end))
+            self._ask(figures, section, engine, Span(start - late / 2, end + late))
+            self.stages.append(figures)
         engine.release()
         self._began = time.time()
 
@@ -180,48 +183,49 @@ class CardMeasurement:
         """Yield state, reason and number of regions of each result of a stage."""
         engines = self._engines
         if stage == "layout":
-            for found in engines.layout.detect(pages):
-                self._layouts[found.page_id] = found
-                yield found.state, found.reason, len(found.regions)
+            for layout in engines.layout.detect(pages):
+                self._layouts[layout.page_id] = layout
+                yield layout.state, layout.reason, len(layout.regions)
         elif stage == "recognition":
             reread = {Task(task) for task in engines.recognition.reread}
-            found = [(page, self._layouts[page.page_id].regions) for page in pages if page.page_id in self._layouts]
-            if not found:
+            laid_out = [(page, self._layouts[page.page_id].regions) for page in pages if page.page_id in self._layouts]
+            if not laid_out:
                 raise EngineError("no page has a layout to be read by")
-            asked = (PageToRead(page, regions, known_texts(regions, reread)) for page, regions in found)
-            for reading in read_unknown(engines.recognition.read, asked):
+            pages_to_read = (PageToRead(page, regions, known_texts(regions, reread)) for page, regions in laid_out)
+            for reading in read_unknown(engines.recognition.read, pages_to_read):
                 regions = self._layouts[reading.page_id].regions
                 yield reading.state, reading.reason, sum(region.task in READ_TASKS for region in regions)
         elif stage == "page vectors":
-            yield from ((each.state, each.reason, 0) for each in engines.embedding.embed_images(pages))
+            yield from ((embedding.state, embedding.reason, 0) for embedding in engines.embedding.embed_images(pages))
         else:
             texts = [
                 (f"{copy} {name}", f"{copy}. {text}")
                 for copy in range(self._copies)
                 for name, text in self._samples.texts.items()
             ]
-            yield from ((each.state, each.reason, 0) for each in engines.embedding.embed_texts(texts))
+            yield from ((embedding.state, embedding.reason, 0) for embedding in engines.embedding.embed_texts(texts))
 
-    def _watch(self, made: StageFigures, whole: Span, warm: Span) -> None:
+    def _watch(self, figures: StageFigures, whole: Span, warm: Span) -> None:
         """Add the cards' figures of a stage to `made`; `warm` is its measured part."""
         readings = self._observer.observed.readings
-        if held := readings.within(whole.start, whole.end):
-            made.held_gb = _gb(max(sum(card.memory for card in cards) for cards in held))
-            made.busy = readings.figures(warm.start, warm.end).get("gpu_busy")
+        if memory := readings.within(whole.start, whole.end):
+            figures.held_gb = _gb(max(sum(card.memory for card in cards) for cards in memory))
+            figures.busy = readings.figures(warm.start, warm.end).get("gpu_busy")
             joules = readings.joules(warm.start, warm.end)
-            made.watts = round(joules / made.seconds, 1) if joules and made.seconds else None
+            figures.watts = round(joules / figures.seconds, 1) if joules and figures.seconds else None
 
-    def _ask(self, made: StageFigures, section: str, engine: _Engine, counted: Span) -> None:
+    def _ask(self, figures: StageFigures, section: str, engine: _Engine, counted: Span) -> None:
         """Add the figures of the memory sums, the engine and its server.
 
         The server's work is counted within `counted`.
         """
         own = [ask for ask in self._asked if section in ask.who.removesuffix(" server").split(" and ")]
         if self._gpus and own:
-            made.asked_gb = _gb(sum(ask.of(self._gpus[ask.gpu]["total"]) for ask in own if ask.gpu < len(self._gpus)))
+            demands = (ask.of(self._gpus[ask.gpu]["total"]) for ask in own if ask.gpu < len(self._gpus))
+            figures.asked_gb = _gb(sum(demands))
         chosen = [str(engine.report().get("fallbacks") or "")]
         if (server := managed_server(engine)) is None:
-            made.ready_seconds = round(self._first[section] - self._began, 1) if section in self._first else None
+            figures.ready_seconds = round(self._first[section] - self._began, 1) if section in self._first else None
             chosen += [
                 f"{name} {getattr(engine, name)}"
                 for name in ("dtype", "compile", "batch_size")
@@ -229,26 +233,30 @@ class CardMeasurement:
             ]
         else:
             history = self._observer.observed.servers.get(server.key, ServerHistory(""))
-            made.tokens_in, made.tokens_out = (
+            figures.tokens_in, figures.tokens_out = (
                 growth(of, counted) for of in (history.prompt_tokens, history.generated_tokens)
             )
-            made.ready_seconds = round(history.starts[0].seconds, 1) if history.starts else None
+            figures.ready_seconds = round(history.starts[0].seconds, 1) if history.starts else None
             before, starts = self._began_before[section], _starts(engine)
-            made.starts = starts - before
-            made.is_first_start = before == 0 if starts else None
+            figures.starts = starts - before
+            figures.is_first_start = before == 0 if starts else None
             chosen += [f"{name} {value}" for name in _SIZES if (value := getattr(server, name)) is not None]
             chosen += [f"estimated: {ask.server}" for ask in own if ask.server][:1]
             chosen += _log_lines(ServerFolder(runtime_folder() / server.key))
-        made.chosen = "; ".join(filter(None, chosen))
+        figures.chosen = "; ".join(filter(None, chosen))
 
     def report(self) -> dict[str, Any]:
         """Return the report as JSON values."""
         profile = self._settings.profile_name
-        held = [sum(card.memory for card in cards) for _, cards in self._observer.observed.readings.taken]
-        asked = 0
+        memory = [sum(card.memory for card in cards) for _, cards in self._observer.observed.readings.taken]
+        demand = 0
         for number, gpu in enumerate(self._gpus):
             asks = demands_at_once([ask for ask in self._asked if ask.gpu == number], gpu["total"])
-            asked += sum(ask.of(gpu["total"]) for ask in asks)
+            demand += sum(ask.of(gpu["total"]) for ask in asks)
+        versions: dict[str, str] = {}
+        for package in _PACKAGES:
+            with suppress(importlib.metadata.PackageNotFoundError):
+                versions[package] = importlib.metadata.version(package)
         return {
             "report": 1,
             "date": date.today().isoformat(),
@@ -258,16 +266,16 @@ class CardMeasurement:
             "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
             "cores": os.cpu_count(),
             "memory_gb": _gb(psutil.virtual_memory().total),
-            "versions": _versions(),
+            "versions": versions,
             "gpu_memory_gb": {
-                "asked_at_once": _gb(asked),
-                "held_at_most": _gb(max(held, default=0)),
-                "held_before": _gb(held[0] if held else 0),
+                "asked_at_once": _gb(demand),
+                "held_at_most": _gb(max(memory, default=0)),
+                "held_before": _gb(memory[0] if memory else 0),
             }
             if self._gpus
             else None,
-            "stages": [_shown(each) for each in self.stages],
-            "self_test": [f"{each.level}: {each.check}: {anonymous(each.says)}" for each in self._findings],
+            "stages": [_stage_values(stage) for stage in self.stages],
+            "self_test": [f"{finding.level}: {finding.check}: {anonymous(finding.says)}" for finding in self._findings],
         }
 
 
@@ -277,33 +285,35 @@ def as_text(report: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {release}" for name, release in report["versions"].items())
     system = report["system"]
     driver = f", driver {report['driver']}" if report["driver"] else ""
-    columns = [each for each in _COLUMNS if any(stage[each[1]] is not None for stage in report["stages"])]
-    head = [column for column, _ in columns]
-    rows = [[_cell(stage[name]) for _, name in columns] for stage in report["stages"]]
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    table = [head, ["-" * width for width in widths], *rows]
+    head: list[str] = []
+    columns: list[list[str]] = []
+    for title, name in _COLUMNS:
+        values = [stage[name] for stage in report["stages"]]
+        if any(value is not None for value in values):
+            head.append(title)
+            columns.append([_cell(value) for value in values])
+    widths = [max(map(len, (title, *cells))) for title, cells in zip(head, columns, strict=True)]
+    table = [head, ["-" * width for width in widths], *zip(*columns, strict=True)]
     lines = [
         f"### {cards}, profile {report['profile']}",
         "",
         f"{report['date']}; {versions}{driver}; {system}, {report['cores']} cores, {report['memory_gb']:g} GB",
         "",
-        *(
-            "| " + " | ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) + " |"
-            for row in table
-        ),
-        "",
     ]
+    for row in table:
+        lines.append("| " + " | ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) + " |")
+    lines.append("")
     if memory := report["gpu_memory_gb"]:
         lines.append(
             f"- memory: {memory['asked_at_once']:g} GB asked for at once by the sums; the cards held at most "
             f"{memory['held_at_most']:g}, {memory['held_before']:g} of them before"
         )
     for stage in report["stages"]:
-        told = [stage["chosen"], stage["problem"] and f"problem: {stage['problem']}"]
+        remarks = [stage["chosen"], stage["problem"] and f"problem: {stage['problem']}"]
         if stage["starts"] and stage["starts"] > 1:
-            told.append(f"its server was started {stage['starts']} times")
-        if any(told):
-            lines.append(f"- {stage['stage']}: {'; '.join(filter(None, told))}")
+            remarks.append(f"its server was started {stage['starts']} times")
+        if any(remarks):
+            lines.append(f"- {stage['stage']}: {'; '.join(filter(None, remarks))}")
     return "\n".join([*lines, *(f"- self-test: {line}" for line in report["self_test"])])
 
 
@@ -331,35 +341,21 @@ def _cell(value: object) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _shown(made: StageFigures) -> dict[str, Any]:
+def _stage_values(stage: StageFigures) -> dict[str, Any]:
     counts = {
-        "items": made.items,
-        "regions": made.regions or None,
-        "tokens_in": made.tokens_in,
-        "tokens_out": made.tokens_out,
+        "items": stage.items,
+        "regions": stage.regions or None,
+        "tokens_in": stage.tokens_in,
+        "tokens_out": stage.tokens_out,
     }
-    rates = {f"{name}_a_second": _rate(count, made.seconds) for name, count in counts.items()}
-    return {**asdict(made), **rates, "chosen": anonymous(made.chosen), "problem": anonymous(made.problem)}
-
-
-def _rate(count: float | None, seconds: float) -> float | None:
-    return round(count / seconds, 2) if count and seconds else None
+    rates: dict[str, float | None] = {}
+    for name, count in counts.items():
+        rates[f"{name}_a_second"] = round(count / stage.seconds, 2) if count and stage.seconds else None
+    return {**asdict(stage), **rates, "chosen": anonymous(stage.chosen), "problem": anonymous(stage.problem)}
 
 
 def _gb(size: float) -> float:
     return round(size / 1e9, 2)
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
-
-
-def _without_answers(engine: Recognizer) -> Recognizer:
-    return engine.model_copy(update={"reuse_folder": ""}) if "reuse_folder" in type(engine).model_fields else engine
 
 
 def _dim(page_and_copy: tuple[Page, int]) -> Page:
@@ -379,7 +375,7 @@ def _starts(engine: _Engine) -> int:
     return state.boot if state is not None else 0
 
 
-_TOLD = (
+_LOG_LINES = (
     (r"Using (?:AttentionBackendEnum\.)?(\w+) (?:attention )?backend", "attention {}"),
     (
         r"Using (?:backend )?(?:AttentionBackendEnum\.)?(\w+) for (?:vit attention|MMEncoderAttention)",
@@ -399,8 +395,8 @@ def _log_lines(folder: ServerFolder) -> list[str]:
         log = folder.log(0).read_text("utf-8", errors="replace")
     except OSError:
         return []
-    told = [form.format(found[-1]) for pattern, form in _TOLD if (found := re.findall(pattern, log))]
-    return [*told, folder.stages and f"its start: {folder.stages}"]
+    lines = [form.format(matches[-1]) for pattern, form in _LOG_LINES if (matches := re.findall(pattern, log))]
+    return [*lines, folder.stages and f"its start: {folder.stages}"]
 
 
 _URL = re.compile(r"\w+://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
@@ -408,7 +404,7 @@ _KEY = re.compile(r"\b(?:hf_|sk-|gh[pousr]_|github_pat_)\w{6,}")
 _SECRET = re.compile("TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 
-def anonymous(said: str) -> str:
+def anonymous(message: str) -> str:
     """Return a message without paths, addresses, secrets, user and host.
 
     Secrets are the values of environment variables with names such as TOKEN or KEY.
@@ -416,13 +412,14 @@ def anonymous(said: str) -> str:
     secret = [value for name, value in os.environ.items() if _SECRET.search(name) and len(value) > 5]
     # A container's user may have neither a home, which then stays "~", nor a name.
     home = os.path.expanduser("~")
-    for known in (*secret, home, os.getcwd()):
-        said = said.replace(known, ELLIPSIS if known in secret else "~") if len(known) > 1 else said
-    said = _KEY.sub(ELLIPSIS, _URL.sub(ELLIPSIS, without_paths(said)))
+    for private in (*secret, home, os.getcwd()):
+        if len(private) > 1:
+            message = message.replace(private, ELLIPSIS if private in secret else "~")
+    message = _KEY.sub(ELLIPSIS, _URL.sub(ELLIPSIS, without_paths(message)))
     host = socket.gethostname()
     names = {os.path.basename(home), host, host.partition(".")[0]}
     with suppress(KeyError, OSError):
         names.add(getpass.getuser())
     for name in sorted(names - {"", "~", "localhost"}, key=len, reverse=True):
-        said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", ELLIPSIS, said)
-    return said
+        message = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", ELLIPSIS, message)
+    return message

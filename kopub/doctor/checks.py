@@ -78,10 +78,10 @@ _SHARED_MEMORY = 4 * 2**30
 
 def check_python() -> Finding:
     """Check that the Python version is supported, and name it and the platform."""
-    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if _OLDEST <= sys.version_info[:2] < _TOO_NEW:
-        return ok("python", found)
-    return problem("python", f"{found} is not supported", "make setup PYTHON=python3.12, with Python 3.11 to 3.14")
+        return ok("python", version)
+    return problem("python", f"{version} is not supported", "make setup PYTHON=python3.12, with Python 3.11 to 3.14")
 
 
 def check_home(folder: Path) -> Finding:
@@ -101,8 +101,8 @@ def check_store(url: str) -> Finding:
     try:
         require_reachable(url)
     except ConfigError as error:
-        said, _, do = str(error).rpartition(": ")
-        return problem("store", said, do)
+        reason, _, do = str(error).rpartition(": ")
+        return problem("store", reason, do)
     return ok("store", f"{url} answers")
 
 
@@ -114,8 +114,8 @@ def check_office_files() -> Finding:
     lacking = conversion.all_lacking()
     if not lacking:
         return ok("office files", "a Korean font and the converter of each format are here")
-    said = [line.partition(": ") for line in lacking]
-    return warning("office files", "; ".join(says for says, _, _ in said), "; ".join(do for _, _, do in said))
+    parts = [line.partition(": ") for line in lacking]
+    return warning("office files", "; ".join(says for says, _, _ in parts), "; ".join(do for _, _, do in parts))
 
 
 def check_pdf_fonts() -> Finding:
@@ -188,12 +188,12 @@ _COMPILERS = ("gcc", "clang")
 
 def check_compiler() -> Finding:
     """Check for the C compiler that Triton would use: $CC, or one on the path."""
-    asked = os.environ.get("CC")
-    found = next(filter(None, map(shutil.which, (asked,) if asked else _COMPILERS)), None)
-    if found:
-        return ok("compiler", found)
-    looked = f"CC is {asked}, which is not there" if asked else f"there is no {' and no '.join(_COMPILERS)}"
-    return problem("compiler", f"{looked}: Triton cannot build its kernels", "apt-get install gcc libc6-dev")
+    cc = os.environ.get("CC")
+    compiler = next(filter(None, map(shutil.which, (cc,) if cc else _COMPILERS)), None)
+    if compiler:
+        return ok("compiler", compiler)
+    reason = f"CC is {cc}, which is not there" if cc else f"there is no {' and no '.join(_COMPILERS)}"
+    return problem("compiler", f"{reason}: Triton cannot build its kernels", "apt-get install gcc libc6-dev")
 
 
 def check_headers(folder: str | None = None) -> Finding:
@@ -230,8 +230,8 @@ def ask_torch() -> dict[str, Any]:
     try:
         return json.loads(done.stdout)
     except ValueError:
-        said = done.stderr.strip().rpartition("\n")[2] or "no message"
-        return {"problem": f"torch ended with status {done.returncode}: {said}"}
+        message = done.stderr.strip().rpartition("\n")[2] or "no message"
+        return {"problem": f"torch ended with status {done.returncode}: {message}"}
 
 
 def check_gpus(seen: Mapping[str, Any]) -> Finding:
@@ -276,8 +276,8 @@ def advise(card: GpuCard) -> str:
     fitting = fitting_profiles(card.model, card.memory)
     if not fitting:
         return "no profile is for so little memory (docs/gpu.md)"
-    own = next((each.name for each in fitting if not _reads_korean(each)), fitting[0].name)
-    korean = next((each.name for each in fitting if _reads_korean(each)), f"{own}+{_KOREAN}")
+    own = next((profile.name for profile in fitting if not _reads_korean(profile)), fitting[0].name)
+    korean = next((profile.name for profile in fitting if _reads_korean(profile)), f"{own}+{_KOREAN}")
     return f"--profile {korean} reads Korean with it, --profile {own} the rest (docs/gpu.md)"
 
 
@@ -286,18 +286,19 @@ def fitting_profiles(model: str, memory: int) -> list[Profile]:
 
     `model` is the driver's name for the card.
     """
-
-    def holds(card: Card) -> bool:
-        return memory >= _ROOM * card.memory_gb * 2**30
-
-    def is_named(card: Card) -> bool:
-        return bool(re.search(rf"\b{re.escape(card.gpu)}\b", model)) and memory < _NAMESAKE * card.memory_gb * 2**30
-
-    profiles = [(each, each.card) for each in map(find_profile, known_profiles()) if each.card and holds(each.card)]
-    own = [each for each, card in profiles if is_named(card)]
-    most = max((card.memory_gb for _, card in profiles), default=0.0)
-    gpu = next((card.gpu for _, card in profiles if card.memory_gb == most), "")
-    return own or [each for each, card in profiles if card.gpu == gpu]
+    fitting: list[tuple[Profile, Card]] = []
+    own: list[Profile] = []
+    for profile in map(find_profile, known_profiles()):
+        card = profile.card
+        if card is None or memory < _ROOM * card.memory_gb * 2**30:
+            continue
+        fitting.append((profile, card))
+        if re.search(rf"\b{re.escape(card.gpu)}\b", model) and memory < _NAMESAKE * card.memory_gb * 2**30:
+            own.append(profile)
+    if own or not fitting:
+        return own
+    _, largest = max(fitting, key=lambda pair: pair[1].memory_gb)
+    return [profile for profile, card in fitting if card.gpu == largest.gpu]
 
 
 def _reads_korean(profile: Profile) -> bool:

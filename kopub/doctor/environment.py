@@ -49,15 +49,17 @@ def examine(
     """
     engines = settings.engines
     managed = managed_servers(engines)
+    url = settings.store.url
+    tables = settings.home if "://" in url else Path(url)
     yield checks.check_python()
     yield _libraries()
     yield checks.check_office_files()
     yield checks.check_pdf_fonts()
     yield checks.check_confinement()
     yield checks.check_home(settings.home)
-    yield checks.check_store(settings.store.url)
+    yield checks.check_store(url)
     yield _release(settings)
-    yield checks.check_room_for_tables(_tables(settings), settings.corpus.manifest.rows, free_bytes)
+    yield checks.check_room_for_tables(tables, settings.corpus.manifest.rows, free_bytes)
     yield checks.check_open_files(checks.open_file_limit(), _requests(engines))
     for section, engine in engines.items():
         yield from _engine(section, engine)
@@ -121,17 +123,11 @@ def _libraries() -> Finding:
 
 def _requests(engines: Mapping[str, Engine]) -> int:
     """Return the most requests that one client process has in flight."""
-    found = [0]
+    most = 0
     for engine in engines.values():
         if isinstance(engine, ServedEngine):
-            found.append(engine.slots // (engine.processes or max(1, (os.cpu_count() or 1) // 4)))
-    return max(found)
-
-
-def _tables(settings: Settings) -> Path:
-    """Return the local folder of tables, or the home if the store is remote."""
-    url = settings.store.url
-    return settings.home if "://" in url else Path(url)
+            most = max(most, engine.slots // (engine.processes or max(1, (os.cpu_count() or 1) // 4)))
+    return most
 
 
 _OWN_COMMAND = ["vllm", "serve"]
@@ -140,7 +136,7 @@ _OWN_COMMAND = ["vllm", "serve"]
 
 def check_programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
     """Check the release and the flags of each installed managed server."""
-    known: dict[tuple[str, ...], frozenset[str]] = {}
+    flags: dict[tuple[str, ...], frozenset[str]] = {}
     for section, server in managed_servers(engines).items():
         check = f"{section} server"
         try:
@@ -152,9 +148,9 @@ def check_programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
                 do = f"pip install vllm=={server.version}, or change {section}.server.version"
                 yield problem(check, f"vLLM {release} is installed, and the profile was made for {server.version}", do)
                 continue
-            if program not in known:
-                known[program] = listed_flags(program)
-            unknown = unknown_flags(serve_arguments(server), known[program])
+            if program not in flags:
+                flags[program] = listed_flags(program)
+            unknown = unknown_flags(serve_arguments(server), flags[program])
         except EngineError as error:
             yield problem(check, str(error), f"{INSTALL}; or change the server's `command`")
             continue
@@ -222,22 +218,27 @@ def check_weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iter
             refused[pin] = str(error).removeprefix(f"{pin}: ")
             if refused[pin].startswith(UNREACHABLE):
                 break
-    found = {pin: check_cache(pin, lists.get(pin) or read_cached_list(pin), step) for pin in pins}
-    cached = all(each.is_whole for each in found.values())
+    caches = {pin: check_cache(pin, lists.get(pin) or read_cached_list(pin), step) for pin in pins}
+    cached = all(files.is_whole for files in caches.values())
     yield _hub(list(refused.values()), cached)
     online = {pin for pin in pins if pin in lists}
-    for pin, each in found.items():
-        said = refused.get(pin, "")
-        yield _one(pin, each, pin in online, "" if said.startswith(UNREACHABLE) else said)
-    missing = sum(each.bytes_missing for each in found.values())
+    for pin, files in caches.items():
+        refusal = refused.get(pin, "")
+        yield _weights(pin, files, pin in online, "" if refusal.startswith(UNREACHABLE) else refusal)
+    missing = sum(files.bytes_missing for files in caches.values())
     if missing:
-        yield _room(missing)
+        free = free_bytes(cache_folder())
+        says = f"{free / 1e9:.0f} GB free for weights in {cache_folder()}; {missing / 1e9:.1f} are to be fetched"
+        if free > missing:
+            yield ok("disk for weights", says)
+        else:
+            yield problem("disk for weights", says, "free some space, or set HF_HUB_CACHE to another disk")
 
 
-def _hub(said: Sequence[str], cached: bool) -> Finding:
+def _hub(refusals: Sequence[str], cached: bool) -> Finding:
     if is_offline():
         return ok("hub", f"HF_HUB_OFFLINE is set: only {cache_folder()} is searched")
-    silent = [line for line in said if line.startswith(UNREACHABLE)]
+    silent = [line for line in refusals if line.startswith(UNREACHABLE)]
     if not silent:
         return ok("hub", "it answers")
     reason, _, do = silent[0].rpartition(": ")
@@ -246,28 +247,20 @@ def _hub(said: Sequence[str], cached: bool) -> Finding:
     return problem("hub", reason, do)
 
 
-def _one(pin: Weights, found: CachedFiles, listed: bool, refused: str) -> Finding:
+def _weights(pin: Weights, files: CachedFiles, listed: bool, refused: str) -> Finding:
     check = f"{' and '.join(pin.sections)} weights"
     if refused:
         reason, _, do = refused.partition(": ")
         return problem(check, f"{pin}: {reason}", do)
-    if found.damaged:
-        name, what = next(iter(found.damaged.items()))
+    if files.damaged:
+        name, what = next(iter(files.damaged.items()))
         return problem(check, f"{pin}: {name} is damaged ({what})", f"{_PULL} fetches it again")
-    if found.is_whole:
+    if files.is_whole:
         proof = "sizes and hashes are the Hub's" if listed else "hashes are those that the cache names them by"
-        return ok(check, f"{pin}: {found.bytes / 1e9:.2f} GB, {len(found.whole)} files; {proof}")
-    begun = f", of which {found.partial_bytes / 1e9:.2f} were begun" if found.partial_bytes else ""
-    size = f"{found.bytes_missing / 1e9:.2f} GB" if found.bytes_missing else ", ".join(found.missing)
+        return ok(check, f"{pin}: {files.bytes / 1e9:.2f} GB, {len(files.whole)} files; {proof}")
+    begun = f", of which {files.partial_bytes / 1e9:.2f} were begun" if files.partial_bytes else ""
+    size = f"{files.bytes_missing / 1e9:.2f} GB" if files.bytes_missing else ", ".join(files.missing)
     says = f"{pin}: {size} are not in the cache{begun}"
     if listed:
         return warning(check, f"{says}; the first run fetches them while its server starts", f"{_PULL} does it now")
     return problem(check, says, f"{_PULL} where there is a network, or copy the Hub's cache to this machine")
-
-
-def _room(missing: int) -> Finding:
-    free = free_bytes(cache_folder())
-    says = f"{free / 1e9:.0f} GB free for weights in {cache_folder()}; {missing / 1e9:.1f} are to be fetched"
-    if free > missing:
-        return ok("disk for weights", says)
-    return problem("disk for weights", says, "free some space, or set HF_HUB_CACHE to another disk")

@@ -18,7 +18,7 @@ def probe() -> dict[str, Any]:
         import torch
     except ImportError as error:
         return {"problem": f"torch cannot be imported: {error}"}
-    found: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda, "driver": driver()}
+    answer: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda, "driver": driver()}
     try:
         torch.cuda.init()
         gpus = []
@@ -26,8 +26,8 @@ def probe() -> dict[str, Any]:
             free, total = torch.cuda.mem_get_info(index)
             gpus.append({"name": torch.cuda.get_device_name(index), "free": free, "total": total})
     except (RuntimeError, AssertionError) as error:
-        return {**found, "problem": " ".join(str(error).split())}
-    return {**found, "gpus": gpus}
+        return {**answer, "problem": " ".join(str(error).split())}
+    return {**answer, "gpus": gpus}
 
 
 def driver(version: Path = Path("/proc/driver/nvidia/version")) -> str | None:

@@ -119,7 +119,7 @@ def self_test(
             yield problem(section, f"it cannot run: {error}", "fix that, and run `kopub doctor` again")
             continue
         well[section] = is_well(judged.findings)
-        wrong = [each.says for each in judged.findings if each.level is Level.PROBLEM]
+        wrong = [finding.says for finding in judged.findings if finding.level is Level.PROBLEM]
         keep(home, SelfTest.now(section, engine.recipe(), judged.figures, wrong))
         yield from judged.findings
         judged_one(section)
@@ -183,23 +183,23 @@ def _test_recognition(
 
 
 def _test_embedding(engine: Embedder, samples: Samples, step: Step, judged: Judgement) -> None:
-    asked = {query.query_id: query.query for query in samples.queries}
-    total = len(samples.pages) + len(samples.texts) + len(asked)
-    made: list[Embedding] = []
+    questions = {query.query_id: query.query for query in samples.queries}
+    total = len(samples.pages) + len(samples.texts) + len(questions)
+    results: list[Embedding] = []
 
     def vectors(embeddings: Iterator[Embedding]) -> dict[str, np.ndarray]:
-        found = {}
-        for each in embeddings:
-            made.append(each)
-            if each.vector is not None:
-                found[each.id] = each.vector
-            step("embedding", len(made), total)
-        return found
+        by_id = {}
+        for embedding in embeddings:
+            results.append(embedding)
+            if embedding.vector is not None:
+                by_id[embedding.id] = embedding.vector
+            step("embedding", len(results), total)
+        return by_id
 
     images = vectors(iter(engine.embed_images(samples.pages)))
     texts = vectors(iter(engine.embed_texts(samples.texts.items())))
-    queries = vectors(iter(engine.embed_queries(asked.items())))
-    unsound = [each for each in made if not _is_sound(each, engine.dim)]
+    queries = vectors(iter(engine.embed_queries(questions.items())))
+    unsound = [embedding for embedding in results if not _is_sound(embedding, engine.dim)]
     if unsound:
         says = (
             f"{len(unsound)} of {total} vectors are not sound ({unsound[0].id}: {unsound[0].reason or 'its numbers'})"
@@ -210,7 +210,7 @@ def _test_embedding(engine: Embedder, samples: Samples, step: Step, judged: Judg
         if kind in engine.queries_match and samples.queries:
             share = recall(pages, queries, samples.queries, AT)
             judged.figures[f"recall@{AT} of {kind} vectors"] = share
-            says = f"{share:.0%} of {len(asked)} questions find their page by {kind} among the first {AT}"
+            says = f"{share:.0%} of {len(questions)} questions find their page by {kind} among the first {AT}"
             judged.findings.append(_grade("embedding", says, share >= RECALL_DOUBTFUL, share >= RECALL, _WEIGHTS))
     _compare_vectors(engine, samples, images, step, judged)
 
@@ -229,8 +229,8 @@ def _compare_vectors(
         return
     if expected is None:
         return
-    said = next(iter(engine.embed_texts([("text", text)]))).vector
-    for kind, own, other in (("page", images[page.page_id], expected[0]), ("text", said, expected[1])):
+    text_vector = next(iter(engine.embed_texts([("text", text)]))).vector
+    for kind, own, other in (("page", images[page.page_id], expected[0]), ("text", text_vector, expected[1])):
         cosine = 0.0 if own is None else float(own @ other)
         judged.figures[f"cosine of a {kind}"] = cosine
         says = f"the vector of a {kind} has cosine {cosine:.4f} to that of the model's own code"
@@ -250,9 +250,9 @@ def _regions(layouts: dict[str, PageLayout], page_id: str) -> Sequence[Region]:
     return layouts[page_id].regions if page_id in layouts and layouts[page_id].state in MADE else ()
 
 
-def _is_sound(made: Embedding, dim: int) -> bool:
-    vector = made.vector
-    if made.state is not State.OK or vector is None:
+def _is_sound(embedding: Embedding, dim: int) -> bool:
+    vector = embedding.vector
+    if embedding.state is not State.OK or vector is None:
         return False
     return vector.shape == (dim,) and bool(np.isfinite(vector).all()) and abs(float(np.linalg.norm(vector)) - 1) < 5e-3
 
@@ -268,32 +268,32 @@ def character_error_rate(read: Mapping[str, str], printed: Mapping[str, str]) ->
     wrong.
     """
     errors = [character_errors(text, read.get(page_id, "")) for page_id, text in printed.items()]
-    edits, characters = sum(min(each.count, each.size) for each in errors), sum(each.size for each in errors)
+    edits, characters = sum(min(error.count, error.size) for error in errors), sum(error.size for error in errors)
     return edits / characters if characters else 0.0
 
 
-def regions_alike(found: Sequence[Region], expected: Sequence[Region]) -> float:
+def regions_alike(regions: Sequence[Region], expected: Sequence[Region]) -> float:
     """Return the share of regions with a matching partner, or 1 without any regions."""
-    pairs = match([region.bbox for region in found], [region.bbox for region in expected])
-    same = sum(found[i].label == expected[j].label and overlap >= SAME_BOX for i, j, overlap in pairs)
-    total = len(found) + len(expected)
+    pairs = match([region.bbox for region in regions], [region.bbox for region in expected])
+    same = sum(regions[i].label == expected[j].label and overlap >= SAME_BOX for i, j, overlap in pairs)
+    total = len(regions) + len(expected)
     return 2 * same / total if total else 1.0
 
 
 def recall(
-    pages: Mapping[str, np.ndarray], queries: Mapping[str, np.ndarray], asked: Sequence[Query], at: int
+    pages: Mapping[str, np.ndarray], queries: Mapping[str, np.ndarray], questions: Sequence[Query], at: int
 ) -> float:
     """Return the share of questions with one of their pages among the first `at`.
 
     A tied page counts as the last of the tie, because otherwise identical vectors would seem to find pages.
     """
-    if not pages or not asked:
+    if not pages or not questions:
         return 0.0
     ids, matrix = list(pages), np.stack(list(pages.values()))
     hits = 0
-    for query in asked:
+    for query in questions:
         if query.query_id in queries:
             scores = dict(zip(ids, matrix @ queries[query.query_id], strict=True))
             best = max((scores[page] for page in query.ground_truth if page in scores), default=None)
             hits += best is not None and sum(score >= best for score in scores.values()) <= at
-    return hits / len(asked)
+    return hits / len(questions)

@@ -161,10 +161,10 @@ def gold_from_json(line: str) -> Gold:
 def _build(kind: Any, value: Any) -> Any:
     if is_dataclass(kind) and isinstance(kind, type):
         hints = get_type_hints(kind)
-        return kind(**{each.name: _build(hints[each.name], value[each.name]) for each in fields(kind)})
+        return kind(**{member.name: _build(hints[member.name], value[member.name]) for member in fields(kind)})
     if get_origin(kind) is tuple:
         part = get_args(kind)[0]
-        return tuple(_build(part, each) for each in value)
+        return tuple(_build(part, item) for item in value)
     return value
 
 

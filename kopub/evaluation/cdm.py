@@ -66,8 +66,8 @@ class Cdm:
         It is 0 for an empty reading, and None if one of the two could not be drawn. Raises `ValueError` if the command
         itself fails.
         """
-        asked = [pair for pair in pairs if pair[1].strip()]
-        scores = iter(self._run(asked) if asked else ())
+        written = [pair for pair in pairs if pair[1].strip()]
+        scores = iter(self._run(written) if written else ())
         return [next(scores) if pair[1].strip() else 0.0 for pair in pairs]
 
     def _try(self) -> str | None:
@@ -78,8 +78,8 @@ class Cdm:
         wanted = [score for _, _, score in _EXAMPLES]
         if all(s is not None and abs(s - w) <= _TOLERANCE for s, w in zip(scores, wanted, strict=True)):
             return None
-        given = ", ".join("nothing" if score is None else f"{score:.2f}" for score in scores)
-        return f"CDM does not work here: its three examples score {given} instead of 0.82, 0.71, 0.95"
+        results = ", ".join("nothing" if score is None else f"{score:.2f}" for score in scores)
+        return f"CDM does not work here: its three examples score {results} instead of 0.82, 0.71, 0.95"
 
     def _run(self, pairs: Sequence[Pair]) -> list[float | None]:
         lines = "".join(json.dumps({"gold": gold, "text": text}) + "\n" for gold, text in pairs)
@@ -100,18 +100,18 @@ class Cdm:
             raise ValueError(f"{self._command[0]} cannot be run: {error.strerror or error}") from None
         answers = [line for line in done.stdout.splitlines() if line.strip()]
         if done.returncode or len(answers) != len(pairs):
-            said = visible(first_line(done.stderr), 200) or "nothing"
-            raise ValueError(f"{len(answers)} answers to {len(pairs)} pairs, exit {done.returncode}, it said {said}")
+            message = visible(first_line(done.stderr), 200) or "nothing"
+            raise ValueError(f"{len(answers)} answers to {len(pairs)} pairs, exit {done.returncode}, it said {message}")
         return [_f1(answer) for answer in answers]
 
 
 def _f1(answer: str) -> float | None:
     try:
-        found = json.loads(answer).get("f1")
+        f1 = json.loads(answer).get("f1")
     except (ValueError, AttributeError):
         raise ValueError(f"an answer is no line of JSON: {visible(answer, 80)}") from None
-    if found is None:
+    if f1 is None:
         return None
-    if not isinstance(found, int | float) or not 0 <= found <= 1:
+    if not isinstance(f1, int | float) or not 0 <= f1 <= 1:
         raise ValueError(f"an F1 is not between 0 and 1: {visible(answer, 80)}")
-    return float(found)
+    return float(f1)

@@ -89,7 +89,7 @@ def _errors(gold: Sequence[str], text: Sequence[str]) -> Errors:
 
 def pooled(errors: Sequence[Errors]) -> float:
     """Return all errors divided by the total length, so that long texts count more."""
-    return Errors(sum(each.count for each in errors), sum(each.size for each in errors)).rate
+    return Errors(sum(part.count for part in errors), sum(part.size for part in errors)).rate
 
 
 def edit(gold: Sequence[object], text: Sequence[object]) -> float:
@@ -112,7 +112,7 @@ def bag_f1(gold: str, text: str) -> float:
 
 def similarity(answer: str, text: str) -> float:
     """Return 1 - `edit` of both in lower case, without blanks at their ends."""
-    answer, text = (composed(each).strip().lower() for each in (answer, text))
+    answer, text = (composed(side).strip().lower() for side in (answer, text))
     return 1 - edit(answer, text)
 
 
@@ -151,7 +151,10 @@ _COLGROUP = re.compile("<colgroup>.*?</colgroup>")
 
 def normalized_text(text: str) -> str:
     """Return only the letters, digits and `_` of a paragraph, with inline LaTeX as Unicode."""
-    return _words(_with_unicode_formulas(composed(text)))
+    text = _with_unicode_formulas(composed(text))
+    for control in _CONTROL:
+        text = text.replace(control, "")
+    return _NO_WORD.sub("", text)
 
 
 def normalized_formula(text: str) -> str:
@@ -229,12 +232,6 @@ def _unicode(latex: str) -> str:
     # It warns about every formula that it cannot parse completely, and pages have many of these.
     logging.getLogger("pylatexenc").setLevel(logging.ERROR)
     return LatexNodes2Text().latex_to_text(latex)
-
-
-def _words(text: str) -> str:
-    for control in _CONTROL:
-        text = text.replace(control, "")
-    return _NO_WORD.sub("", text)
 
 
 def _plain_cells(text: str) -> "BeautifulSoup":

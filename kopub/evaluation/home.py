@@ -6,8 +6,9 @@ The answers are stored beside the manifest.
 import json
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -69,28 +70,30 @@ class KnownAnswers:
 
 def write_gold(path: Path, answers: Sequence[KnownAnswers]) -> None:
     """Replace the file by the known answers of benchmarks. Raises `StoreError`."""
-    rows = [
-        {
-            "benchmark": known.benchmark.name,
-            "sample": sample.id,
-            "document": sample.document,
-            "slices": list(sample.slices.items()),
-            "gold": gold_to_json(sample.gold),
-        }
-        for known in answers
-        for sample in known.benchmark.samples
-    ]
-    about = [
-        {
-            "name": known.benchmark.name,
-            "version": known.benchmark.version,
-            "licence": known.benchmark.licence,
-            "source": known.benchmark.source,
-            "of": known.of,
-            "left_out": [[each.what, each.reason] for each in known.benchmark.left_out],
-        }
-        for known in answers
-    ]
+    rows: list[dict[str, Any]] = []
+    about: list[dict[str, Any]] = []
+    for entry in answers:
+        benchmark = entry.benchmark
+        about.append(
+            {
+                "name": benchmark.name,
+                "version": benchmark.version,
+                "licence": benchmark.licence,
+                "source": benchmark.source,
+                "of": entry.of,
+                "left_out": [[skipped.what, skipped.reason] for skipped in benchmark.left_out],
+            }
+        )
+        for sample in benchmark.samples:
+            rows.append(
+                {
+                    "benchmark": benchmark.name,
+                    "sample": sample.id,
+                    "document": sample.document,
+                    "slices": list(sample.slices.items()),
+                    "gold": gold_to_json(sample.gold),
+                }
+            )
     schema = _GOLD_SCHEMA.with_metadata({_ABOUT: json.dumps(about, ensure_ascii=False).encode()})
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema), sink, compression="zstd")
@@ -102,24 +105,16 @@ def read_gold(path: Path) -> list[KnownAnswers]:
     try:
         table = pq.read_table(path)
         about = json.loads((table.schema.metadata or {})[_ABOUT])
-        samples: dict[str, list[Sample]] = {each["name"]: [] for each in about}
+        samples: dict[str, list[Sample]] = {entry["name"]: [] for entry in about}
         for row in table.to_pylist():
-            known = Sample(row["sample"], row["document"], None, dict(row["slices"]), gold_from_json(row["gold"]))
-            samples[row["benchmark"]].append(known)
-        return [
-            KnownAnswers(
-                Benchmark(
-                    each["name"],
-                    each["version"],
-                    each["licence"],
-                    each["source"],
-                    samples[each["name"]],
-                    tuple(SkippedSample(*left_out) for left_out in each["left_out"]),
-                ),
-                each["of"],
-            )
-            for each in about
-        ]
+            sample = Sample(row["sample"], row["document"], None, dict(row["slices"]), gold_from_json(row["gold"]))
+            samples[row["benchmark"]].append(sample)
+        answers: list[KnownAnswers] = []
+        for entry in about:
+            name, left_out = entry["name"], tuple(SkippedSample(*skipped) for skipped in entry["left_out"])
+            benchmark = Benchmark(name, entry["version"], entry["licence"], entry["source"], samples[name], left_out)
+            answers.append(KnownAnswers(benchmark, entry["of"]))
+        return answers
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         again = "evaluate the benchmark again"
         raise SourceError(f"{path} holds no known answers ({first_line(error)}): {again}") from None
@@ -129,8 +124,8 @@ def first_by_hash(benchmark: Benchmark, limit: int | None) -> Benchmark:
     """Return the first `limit` samples by the hash of their ids, the same every time."""
     if limit is None or limit >= len(benchmark.samples):
         return benchmark
-    taken = {sample.id for sample in sorted(benchmark.samples, key=lambda sample: fingerprint(sample.id))[:limit]}
-    return replace(benchmark, samples=[sample for sample in benchmark.samples if sample.id in taken])
+    ids = {sample.id for sample in sorted(benchmark.samples, key=lambda sample: fingerprint(sample.id))[:limit]}
+    return replace(benchmark, samples=[sample for sample in benchmark.samples if sample.id in ids])
 
 
 EVALUATIONS = "evaluations"
@@ -214,28 +209,26 @@ def prepare(
     Existing pictures are kept. A picture that cannot be read becomes a page with a problem, which will be quarantined.
     Raises `SourceError` if there is no sample, or if only some samples come with regions.
     """
-    taken = first_by_hash(benchmark, limit)
-    if not taken.samples:
-        raise SourceError(f"{benchmark.name} has no sample{_why(benchmark)}")
-    given = {sample.regions is not None for sample in taken.samples}
-    if len(given) > 1:
+    chosen = first_by_hash(benchmark, limit)
+    if not chosen.samples:
+        left_out = benchmark.left_out
+        more = f", and {len(left_out) - 1} more" if len(left_out) > 1 else ""
+        why = f": {left_out[0]}{more}" if left_out else ""
+        raise SourceError(f"{benchmark.name} has no sample{why}")
+    with_regions = {sample.regions is not None for sample in chosen.samples}
+    if len(with_regions) > 1:
         raise SourceError(f"{benchmark.name} gives the regions of some samples and not of others: make two of it")
     home.mkdir(parents=True, exist_ok=True)
     with FileLock(home / ".lock"):
-        pages = fingerprint([taken.version, [_sample_inputs(sample, taken.licence) for sample in taken.samples]])
-        made_from = canonical_json({"pages": pages, "regions": given == {True}}).encode()
+        pages = fingerprint([chosen.version, [_sample_inputs(sample, chosen.licence) for sample in chosen.samples]])
+        made_from = canonical_json({"pages": pages, "regions": with_regions == {True}}).encode()
         if not _is_indexed(home, made_from):
-            _write_pages(taken, home, given == {True}, progress or (lambda line: None))
+            _write_pages(chosen, home, with_regions == {True}, progress or (lambda line: None))
             index(str(home / _PAGES), home)
             replace_bytes(home / _MADE_FROM, made_from)
-        known = KnownAnswers(taken, len(benchmark.samples))
-        write_gold(home / manifest.GOLD, [known])
-    return known
-
-
-def _why(benchmark: Benchmark) -> str:
-    left_out = benchmark.left_out
-    return f": {left_out[0]}{f', and {len(left_out) - 1} more' if len(left_out) > 1 else ''}" if left_out else ""
+        answers = KnownAnswers(chosen, len(benchmark.samples))
+        write_gold(home / manifest.GOLD, [answers])
+    return answers
 
 
 def _sample_inputs(sample: Sample, licence: str) -> list[Any]:
@@ -265,49 +258,38 @@ def _is_indexed(home: Path, made_from: bytes) -> bool:
         return False
 
 
-def _write_pages(benchmark: Benchmark, home: Path, given: bool, tell: Progress) -> None:
+def _write_pages(benchmark: Benchmark, home: Path, with_regions: bool, tell: Progress) -> None:
     (home / _MADE_FROM).unlink(missing_ok=True)
     shutil.rmtree(home / _PAGES, ignore_errors=True)
-    schema = _PAGES_SCHEMA.append(pa.field(REGIONS, TYPE)) if given else _PAGES_SCHEMA
+    schema = _PAGES_SCHEMA.append(pa.field(REGIONS, TYPE)) if with_regions else _PAGES_SCHEMA
     samples, done = iter(benchmark.samples), 0
     for at, shard in enumerate(iter(lambda: list(islice(samples, _SHARD_PAGES)), [])):
-        replace_file(home / _PAGES / f"pages-{at:04d}.arrow", _writer(shard, benchmark.licence, schema))
+        replace_file(home / _PAGES / f"pages-{at:04d}.arrow", partial(_write_shard, shard, benchmark.licence, schema))
         done += len(shard)
         tell(f"{done:,} of {len(benchmark.samples):,} pictures")
     close_pictures()
 
 
-def _writer(samples: Sequence[Sample], licence: str, schema: pa.Schema) -> Callable[[Path], None]:
-    def write(path: Path) -> None:
-        with pa.ipc.new_stream(str(path), schema) as writer:
-            for row in _rows(samples, licence, schema):
-                # With one batch per picture, at most one picture is in memory.
-                writer.write_batch(pa.RecordBatch.from_pylist([row], schema))
-
-    return write
-
-
-def _rows(samples: Sequence[Sample], licence: str, schema: pa.Schema) -> Iterator[dict[str, Any]]:
-    for sample in samples:
-        made, problem = _made(sample)
-        row = {
-            "id": sample.id,
-            "image": made and {"bytes": made.data, "path": None},
-            "file_name": sample.document,
-            "license": licence,
-            "problem": problem,
-            TEXT_LAYER: made and made.text_layer,
-        }
-        if REGIONS in schema.names:
-            boxes = [{"label": r.label, "task": r.task.value, "bbox": list(r.bbox)} for r in sample.regions or ()]
-            row[REGIONS] = boxes
-        yield row
-
-
-def _made(sample: Sample) -> tuple[MadePage | None, str | None]:
-    if sample.picture is None:
-        return None, "the benchmark has no picture of it"
-    try:
-        return sample.picture.made(), None
-    except (OSError, ValueError, KopubError) as error:
-        return None, f"{sample.picture.path.name} cannot be read: {first_line(error)}"
+def _write_shard(samples: Sequence[Sample], licence: str, schema: pa.Schema, path: Path) -> None:
+    with pa.ipc.new_stream(str(path), schema) as writer:
+        for sample in samples:
+            page: MadePage | None = None
+            problem: str | None = "the benchmark has no picture of it"
+            if sample.picture is not None:
+                try:
+                    page, problem = sample.picture.made(), None
+                except (OSError, ValueError, KopubError) as error:
+                    problem = f"{sample.picture.path.name} cannot be read: {first_line(error)}"
+            row = {
+                "id": sample.id,
+                "image": page and {"bytes": page.data, "path": None},
+                "file_name": sample.document,
+                "license": licence,
+                "problem": problem,
+                TEXT_LAYER: page and page.text_layer,
+            }
+            if REGIONS in schema.names:
+                boxes = [{"label": r.label, "task": r.task.value, "bbox": list(r.bbox)} for r in sample.regions or ()]
+                row[REGIONS] = boxes
+            # With one batch per picture, at most one picture is in memory.
+            writer.write_batch(pa.RecordBatch.from_pylist([row], schema))

@@ -90,7 +90,7 @@ def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]
         return None
     number = {kind: at for at, kind in enumerate(kinds)}
     truth = _annotations(gold, number)
-    found = _annotations(regions, number)
+    detections = _annotations(regions, number)
     # pycocotools prints its progress on standard output.
     with contextlib.redirect_stdout(io.StringIO()):
         coco: Any = COCO()
@@ -101,9 +101,9 @@ def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]
             "categories": [{"id": at, "name": kind} for kind, at in number.items()],
         }
         coco.createIndex()
-        if not found:
+        if not detections:
             return 0.0
-        evaluation = COCOeval(coco, coco.loadRes(found), "bbox")
+        evaluation = COCOeval(coco, coco.loadRes(detections), "bbox")
         evaluation.params.maxDets = [1, 10, 100]
         evaluation.evaluate()
         evaluation.accumulate()
@@ -112,16 +112,16 @@ def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]
 
 
 def _annotations(pages: Sequence[Sequence[Block]], number: dict[str, int]) -> Any:
-    made: list[dict[str, object]] = []
+    annotations: list[dict[str, object]] = []
     for page, blocks in enumerate(pages):
         for block in blocks:
             if block.kind not in number:
                 continue
             x1, y1, x2, y2 = block.box
             width, height = x2 - x1, y2 - y1
-            made.append(
+            annotations.append(
                 {
-                    "id": len(made) + 1,
+                    "id": len(annotations) + 1,
                     "image_id": page,
                     "category_id": number[block.kind],
                     "bbox": [x1, y1, width, height],
@@ -130,4 +130,4 @@ def _annotations(pages: Sequence[Sequence[Block]], number: dict[str, int]) -> An
                     "score": block.score,
                 }
             )
-    return made
+    return annotations

@@ -4,7 +4,7 @@ Pure; uses NumPy.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -146,59 +146,61 @@ class PairedChange:
 
 def means(samples: Iterable[Sample], scores: Iterable[SampleScore]) -> list[Mean]:
     """Return the means of every scored metric by slice, with `all` first."""
-    known = {sample.id: sample for sample in samples}
+    by_id = {sample.id: sample for sample in samples}
     scores = list(scores)
-    found = [_whole(score) for score in scores if score.sample is None]
-    for (metric, slice_), of_slice in _by_slice(known, scores).items():
-        found.append(_mean(METRICS[metric], slice_, of_slice, known))
-    return sorted(found, key=lambda mean: (mean.slice != ALL, mean.slice, list(METRICS).index(mean.metric)))
+    # A score without a sample is that of the whole benchmark at once.
+    results = [
+        Mean(score.metric, ALL, int(score.size), 0, score.value, skipped_reason=score.skipped_reason)
+        for score in scores
+        if score.sample is None
+    ]
+    for (metric, slice_), of_slice in _by_slice(by_id, scores).items():
+        results.append(_mean(METRICS[metric], slice_, of_slice, by_id))
+    return sorted(results, key=lambda mean: (mean.slice != ALL, mean.slice, list(METRICS).index(mean.metric)))
 
 
 def changes(samples: Iterable[Sample], before: Iterable[SampleScore], now: Iterable[SampleScore]) -> list[PairedChange]:
     """Return the changes of every metric by slice, over samples valued in both runs."""
-    known = {sample.id: sample for sample in samples}
+    by_id = {sample.id: sample for sample in samples}
     earlier = {(score.sample, score.metric): score for score in before if score.value is not None}
-    found = []
-    for (metric, slice_), of_slice in _by_slice(known, now).items():
+    results = []
+    for (metric, slice_), of_slice in _by_slice(by_id, now).items():
         pairs = [
             (earlier[score.sample, metric], score)
             for score in of_slice
             if score.value is not None and (score.sample, metric) in earlier
         ]
         if pairs:
-            found.append(_change(METRICS[metric], slice_, pairs, known))
-    return sorted(found, key=lambda change: (change.slice != ALL, change.slice, list(METRICS).index(change.metric)))
+            results.append(_change(METRICS[metric], slice_, pairs, by_id))
+    return sorted(results, key=lambda change: (change.slice != ALL, change.slice, list(METRICS).index(change.metric)))
 
 
-def _by_slice(known: Mapping[str, Sample], scores: Iterable[SampleScore]) -> dict[tuple[str, str], list[SampleScore]]:
+def _by_slice(samples: Mapping[str, Sample], scores: Iterable[SampleScore]) -> dict[tuple[str, str], list[SampleScore]]:
     slices: defaultdict[tuple[str, str], list[SampleScore]] = defaultdict(list)
     for score in scores:
-        if score.sample is not None and score.sample in known:
-            for slice_ in _slices(known[score.sample]):
-                slices[score.metric, slice_].append(score)
+        if score.sample is None or score.sample not in samples:
+            continue
+        slices[score.metric, ALL].append(score)
+        for name, value in sorted(samples[score.sample].slices.items()):
+            if value:
+                slices[score.metric, f"{name}: {value}"].append(score)
     return slices
 
 
-def _slices(sample: Sample) -> Iterator[str]:
-    yield ALL
-    yield from (f"{name}: {value}" for name, value in sorted(sample.slices.items()) if value)
-
-
-def _whole(score: SampleScore) -> Mean:
-    """Return the mean of a metric that is computed over the whole benchmark at once."""
-    return Mean(score.metric, ALL, int(score.size), 0, score.value, skipped_reason=score.skipped_reason)
-
-
-def _mean(metric: Metric, slice_: str, scores: Sequence[SampleScore], known: Mapping[str, Sample]) -> Mean:
+def _mean(metric: Metric, slice_: str, scores: Sequence[SampleScore], samples: Mapping[str, Sample]) -> Mean:
     counted = [score for score in scores if score.value is not None]
     skipped = [score for score in scores if score.value is None]
     why = Counter(score.skipped_reason for score in skipped).most_common(1)
     reason = why[0][0] if why else None
     if not counted:
         return Mean(metric.name, slice_, 0, 0, None, skipped=len(skipped), skipped_reason=reason)
-    sums, sizes = _documents(metric, [(score.value or 0.0, score) for score in counted], known)
-    kept = [score for score in counted if not score.lost]
+    sums, sizes = _documents(metric, [(score.value or 0.0, score) for score in counted], samples)
+    read = [score for score in counted if not score.lost]
     low, high = interval(sums[:, None], sizes)[:, 0] if len(sums) > 1 else (None, None)
+    without_lost = None
+    if read:
+        read_sums, read_sizes = _documents(metric, [(score.value or 0.0, score) for score in read], samples)
+        without_lost = float(read_sums.sum() / read_sizes.sum())
     return Mean(
         metric.name,
         slice_,
@@ -207,26 +209,19 @@ def _mean(metric: Metric, slice_: str, scores: Sequence[SampleScore], known: Map
         float(sums.sum() / sizes.sum()),
         None if low is None else float(low),
         None if high is None else float(high),
-        lost=len(counted) - len(kept),
-        without_lost=_average(metric, kept, known),
+        lost=len(counted) - len(read),
+        without_lost=without_lost,
         skipped=len(skipped),
         skipped_reason=reason,
     )
 
 
-def _average(metric: Metric, scores: Sequence[SampleScore], known: Mapping[str, Sample]) -> float | None:
-    if not scores:
-        return None
-    sums, sizes = _documents(metric, [(score.value or 0.0, score) for score in scores], known)
-    return float(sums.sum() / sizes.sum())
-
-
 def _change(
-    metric: Metric, slice_: str, pairs: Sequence[tuple[SampleScore, SampleScore]], known: Mapping[str, Sample]
+    metric: Metric, slice_: str, pairs: Sequence[tuple[SampleScore, SampleScore]], samples: Mapping[str, Sample]
 ) -> PairedChange:
     scores = [now for _, now in pairs]
-    before, sizes = _documents(metric, [(old.value or 0.0, now) for old, now in pairs], known)
-    after, _ = _documents(metric, [(now.value or 0.0, now) for now in scores], known)
+    before, sizes = _documents(metric, [(old.value or 0.0, now) for old, now in pairs], samples)
+    after, _ = _documents(metric, [(now.value or 0.0, now) for now in scores], samples)
     gained = after - before
     low, high = interval(gained[:, None], sizes)[:, 0]
     total = sizes.sum()
@@ -247,7 +242,7 @@ def _change(
 
 
 def _documents(
-    metric: Metric, values: Sequence[tuple[float, SampleScore]], known: Mapping[str, Sample]
+    metric: Metric, values: Sequence[tuple[float, SampleScore]], samples: Mapping[str, Sample]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sum values and weights by document, in the order of their first samples.
 
@@ -260,7 +255,7 @@ def _documents(
         weight = score.size if pooled else 1.0
         if not weight:
             continue
-        document = known[score.sample or ""].document
+        document = samples[score.sample or ""].document
         sums[document] = sums.get(document, 0.0) + value * weight
         sizes[document] = sizes.get(document, 0.0) + weight
     return np.array(list(sums.values())), np.array(list(sizes.values()))

@@ -116,14 +116,14 @@ def _gain(answer: Answer, question: KnownQuestion) -> float:
 def as_json_values(scores: Sequence[QuestionScores]) -> list[dict[str, Any]]:
     return [
         {
-            "mode": each.mode,
-            "group": each.group,
-            "questions": each.answered,
-            "without_answer": each.unanswered,
-            "ndcg_10": each.ndcg,
-            "ndcg_10_interval": list(each.interval),
-            "matches_well_precision": each.precision,
-            "matches_well_recall": each.recall,
+            "mode": score.mode,
+            "group": score.group,
+            "questions": score.answered,
+            "without_answer": score.unanswered,
+            "ndcg_10": score.ndcg,
+            "ndcg_10_interval": list(score.interval),
+            "matches_well_precision": score.precision,
+            "matches_well_recall": score.recall,
         }
-        for each in scores
+        for score in scores
     ]

@@ -69,10 +69,13 @@ def measure(
     inputs = inputs_of(answers, measured, cdm)
     todo = not HISTORY.is_scored(store, inputs)
     if todo:
-        benchmarks = [known.benchmark for known in answers]
-        # People check pages one by one, so checked pages must not decide whether two runs are comparable.
-        given = [each for each in benchmarks if each.name != CORRECTIONS.name]
-        members = [f"{each.name} {each.version}/{sample.id} {sample.mark}" for each in given for sample in each.samples]
+        benchmarks = [entry.benchmark for entry in answers]
+        members: list[str] = []
+        for benchmark in benchmarks:
+            # People check pages one by one, so checked pages must not decide whether two runs are comparable.
+            if benchmark.name != CORRECTIONS.name:
+                prefix = f"{benchmark.name} {benchmark.version}"
+                members += [f"{prefix}/{sample.id} {sample.mark}" for sample in benchmark.samples]
         table = score_samples(benchmarks, dict(readings(store, measured)), log, cdm)
         HISTORY.publish(store, ScoredRun(inputs, table, members, kind=_kind(cdm)), measured, accept)
     elif accept:
@@ -85,7 +88,7 @@ def measure(
 
 def inputs_of(answers: Sequence[KnownAnswers], measured: Contents, cdm: Sequence[str]) -> str:
     """Return the fingerprint of what determines scores: answers, scorers, readings."""
-    return fingerprint([_kind(cdm), [known.identity for known in answers], measured])
+    return fingerprint([_kind(cdm), [entry.identity for entry in answers], measured])
 
 
 def _kind(cdm: Sequence[str]) -> str:
@@ -95,21 +98,21 @@ def _kind(cdm: Sequence[str]) -> str:
 
 def score_samples(
     benchmarks: Sequence[Benchmark],
-    found: dict[str, SampleReading],
+    by_sample: dict[str, SampleReading],
     log: Callable[[str], None],
     cdm: Sequence[str],
 ) -> pa.Table:
     """Return the scores of every sample, as a table with the schema OCR_RUNS."""
     parts = [OCR_RUNS.empty_table()]
     for benchmark in benchmarks:
-        pairs = [(sample, found.get(sample.id, MISSING)) for sample in benchmark.samples]
+        pairs = [(sample, by_sample.get(sample.id, MISSING)) for sample in benchmark.samples]
         scores: list[SampleScore] = []
-        told = time.monotonic()
+        logged_at = time.monotonic()
         with Scorer(benchmark.name, Cdm(cdm) if cdm else None) as scorer:
             for done, of_sample in enumerate(scorer.score_all(pairs)):
                 scores += of_sample
-                if time.monotonic() - told >= _PROGRESS_SECONDS:
-                    told = time.monotonic()
+                if time.monotonic() - logged_at >= _PROGRESS_SECONDS:
+                    logged_at = time.monotonic()
                     log(f"{benchmark.name}: {done + 1} of {len(pairs)} samples are scored")
         parts.append(pa.Table.from_pylist(list(_score_rows(benchmark, scores)), OCR_RUNS))
         log(f"{benchmark.name}: {len(pairs)} samples, {sum(reading.lost for _, reading in pairs)} of them lost")
@@ -118,20 +121,20 @@ def score_samples(
 
 def _score_rows(benchmark: Benchmark, scores: Iterable[SampleScore]) -> Iterator[dict[str, Any]]:
     samples = {sample.id: sample for sample in benchmark.samples}
-    for each in scores:
-        sample = None if each.sample is None else samples[each.sample]
+    for score in scores:
+        sample = None if score.sample is None else samples[score.sample]
         yield {
             "benchmark": benchmark.name,
-            "metric": each.metric,
-            "sample": each.sample,
+            "metric": score.metric,
+            "sample": score.sample,
             "document": sample.document if sample else benchmark.name,
             "slices": list(sample.slices.items()) if sample else [],
             "gold": sample.mark if sample else None,
-            "value": each.value,
-            "size": each.size,
-            "lost": each.lost,
-            "skipped_reason": each.skipped_reason,
-            "notes": list(each.notes),
+            "value": score.value,
+            "size": score.size,
+            "lost": score.lost,
+            "skipped_reason": score.skipped_reason,
+            "notes": list(score.notes),
         }
 
 
@@ -149,11 +152,11 @@ def contents(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -
     """
     footers = FooterCache(store)
     tables = {asset: footers.tables(asset) for asset in _READ}
-    return {
-        shard: {asset: found[shard].content for asset, found in tables.items()}
-        for shard in keys
-        if all(shard in found and is_of_corpus(asset, shard) for asset, found in tables.items())
-    }
+    fingerprints: dict[str, dict[str, str]] = {}
+    for shard in keys:
+        if all(shard in shards and is_of_corpus(asset, shard) for asset, shards in tables.items()):
+            fingerprints[shard] = {asset: shards[shard].content for asset, shards in tables.items()}
+    return fingerprints
 
 
 def readings(store: ShardStore, shards: Iterable[str]) -> Iterator[tuple[str, SampleReading]]:
@@ -219,7 +222,9 @@ _UNKNOWN = PageText("")
 
 def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
     """Return the table OCR_SCORES of a run, compared sample by sample with `previous`."""
-    rows = [row for benchmark in run["benchmark"].unique().to_pylist() for row in _rows(benchmark, run, previous)]
+    rows: list[dict[str, Any]] = []
+    for benchmark in run["benchmark"].unique().to_pylist():
+        rows += _rows(benchmark, run, previous)
     return pa.Table.from_pylist(rows, schemas.OCR_SCORES)
 
 
@@ -228,11 +233,11 @@ def changes_between(run: pa.Table, other: pa.Table) -> dict[tuple[str, str, str]
 
     Only samples that have a value in both tables count.
     """
-    return {
-        (benchmark, change.metric, change.slice): change
-        for benchmark in other["benchmark"].unique().to_pylist()
-        for change in _changes(benchmark, other, run)
-    }
+    by_slice: dict[tuple[str, str, str], PairedChange] = {}
+    for benchmark in other["benchmark"].unique().to_pylist():
+        for change in _changes(benchmark, other, run):
+            by_slice[benchmark, change.metric, change.slice] = change
+    return by_slice
 
 
 def significant_drops(scores: pa.Table) -> list[str]:
@@ -297,8 +302,8 @@ def _rows(benchmark: str, run: pa.Table, previous: pa.Table | None) -> Iterator[
 def _changes(benchmark: str, run: pa.Table, previous: pa.Table) -> list[PairedChange]:
     """Return the changes over the samples that have the same gold in both runs."""
     samples, now = scores_of(benchmark, run)
-    known = set(_marks(run))
-    same = pa.array([mark in known for mark in _marks(previous)], pa.bool_())
+    marks = set(_marks(run))
+    same = pa.array([mark in marks for mark in _marks(previous)], pa.bool_())
     return changes(samples, scores_of(benchmark, previous.filter(same))[1], now)
 
 
@@ -381,10 +386,10 @@ def begin_baseline(baseline: ShardStore, stores: Iterable[ShardStore]) -> None:
     evaluate`, have scored readers on the benchmark.
     """
     if HISTORY.latest(baseline) is None:
-        known = next(filter(None, map(HISTORY.accepted, stores)), None)
-        if known is not None:
+        run = next(filter(None, map(HISTORY.accepted, stores)), None)
+        if run is not None:
             with baseline.exclusive(OCR_SCORES.name, WHOLE):
-                HISTORY.publish(baseline, known, {}, True)
+                HISTORY.publish(baseline, run, {}, True)
 
 
 def keep_baseline(baseline: ShardStore, store: ShardStore, accept: bool) -> tuple[pa.Table, str]:

@@ -66,17 +66,17 @@ def render(
     """
     values = [values_of(side.scores) for side in sides]
     ranked = worst_first(benchmark.samples, values, headline)
-    shown = list(headline)
+    metrics = list(headline)
     return rendered(
         _TEMPLATE,
         benchmark=benchmark,
         own_pages=OWN_PAGES,
         of=of,
         sides=sides,
-        headline=shown,
+        headline=metrics,
         means=_means(sides),
         verdicts=[line for side in sides[1:] for line in _verdicts(sides[0].profile, side, headline)],
-        listed=[_index_entry(sample, values, sides, shown) for sample in ranked[:_LISTED]],
+        listed=[_index_entry(sample, values, sides, metrics) for sample in ranked[:_LISTED]],
         worst=[_worst(sample, values, sides, picture(sample.id)) for sample in ranked[:most]],
         samples=len(benchmark.samples),
     )
@@ -96,18 +96,18 @@ def worst_first(
 
 def values_of(scores: Sequence[SampleScore]) -> dict[str, dict[str, SampleScore]]:
     """Return the scores by sample and metric."""
-    found: dict[str, dict[str, SampleScore]] = {}
+    by_sample: dict[str, dict[str, SampleScore]] = {}
     for score in scores:
         if score.sample is not None:
-            found.setdefault(score.sample, {})[score.metric] = score
-    return found
+            by_sample.setdefault(score.sample, {})[score.metric] = score
+    return by_sample
 
 
 def _badness(values: Mapping[str, Mapping[str, SampleScore]], sample: Sample, headline: Sequence[str]) -> float:
     """Return the largest distance of the headline metrics from the best; 0 without scores."""
     of_sample = values.get(sample.id, {})
-    known = [(METRICS[name], of_sample[name].value) for name in headline if name in of_sample]
-    return max((v if m.lower_is_better else 1 - v for m, v in known if v is not None), default=0.0)
+    scored = [(METRICS[name], of_sample[name].value) for name in headline if name in of_sample]
+    return max((v if m.lower_is_better else 1 - v for m, v in scored if v is not None), default=0.0)
 
 
 def _means(sides: Sequence[Side]) -> list[dict[str, Any]]:
@@ -211,14 +211,15 @@ def _gold_text(sample: Sample) -> str | None:
         case TableHtml():
             return None
         case PageElements(elements):
-            ordered = sorted((e for e in elements if not e.ignored and e.order is not None), key=lambda e: e.order or 0)
-            return "\n\n".join(e.text or e.latex or _cells_text(e.html) for e in ordered)
+            texts: list[str] = []
+            ordered = [element for element in elements if not element.ignored and element.order is not None]
+            for element in sorted(ordered, key=lambda element: element.order or 0):
+                tables = tables_of(element.html, pipes=False)
+                cells = "\n".join("\t".join(row) for table in tables for row in _grid(table))
+                texts.append(element.text or element.latex or cells)
+            return "\n\n".join(texts)
         case _:
             return None
-
-
-def _cells_text(html: str) -> str:
-    return "\n".join("\t".join(row) for table in tables_of(html, pipes=False) for row in _grid(table))
 
 
 def questions_of(sample: Sample) -> list[str]:
@@ -227,9 +228,11 @@ def questions_of(sample: Sample) -> list[str]:
         case Answers(questions):
             return [visible(f"{q.question} = {' | '.join(q.answers)}", 300) for q in questions]
         case FactList(facts):
-            return [
-                visible(f"{f.id} {f.type}: {', '.join(f'{k} {v}' for k, v in f.fields.items())}", 300) for f in facts
-            ]
+            lines: list[str] = []
+            for fact in facts:
+                fields = ", ".join(f"{name} {value}" for name, value in fact.fields.items())
+                lines.append(visible(f"{fact.id} {fact.type}: {fields}", 300))
+            return lines
         case _:
             return []
 
@@ -262,11 +265,12 @@ def _grid(table: CellGrid) -> list[list[str]]:
 
 
 def _against(grid: list[list[str]], other: list[list[str]]) -> list[list[tuple[str, bool]]]:
-    def differs(row: int, column: int) -> bool:
-        there = other[row][column] if row < len(other) and column < len(other[row]) else None
-        return there is None or "".join(there.split()) != "".join(grid[row][column].split())
-
-    return [
-        [(visible(text, _CELL), differs(row, column)) for column, text in enumerate(cells)]
-        for row, cells in enumerate(grid)
-    ]
+    rows: list[list[tuple[str, bool]]] = []
+    for row, texts in enumerate(grid):
+        cells: list[tuple[str, bool]] = []
+        for column, text in enumerate(texts):
+            opposite = other[row][column] if row < len(other) and column < len(other[row]) else None
+            differs = opposite is None or "".join(opposite.split()) != "".join(text.split())
+            cells.append((visible(text, _CELL), differs))
+        rows.append(cells)
+    return rows

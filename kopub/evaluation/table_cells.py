@@ -42,8 +42,13 @@ def cell_rows(printed: Sequence[str], read: Sequence[str]) -> Iterator[list[Cell
     left = [_rows(grid) for text in read for grid in tables_of(text)]
     for table in printed:
         [gold] = map(_rows, tables_of(table, pipes=False))
-        matches = [(_aligned(gold, other), other) for other in left]
-        rows, best = max(matches, key=lambda match: _count_right(gold, match[0]), default=({}, None))
+        rows: Mapping[int, _Row] = {}
+        best, most = None, -1
+        for candidate in left:
+            aligned = _aligned(gold, candidate)
+            right = sum(_equal(gold[at], row) for at, row in aligned.items())
+            if right > most:
+                rows, best, most = aligned, candidate, right
         if best is not None and rows:
             left.remove(best)
         for at, cells in enumerate(gold):
@@ -69,6 +74,7 @@ def _aligned(gold: Sequence[_Row], read: Sequence[_Row]) -> dict[int, _Row]:
     best = [[0] * (len(read) + 1) for _ in range(len(gold) + 1)]
     for a in range(len(gold) - 1, -1, -1):
         for b in range(len(read) - 1, -1, -1):
+            # A pair of rows counts without an equal cell too, but less than one: wrong rows are compared, not lost.
             best[a][b] = max(best[a + 1][b], best[a][b + 1], best[a + 1][b + 1] + 1 + 2 * _equal(gold[a], read[b]))
     rows: dict[int, _Row] = {}
     a = b = 0
@@ -87,11 +93,10 @@ def _equal(gold: _Row, read: _Row) -> int:
     return sum(bool(text) and read.get(column) == text for column, text in gold.items())
 
 
-def _count_right(gold: Sequence[_Row], rows: Mapping[int, _Row]) -> int:
-    return sum(_equal(gold[at], row) for at, row in rows.items())
-
-
 def named_in(doubts: Iterable[str]) -> frozenset[str]:
     """Return the numbers that doubts name, without blanks."""
-    lists = [part for says in doubts for part in says.split(": ")[1:]]
-    return frozenset(_BLANKS.sub("", name) for part in lists for name in _BETWEEN_NAMES.split(part))
+    names: set[str] = set()
+    for says in doubts:
+        for part in says.split(": ")[1:]:
+            names.update(_BLANKS.sub("", name) for name in _BETWEEN_NAMES.split(part))
+    return frozenset(names)

@@ -231,10 +231,10 @@ def table_of(document: str) -> "HtmlElement | None":
         return None
     parser = html.HTMLParser(remove_comments=True, encoding="utf-8")
     try:
-        found: Any = html.fromstring(document.encode("utf-8", "replace"), parser=parser).xpath("body/table")
+        tables: Any = html.fromstring(document.encode("utf-8", "replace"), parser=parser).xpath("body/table")
     except (etree.ParserError, etree.XMLSyntaxError, ValueError):
         return None
-    return found[0] if found else None
+    return tables[0] if tables else None
 
 
 def _elements(table: "HtmlElement") -> int:
@@ -292,15 +292,15 @@ class CellGrid:
 
     def headings(self, cell: Place, towards: Mapping[Place, set[Place]]) -> set[Place]:
         """Return the heading cells in one direction from a cell, else the last cells there."""
-        heads, ends, seen, left = set(), set(), set(), {cell}
+        heads, ends, visited, left = set(), set(), set(), {cell}
         while left:
             place = left.pop()
-            seen.add(place)
+            visited.add(place)
             if place in self.heads:
                 heads.add(place)
             if not towards[place]:
                 ends.add(place)
-            left |= towards[place] - seen
+            left |= towards[place] - visited
         return (heads - {cell}) or (ends - {cell})
 
 
@@ -397,15 +397,12 @@ def _table(rows: Sequence[Sequence[Cell]]) -> CellGrid | None:
             column += cell.columns
     if not cells:
         return None
-    height, width = (1 + max(corner[axis] for corner in at) for axis in (0, 1))
-    return CellGrid(
-        {place: cell.text for place, cell in cells.items()},
-        frozenset(place for place, cell in cells.items() if cell.heading),
-        **{
-            side: {place: set(_next(at, place, cell, step, height, width)) for place, cell in cells.items()}
-            for side, step in (("up", (-1, 0)), ("down", (1, 0)), ("left", (0, -1)), ("right", (0, 1)))
-        },
-    )
+    height, width = 1 + max(row for row, _ in at), 1 + max(column for _, column in at)
+    neighbours: dict[str, dict[Place, set[Place]]] = {}
+    for side, step in (("up", (-1, 0)), ("down", (1, 0)), ("left", (0, -1)), ("right", (0, 1))):
+        neighbours[side] = {place: set(_next(at, place, cell, step, height, width)) for place, cell in cells.items()}
+    texts = {place: cell.text for place, cell in cells.items()}
+    return CellGrid(texts, frozenset(place for place, cell in cells.items() if cell.heading), **neighbours)
 
 
 def _next(at: Mapping[Place, Place], place: Place, cell: Cell, step: Place, height: int, width: int) -> Iterator[Place]:
@@ -419,8 +416,8 @@ def _next(at: Mapping[Place, Place], place: Place, cell: Cell, step: Place, heig
         for column in columns:
             y, x = row + down, column + right
             while 0 <= y < height and 0 <= x < width:
-                found = at.get((y, x))
-                if found is not None and found != place:
-                    yield found
+                neighbour = at.get((y, x))
+                if neighbour is not None and neighbour != place:
+                    yield neighbour
                     break
                 y, x = y + down, x + right

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from kopub.engine import Engine
 from kopub.fingerprints import CodeVersion
@@ -29,7 +29,19 @@ _CONTEXT = 500
 """Most characters of the text around a figure."""
 
 Row = Mapping[str, Any]
-Box = tuple[int, int, int, int]
+
+
+class Box(NamedTuple):
+    """A box on the grid of a page."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+    @property
+    def area(self) -> int:
+        return max(0, self.right - self.left) * max(0, self.bottom - self.top)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,58 +82,52 @@ def page_figures(
     is the width and height of a page in pixels whose tables are figures too, though no picture of them is kept.
     """
     regions = list(readings or ())
-    boxes = {region["index"]: _box(region) for region in regions}
+    boxes = {region["index"]: Box(*region["bbox_2d"]) for region in regions}
     pictures = {
         crop_index(crop["path"]): (crop["label"], tuple(crop["bbox"]))
         for crop in crops or ()
         if crop["label"] in LABELS
     }
     if tables_of is not None:
+        # A box has two horizontal and two vertical edges, in turn.
         scale = tables_of * 2
         for region in regions:
             if region["native_label"] == TABLE:
-                bbox = tuple(part * side / _GRID for part, side in zip(_box(region), scale, strict=True))
+                bbox = tuple(part * side / _GRID for part, side in zip(region["bbox_2d"], scale, strict=True))
                 pictures[region["index"]] = TABLE, bbox
-    found = [at for at in sorted(pictures) if at in boxes and _share(boxes[at]) >= smallest]
-    if not found:
+    indices = [at for at in sorted(pictures) if at in boxes and boxes[at].area / _GRID**2 >= smallest]
+    if not indices:
         return []
-    captions, texts = _captions(regions, boxes), _texts(regions)
+    captions = _captions(regions, boxes)
+    texts: list[tuple[Box, str]] = []
+    for region in regions:
+        explains = region["label"] == "text" and region["native_label"] not in _REPEATED
+        if explains and (text := _region_text(region)):
+            texts.append((boxes[region["index"]], text))
     return [
-        Figure(
-            at,
-            *pictures[at],
-            boxes[at],
-            "\n".join(captions.get(at, ())),
-            _context(boxes[at], [(boxes[other], text) for other, text in texts]),
-        )
-        for at in found
+        Figure(at, *pictures[at], boxes[at], "\n".join(captions.get(at, ())), _context(boxes[at], texts))
+        for at in indices
     ]
 
 
 def _captions(regions: Sequence[Row], boxes: Mapping[int, Box]) -> dict[int, list[str]]:
     """Return the captions by figure or table, each assigned to the nearest one."""
     captioned = [region["index"] for region in regions if region["native_label"] in _CAPTIONED]
-    found: dict[int, list[str]] = {}
+    captions: dict[int, list[str]] = {}
     for region in sorted(regions, key=lambda region: region["index"]):
         if region["native_label"] != _CAPTION or not (text := _region_text(region)):
             continue
         near = [(gap, at) for at in captioned if (gap := _gap(boxes[region["index"]], boxes[at])) is not None]
         if near:
-            found.setdefault(min(near)[1], []).append(text)
-    return found
-
-
-def _texts(regions: Sequence[Row]) -> list[tuple[int, str]]:
-    """Return (region, text) of every text that can explain a figure."""
-    texts = [region for region in regions if region["label"] == "text" and region["native_label"] not in _REPEATED]
-    return [(region["index"], text) for region in texts if (text := _region_text(region))]
+            captions.setdefault(min(near)[1], []).append(text)
+    return captions
 
 
 def _context(figure: Box, texts: Sequence[tuple[Box, str]]) -> str:
     """Return the texts within reach, nearest first; the last is cut at a blank."""
     near = [(distance, text) for box, text in texts if (distance := max(_apart(figure, box))) <= _TEXT_REACH]
     # Sorting is stable, so equally near texts stay in reading order.
-    context = "\n".join(text for _, text in sorted(near, key=lambda each: each[0]))
+    context = "\n".join(text for _, text in sorted(near, key=lambda pair: pair[0]))
     if len(context) <= _CONTEXT:
         return context
     cut = context[:_CONTEXT]
@@ -136,16 +142,8 @@ def _gap(caption: Box, box: Box) -> int | None:
 
 def _apart(one: Box, other: Box) -> tuple[int, int]:
     """Return the space between two boxes, across and down; 0 where they overlap."""
-    return max(0, one[0] - other[2], other[0] - one[2]), max(0, one[1] - other[3], other[1] - one[3])
-
-
-def _share(box: Box) -> float:
-    return max(0, box[2] - box[0]) * max(0, box[3] - box[1]) / _GRID**2
-
-
-def _box(region: Row) -> Box:
-    x1, y1, x2, y2 = region["bbox_2d"]
-    return x1, y1, x2, y2
+    across = max(0, one.left - other.right, other.left - one.right)
+    return across, max(0, one.top - other.bottom, other.top - one.bottom)
 
 
 def _region_text(region: Row) -> str:
@@ -182,12 +180,12 @@ class FigureNote:
 
 def notes_text(notes: Iterable[Mapping[str, Any]] | None) -> str:
     """Return description, keywords and data of the `notes` in a row of `figure_notes`."""
-    return "\n\n".join(text for note in notes or () if (text := _note_text(note)))
-
-
-def _note_text(note: Mapping[str, Any]) -> str:
-    data = note["data_html"] and page_text([RegionText(0, "table", note["data_html"])])
-    return "\n".join(part for part in (note["description"], ", ".join(note["keywords"] or ()), data) if part)
+    texts: list[str] = []
+    for note in notes or ():
+        data = note["data_html"] and page_text([RegionText(0, "table", note["data_html"])])
+        if text := "\n".join(filter(None, (note["description"], ", ".join(note["keywords"] or ()), data))):
+            texts.append(text)
+    return "\n\n".join(texts)
 
 
 class FigureNoter(Engine):

@@ -102,16 +102,16 @@ class FigureReader:
         """Ask until an answer is usable, at most `tries` times."""
         if ready.note is not None:
             return ready.note, ready.figures
-        asked = [self._settings.room[0]] + [self._settings.room[1]] * (self._settings.tries - 1)
+        rooms = [self._settings.room[0]] + [self._settings.room[1]] * (self._settings.tries - 1)
         problems: list[str] = []
         seconds = 0.0
         note = None
-        for attempt, room in enumerate(asked):
+        for attempt, room in enumerate(rooms):
             try:
                 answer, took = await self._ask(ready, client, attempt, room)
             except (RefusedRequest, UnansweredRequest) as error:
-                said = "the server refused it: " if isinstance(error, RefusedRequest) else ""
-                problems.append(f"{said}{error}")
+                prefix = "the server refused it: " if isinstance(error, RefusedRequest) else ""
+                problems.append(f"{prefix}{error}")
                 break
             seconds += took
             judged = await asyncio.to_thread(self._settings.judge, answer)

@@ -4,9 +4,8 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -49,6 +48,7 @@ class Cores:
         self.seconds = SECONDS if self._sums else _SECONDS_OF_PROCESSES
         self._at, self._before = time.monotonic(), {} if self._sums else process_seconds()
         if self._sums:
+            # It counts from the call before, so the first one only begins.
             psutil.cpu_times_percent()
 
     def shares(self) -> CoreShares:
@@ -62,7 +62,7 @@ class Cores:
             busy = 100 - times.idle - getattr(times, "iowait", 0.0) - stolen
             return CoreShares(max(0.0, busy) / 100, stolen / 100)
         now, seconds = time.monotonic(), process_seconds()
-        spent = sum(max(0.0, each - self._before.get(pid, 0.0)) for pid, each in seconds.items())
+        spent = sum(max(0.0, total - self._before.get(pid, 0.0)) for pid, total in seconds.items())
         elapsed, self._at, self._before = now - self._at, now, seconds
         return CoreShares(min(1.0, spent / (elapsed * (os.cpu_count() or 1))) if elapsed else 0.0)
 
@@ -218,12 +218,12 @@ class Observer:
         endpoint = Endpoint(
             state.urls, state.api_key, server.specification.model, server.specification.runner, images=False
         )
-        asked = time.time()
+        before = time.time()
         try:
             sums = sum_by_name(endpoint.samples())
         except (UnreachableServer, BadProbe, TimeoutError):
             return
-        now = (asked + time.time()) / 2  # a busy server takes seconds to answer
+        now = (before + time.time()) / 2  # a busy server takes seconds to answer
         history.requests.append((now, sums["vllm:request_success_total"]))
         history.prompt_tokens.append((now, sums["vllm:prompt_tokens_total"]))
         history.generated_tokens.append((now, sums["vllm:generation_tokens_total"]))
@@ -256,8 +256,8 @@ def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapp
     """
     shutil.rmtree(folder, ignore_errors=True)
     source, dagster = folder / "source", folder / "dagster"
-    for each in (source, dagster):
-        each.mkdir(parents=True)
+    source.mkdir(parents=True)
+    dagster.mkdir()
     (dagster / "dagster.yaml").write_text("telemetry:\n  enabled: false\n", "utf-8")
     keys = settings.corpus.manifest.keys
     shards = min(_SHARDS, len(keys), pages)
@@ -280,8 +280,8 @@ def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapp
         if hasattr(getattr(settings, section), "reuse_folder"):
             own[f"KOPUB_{section.upper()}__REUSE_FOLDER"] = str(folder / "reuse" / section)
     replaced = {name.upper() for name in own}
-    kept = {name: value for name, value in environ.items() if name.upper() not in replaced}
-    return SampleHome(folder, dagster, tuple(manifest.keys), manifest.rows, {**kept, **own})
+    inherited = {name: value for name, value in environ.items() if name.upper() not in replaced}
+    return SampleHome(folder, dagster, tuple(manifest.keys), manifest.rows, {**inherited, **own})
 
 
 def own_environment() -> dict[str, str]:
@@ -293,11 +293,13 @@ def own_environment() -> dict[str, str]:
 def _write(path: Path, corpus: Corpus, shard: str, count: int) -> None:
     """Write the first `count` pages of a shard whose bytes can be read."""
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
-        for row in islice(_readable(corpus, shard), count):
-            writer.write_table(pa.Table.from_pylist([row], _SCHEMA))
-
-
-def _readable(corpus: Corpus, shard: str) -> Iterator[dict[str, object]]:
-    for row in corpus.rows(shard):
-        if row.data is not None and row.problem is None:
-            yield {"id": row.page_id, "image": {"bytes": bytes(row.data), "path": None}, "license": row.license}
+        left = count
+        for row in corpus.rows(shard):
+            if row.data is None or row.problem is not None:
+                continue
+            image = {"bytes": bytes(row.data), "path": None}
+            values = {"id": row.page_id, "image": image, "license": row.license}
+            writer.write_table(pa.Table.from_pylist([values], _SCHEMA))
+            left -= 1
+            if not left:
+                return

@@ -90,7 +90,7 @@ class RunReport:
     @property
     def split(self) -> Split:
         """The sum over the stages."""
-        return sum((each.split for each in self.stages), Split())
+        return sum((stage.split for stage in self.stages), Split())
 
     @property
     def slowed(self) -> str:
@@ -113,7 +113,7 @@ def report(
     covered = _covered_seconds([stage.span for stage in stages])
     first = min((stage.span.start for stage in stages), default=span.end)
     last = max((stage.span.end for stage in stages), default=span.end)
-    pairs = pairwise(_one_after_the_other([each.stage for each in reported if each.split.working > 0]))
+    pairs = pairwise(_one_after_the_other([stage.stage for stage in reported if stage.split.working > 0]))
     return RunReport(
         span=span,
         stages=reported,
@@ -181,7 +181,7 @@ def _mean(counts: Counts, span: Span) -> float:
 def _covered_seconds(spans: Sequence[Span]) -> float:
     """Return the number of seconds in at least one of the spans."""
     total, reached = 0.0, float("-inf")
-    for span in sorted(spans, key=lambda each: each.start):
+    for span in sorted(spans, key=lambda span: span.start):
         total += max(0.0, span.end - max(span.start, reached))
         reached = max(reached, span.end)
     return total
@@ -270,8 +270,8 @@ def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
         starts = [
             _bar(start, span, "starting", f"ready after {start.seconds:.0f} s", "start") for start in history.starts
         ]
-        seen = [at for at, _ in history.requests if span.start <= at <= span.end]
-        ready = [_bar(Span(seen[0], seen[-1]), span, "ready", history.model, "ready")] if seen else []
+        polls = [at for at, _ in history.requests if span.start <= at <= span.end]
+        ready = [_bar(Span(polls[0], polls[-1]), span, "ready", history.model, "ready")] if polls else []
         lanes.append(Lane(f"server of {Path(history.model).name}", [bar for bar in (*starts, *ready) if bar.width > 0]))
         rate = _rates(history.requests, span)
         if rate:
@@ -310,10 +310,13 @@ def _curve(label: str, counts: Counts, span: Span, most: float | None = None, to
         return Lane(label)
     most = most or max(value for _, value in inside) or 1.0
     size = max(1, len(inside) // _POINTS)
-    groups = [inside[at : at + size] for at in range(0, len(inside), size)]
-    means = [(sum(at for at, _ in g) / len(g), sum(value for _, value in g) / len(g)) for g in groups]
-    xs = [(_WIDTH * (at - span.start) / span.seconds, _HIGH * (1 - min(1.0, value / most))) for at, value in means]
-    points = [(xs[0][0], _HIGH), *xs, (xs[-1][0], _HIGH)]
+    points: list[tuple[float, float]] = []
+    for first in range(0, len(inside), size):
+        moments, values = zip(*inside[first : first + size], strict=True)
+        moment, value = sum(moments) / len(moments), sum(values) / len(values)
+        points.append((_WIDTH * (moment - span.start) / span.seconds, _HIGH * (1 - min(1.0, value / most))))
+    # The area is closed along the bottom.
+    points = [(points[0][0], _HIGH), *points, (points[-1][0], _HIGH)]
     return Lane(label, curve=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), most=top or f"{most:.0f}{unit}")
 
 

@@ -184,12 +184,12 @@ def _mean(steps: Sequence[Activity], at: int, seconds: float) -> float:
     span = Span(step.start, step.start + seconds) if seconds > 0 else Span(step.end + seconds, step.end)
     near: list[Activity] = []
     order = steps[at:] if seconds > 0 else steps[at::-1]
-    for each in order:
-        if each.start >= span.end or each.end <= span.start:
+    for neighbour in order:
+        if neighbour.start >= span.end or neighbour.end <= span.start:
             break
-        near.append(each)
-    part = within(near, span)
-    return sum(each.busy * each.seconds for each in part) / sum(each.seconds for each in part)
+        near.append(neighbour)
+    pieces = within(near, span)
+    return sum(piece.busy * piece.seconds for piece in pieces) / sum(piece.seconds for piece in pieces)
 
 
 _TOO_SHORT = 1.0

@@ -73,11 +73,11 @@ class ReleaseInput:
         """
         tables = {asset: reader.read(asset, shard) for asset in ASSETS}
         optional = {asset: reader.read(asset, shard) for asset in OPTIONAL_ASSETS if asset in wanted}
-        made = {asset: reader.metadata(asset, shard) for asset in (*ASSETS, *optional)}
+        metadata = {asset: reader.metadata(asset, shard) for asset in (*ASSETS, *optional)}
         chunks = optional.pop(DOCUMENT_CHUNKS.name, None)
         return cls(
             **tables,
-            made=made,
+            made=metadata,
             ledger=ledger or {},
             unknown_pages=unknown_pages,
             figures=optional,

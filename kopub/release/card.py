@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import yaml
 from markupsafe import Markup
 
@@ -67,49 +66,53 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
 
     Text from pages, sources and settings is shown as plain text.
     """
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=markdown, autoescape=False
+    )
     pages = inventory["pages"]
     rows = {config: sum(part.rows for part in loadable_parts(inventory[config])) for config in ALL_CONFIGS}
     stated = licences(inventory, about.license)
     lost = list(islice(incomplete_pages(folder, pages), _LISTED + 1))
-    body = (
-        _environment()
-        .from_string(_TEMPLATE.read_text("utf-8"))
-        .render(
-            about=about,
-            fitness=fitness(inventory, about),
-            published=len(pages),
-            rows=rows,
-            configs=[_config_row(config, inventory) for config in ALL_CONFIGS if inventory[config]],
-            empty=any(inventory[config] and not rows[config] for config in ALL_CONFIGS),
-            states=[state.value for state in State],
-            ended=_count_states(inventory),
-            steps=_steps(inventory),
-            regions={
-                key: sum(part.summary["regions"].get(key, 0) for part in pages)
-                for key in ("to_read", "lost", "text_layer")
-            },
-            lost=lost[:_LISTED],
-            more_lost=len(lost) > _LISTED,
-            doubtful=sum(part.summary["doubtful"] for part in pages),
-            corrected={
-                key: sum(part.summary[key] for part in inventory[CORRECTIONS])
-                for key in ("corrections", "pages", "checked")
-            },
-            chunks=_chunked(inventory),
-            unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
-            made=_list_makers(inventory),
-            scores=_scores(about.scores),
-            reading=[row for scores in about.reading for row in scores.to_pylist() if row["slice"] == "all"],
-            documents=len({document for document, *_ in documents(inventory, about.license)}),
-            attribution=ATTRIBUTION,
-            licences=sorted(stated.items(), key=lambda item: (-item[1], item[0] or "")),
-            page_images='"image"' in loadable_parts(pages)[0].features if rows["pages"] else False,
-        )
+    regions: Counter[str] = Counter(to_read=0, lost=0, text_layer=0)
+    ended: Counter[str] = Counter()
+    for part in pages:
+        regions.update(part.summary["regions"])
+        ended.update(part.summary["ended"])
+    scores = [] if about.scores is None else about.scores.to_pylist()
+    body = environment.from_string(_TEMPLATE.read_text("utf-8")).render(
+        about=about,
+        fitness=fitness(inventory, about),
+        published=len(pages),
+        rows=rows,
+        configs=[_config_row(config, inventory) for config in ALL_CONFIGS if inventory[config]],
+        empty=any(inventory[config] and not rows[config] for config in ALL_CONFIGS),
+        states=[state.value for state in State],
+        ended=[ended[state.value] for state in State],
+        steps=_steps(inventory),
+        regions=regions,
+        lost=lost[:_LISTED],
+        more_lost=len(lost) > _LISTED,
+        doubtful=sum(part.summary["doubtful"] for part in pages),
+        corrected={
+            key: sum(part.summary[key] for part in inventory[CORRECTIONS])
+            for key in ("corrections", "pages", "checked")
+        },
+        chunks=_chunked(inventory),
+        unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
+        made=_list_makers(inventory),
+        scores=[row for row in scores if row["query_type"] == "all"],
+        reading=[row for scores in about.reading for row in scores.to_pylist() if row["slice"] == "all"],
+        documents=len({document for document, *_ in documents(inventory, about.license)}),
+        attribution=ATTRIBUTION,
+        licences=sorted(stated.items(), key=lambda item: (-item[1], item[0] or "")),
+        page_images='"image"' in loadable_parts(pages)[0].features if rows["pages"] else False,
     )
-    return compose_card(front_matter(inventory, _known(rows["pages"], stated, about), hashes), body)
+    return compose_card(front_matter(inventory, _card_keys(rows["pages"], stated, about), hashes), body)
 
 
-def _known(pages: int, stated: Licences, about: ReleaseDescription) -> dict[str, Any]:
+def _card_keys(pages: int, stated: Licences, about: ReleaseDescription) -> dict[str, Any]:
     """Return the YAML keys of the card besides the configs."""
     under = [about.publish_under] if about.publish_under else stated
     return {
@@ -122,14 +125,6 @@ def _known(pages: int, stated: Licences, about: ReleaseDescription) -> dict[str,
     }
 
 
-def _environment() -> Any:
-    from jinja2 import Environment, StrictUndefined
-
-    return Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=markdown, autoescape=False
-    )
-
-
 def _config_row(config: str, inventory: Inventory) -> dict[str, Any]:
     used = loadable_parts(inventory[config])
     size = sum(part.bytes for part in used)
@@ -140,14 +135,6 @@ def _config_row(config: str, inventory: Inventory) -> dict[str, Any]:
         "megabytes": f"{size / 1e6:,.1f}",
         "says": Markup(_SAYS[config]),
     }
-
-
-def _count_states(inventory: Inventory) -> list[int]:
-    """Return the number of pages by state, over all steps and shards."""
-    counted: Counter[str] = Counter()
-    for part in inventory["pages"]:
-        counted.update(part.summary["ended"])
-    return [counted[state.value] for state in State]
 
 
 def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
@@ -180,10 +167,10 @@ def _list_makers(inventory: Inventory) -> list[dict[str, Any]]:
     for part in inventory["lineage"]:
         for *by, rows in part.summary["made"]:
             counted[tuple(by)] += rows
-    made = []
+    makers = []
     for (asset, engine, model, revision, parameters, versions), rows in counted.items():
         settings = {**json.loads(parameters or "{}"), **json.loads(versions or "{}")}
-        made.append(
+        makers.append(
             {
                 "step": asset,
                 "engine": engine or "the platform",
@@ -193,17 +180,7 @@ def _list_makers(inventory: Inventory) -> list[dict[str, Any]]:
                 "settings": ", ".join(f"{name} {settings[name]}" for name in sorted(settings)),
             }
         )
-    return sorted(made, key=lambda row: (_ORDER.index(row["step"]), -row["rows"]))
-
-
-def _scores(scores: pa.Table | None) -> list[dict[str, Any]]:
-    """Return the scores over all kinds of queries, with their 95 % intervals.
-
-    For 95 of 100 samples of queries the score would lie within the interval.
-    """
-    if scores is None:
-        return []
-    return [row for row in scores.to_pylist() if row["query_type"] == "all"]
+    return sorted(makers, key=lambda row: (_ORDER.index(row["step"]), -row["rows"]))
 
 
 def render_attribution(inventory: Inventory, about: ReleaseDescription) -> str:
@@ -237,8 +214,8 @@ CORPUS = "corpus"
 """A second name of `pages`: mteb looks for configs called corpus, queries and qrels."""
 
 
-def front_matter(inventory: Inventory, known: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
-    """Return the card's YAML: `known` keys, configs and their features.
+def front_matter(inventory: Inventory, keys: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
+    """Return the card's YAML: its other `keys`, configs and their features.
 
     Configs and features are those in the folder.
     """
@@ -246,7 +223,7 @@ def front_matter(inventory: Inventory, known: Mapping[str, Any], hashes: Mapping
     from datasets.info import DatasetInfosDict
     from huggingface_hub import DatasetCardData
 
-    kept = {key: value for key, value in known.items() if key not in ("configs", "dataset_info")}
+    own = {key: value for key, value in keys.items() if key not in ("configs", "dataset_info")}
     infos = {}
     configs = []
     for config, parts in inventory.items():
@@ -261,7 +238,7 @@ def front_matter(inventory: Inventory, known: Mapping[str, Any], hashes: Mapping
         if config == "pages":
             configs[-1]["default"] = True
             configs.append({"config_name": CORPUS, "data_files": files})
-    data = DatasetCardData(**kept, configs=configs)
+    data = DatasetCardData(**own, configs=configs)
     if infos:
         DatasetInfosDict(infos).to_dataset_card_data(data)
     return stamp_configs(data.to_dict(), hashes)
@@ -311,13 +288,13 @@ def split_card(card: str) -> tuple[dict[str, Any], str]:
     from huggingface_hub import DatasetCardData
     from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
-    found = REGEX_YAML_BLOCK.search(card)
+    block = REGEX_YAML_BLOCK.search(card)
     # Like `DatasetCard`, but that parses in Python, which takes five times as long.
-    listed = (yaml.load(found[2], yaml.CSafeLoader) or {}) if found else {}
+    listed = (yaml.load(block[2], yaml.CSafeLoader) or {}) if block else {}
     if not isinstance(listed, dict):
         raise ValueError("the YAML of a card has to be a mapping")
     data = DatasetCardData(**listed, ignore_metadata_errors=False)
-    return data.to_dict(), (card[found.end() :] if found else card).strip()
+    return data.to_dict(), (card[block.end() :] if block else card).strip()
 
 
 _SHOWN = 200

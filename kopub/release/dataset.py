@@ -50,7 +50,7 @@ _TEXT_COLUMNS = [
 ]
 """The columns of `parsed_texts` that `pages` has."""
 
-_SAID = {
+_WORDED = {
     "pages": ("reason", "text_layer_reason"),
     "regions": ("reason",),
     "lineage": ("reason", "model", "parameters", "versions"),
@@ -76,20 +76,25 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: 
         for table in (tables.corpus_image_embeddings, tables.corpus_text_embeddings, tables.query_embeddings)
     )
     queries = _with_vector(tables.query_embeddings)
+    named_queries = queries.append_column("id", queries["query_id"]).append_column("text", queries["query"])
     built = {
         "pages": _table(_pages(tables), features.page_features(page_images)),
         "regions": _table(_regions(tables), features.region_features()),
         "crops": _crops(tables.ocr_results),
         "image_embeddings": _vectors(tables.corpus_image_embeddings, features.vector_features(image_dim)),
         "text_embeddings": _vectors(tables.corpus_text_embeddings, features.vector_features(text_dim)),
-        "queries": _queries(queries, features.query_features(query_dim)),
+        "queries": _public_columns(named_queries, features.query_features(query_dim)),
         "qrels": _table(_qrels(queries, tables.unknown_pages), features.qrel_features()),
-        "lineage": _lineage(shard, tables),
-        **({} if tables.chunks is None else {CHUNKS: _table(_chunks(tables.chunks), features.chunk_features())}),
-        **_parts(tables),
-        **({} if tables.corrections is None else {CORRECTIONS: _corrections(tables.corrections, authors)}),
+        "lineage": _public_columns(
+            lineage_rows(shard, tables.tables, tables.made, tables.ledger), features.lineage_features()
+        ),
     }
-    for config, columns in _SAID.items():
+    if tables.chunks is not None:
+        built[CHUNKS] = _table(_chunks(tables.chunks), features.chunk_features())
+    built |= _parts(tables)
+    if tables.corrections is not None:
+        built[CORRECTIONS] = _corrections(tables.corrections, authors)
+    for config, columns in _WORDED.items():
         if config in built:
             built[config] = _without_paths(built[config], columns)
     return _summarise(built, tables)
@@ -175,39 +180,28 @@ def _crops(ocr_results: pa.Table) -> pa.Table:
     The pictures stay in Arrow from the store to the file; a shard can hold gigabytes of them.
     """
     published = features.crop_features().arrow_schema
-    listed, held = (_lengths(ocr_results[name]) for name in ("image_crops", "crop_images"))
-    for page_id, crops, jpegs in zip(ocr_results["page_id"].to_pylist(), listed, held, strict=True):
+    listed, stored = (_lengths(ocr_results[name]) for name in ("image_crops", "crop_images"))
+    for page_id, crops, jpegs in zip(ocr_results["page_id"].to_pylist(), listed, stored, strict=True):
         if crops != jpegs:
             raise StoreError(f"ocr_results of {page_id} lists {crops} pictures and holds {jpegs}: materialize it again")
-    crops = [
-        {"page_id": page["page_id"], "index": crop_index(crop["path"]), **crop}
-        for page in ocr_results.select(["page_id", "image_crops"]).to_pylist()
-        for crop in page["image_crops"] or ()
-    ]
-    known = pa.Table.from_pylist(crops, pa.schema([field for field in published if field.name != "image"]))
+    rows: list[Row] = []
+    for page in ocr_results.select(["page_id", "image_crops"]).to_pylist():
+        for crop in page["image_crops"] or ():
+            rows.append({"page_id": page["page_id"], "index": crop_index(crop["path"]), **crop})
+    described = pa.Table.from_pylist(rows, pa.schema([field for field in published if field.name != "image"]))
     jpegs = ocr_results["crop_images"]
-    pictures = _regroup(pa.chunked_array([chunk.flatten() for chunk in jpegs.chunks], jpegs.type.value_type))
-    image = pa.Table.from_arrays([pictures, known["path"]], ["bytes", "path"]).to_struct_array()
-    return known.append_column("image", image).cast(published)
+    pictures = pa.chunked_array([chunk.flatten() for chunk in jpegs.chunks], jpegs.type.value_type)
+    groups: list[pa.Array] = []
+    for start in range(0, len(pictures), PICTURES_PER_GROUP):
+        # `binary`, which the Image feature requires, holds at most 2 GB in a chunk: one row group has less.
+        groups.append(pictures.slice(start, PICTURES_PER_GROUP).combine_chunks().cast(pa.binary()))
+    columns = [pa.chunked_array(groups, pa.binary()), described["path"]]
+    image = pa.Table.from_arrays(columns, ["bytes", "path"]).to_struct_array()
+    return described.append_column("image", image).cast(published)
 
 
 def _lengths(lists: pa.ChunkedArray) -> list[int]:
     return [length or 0 for chunk in lists.chunks for length in chunk.value_lengths().to_pylist()]
-
-
-def _regroup(pictures: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the pictures in chunks of one row group each.
-
-    `binary`, which the Image feature requires, holds at most 2 GB in a chunk.
-    """
-    starts = range(0, len(pictures), PICTURES_PER_GROUP)
-    groups = (pictures.slice(start, PICTURES_PER_GROUP).combine_chunks() for start in starts)
-    return pa.chunked_array([group.cast(pa.binary()) for group in groups], pa.binary())
-
-
-def _queries(queries: pa.Table, published: "Features") -> pa.Table:
-    renamed = queries.append_column("id", queries["query_id"]).append_column("text", queries["query"])
-    return _public_columns(renamed, published)
 
 
 def _qrels(queries: pa.Table, unknown_pages: Collection[str]) -> Iterator[Row]:
@@ -249,8 +243,8 @@ def _chunks(documents: pa.Table) -> Iterator[Row]:
     """
     for document in documents.select(["page_id", "doc_id", "chunks"]).to_pylist():
         for chunk in document["chunks"] or ():
-            known = {"id": f"{document['page_id']}-{chunk['index']}", "doc_id": document["doc_id"]}
-            yield {**chunk, **known, "page_id": chunk["places"][0]["page_id"]}
+            identity = {"id": f"{document['page_id']}-{chunk['index']}", "doc_id": document["doc_id"]}
+            yield {**chunk, **identity, "page_id": chunk["places"][0]["page_id"]}
 
 
 def _corrections(corrections: pa.Table, authors: bool) -> pa.Table:
@@ -292,15 +286,6 @@ def _table(rows: Iterator[Row], published: "Features") -> pa.Table:
     return pa.Table.from_pylist(list(rows), published.arrow_schema)
 
 
-def _lineage(shard: str, tables: ReleaseInput) -> pa.Table:
-    """Return the lineage of the shard: a row for each page or query and asset.
-
-    A row says by which engine, model, recipe and run it was made.
-    """
-    rows = lineage_rows(shard, tables.tables, tables.made, tables.ledger)
-    return _public_columns(rows, features.lineage_features())
-
-
 def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa.Table]:
     """Return the tables with a summary of the shard in their metadata.
 
@@ -311,7 +296,7 @@ def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa
         "ended": count_states(built["pages"]["state"].to_pylist()),
         "regions": _region_counts(built["regions"]),
         "doubtful": len(doubtful(tables.parsed_texts)),
-        "documents": _documents(tables.raw_pages),
+        "documents": _tally(tables.raw_pages, ("doc_id", "source", "license")),
     }
     summaries = {
         "pages": pages,
@@ -319,7 +304,9 @@ def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa
             "states": {TABLES.query_vectors.name: count_states(tables.query_embeddings["state"].to_pylist())},
             "unjudged": sum(map(len, built["queries"]["ground_truth"].to_pylist())) - built["qrels"].num_rows,
         },
-        "lineage": {"made": _list_makers(built["lineage"])},
+        "lineage": {
+            "made": _tally(built["lineage"], ("asset", "engine", "model", "revision", "parameters", "versions"))
+        },
     }
     if tables.chunks is not None:
         states = count_states(tables.chunks["state"].to_pylist())
@@ -360,17 +347,10 @@ def _region_counts(regions: pa.Table) -> dict[str, int]:
     }
 
 
-def _documents(raw_pages: pa.Table) -> list[list[Any]]:
-    """Return [document, source file, licence, pages] of each document, ordered by first pages."""
-    named = zip(*(raw_pages[name].to_pylist() for name in ("doc_id", "source", "license")), strict=True)
-    return [[*document, pages] for document, pages in Counter(named).items()]
-
-
-def _list_makers(lineage: pa.Table) -> list[list[Any]]:
-    """Return [asset, engine, model, revision, parameters, versions, rows] of all makers of rows."""
-    columns = ("asset", "engine", "model", "revision", "parameters", "versions")
-    named = zip(*(lineage[name].to_pylist() for name in columns), strict=True)
-    return [[*by, rows] for by, rows in Counter(named).items()]
+def _tally(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:
+    """Return [*values, rows] of each combination of values, in the order of their first rows."""
+    combinations = zip(*(table[name].to_pylist() for name in columns), strict=True)
+    return [[*values, rows] for values, rows in Counter(combinations).items()]
 
 
 _ROWS_PER_GROUP = 1000
@@ -398,10 +378,10 @@ def write_parquet(table: pa.Table, path: Path, images: PageImages | None = None)
 
 def _fill(table: pa.Table, images: PageImages) -> Iterator[pa.Table]:
     """Yield the table in row groups, each with its page images."""
-    known = table.select(["page_id", "sha256"]).to_pylist()
+    pages = table.select(["page_id", "sha256"]).to_pylist()
     group: list[dict[str, object] | None] = []
     start = size = 0
-    for row, page in enumerate(known):
+    for row, page in enumerate(pages):
         data = images(page["page_id"])
         if data is None:
             group.append(None)

@@ -144,7 +144,9 @@ def _write_pages(reader: TableReader, shards: Sequence[str], fresh: Path, images
                     crops += 1
                 regions = join_regions(page_id, layouts[page_id]["regions"], page["regions"])
                 _write_line(results, _result(page, regions, pages) | pictures.get(page_id, {}))
-                _write_line(texts, {"page_id": page_id, "page_idx": pages, **_text(parsed[page_id])})
+                own = parsed[page_id]
+                text = {"text": own["text"] or "", "n_chars": own["n_chars"], "state": own["state"]}
+                _write_line(texts, {"page_id": page_id, "page_idx": pages, **text})
                 pages += 1
     return pages, crops
 
@@ -154,15 +156,15 @@ def _write_images(
 ) -> dict[str, dict[str, str | None]]:
     """Write the pictures of pages, and return their entries for the lines, by page."""
     (fresh / _IMAGES).mkdir(exist_ok=True)
-    found: dict[str, dict[str, str | None]] = {}
+    entries: dict[str, dict[str, str | None]] = {}
     with opened as image_of:
         for page_id in page_ids:
             data, path = image_of(page_id), None
             if data is not None:
                 path = f"{_IMAGES}/{page_id}{image_suffix(data)}"
                 (fresh / path).write_bytes(data)
-            found[page_id] = {"page_image": path}
-    return found
+            entries[page_id] = {"page_image": path}
+    return entries
 
 
 def _by_page(reader: TableReader, asset: str, shard: str, readings: pa.Table) -> dict[str, dict[str, Any]]:
@@ -197,16 +199,12 @@ def _result(page: dict[str, Any], regions: Sequence[RegionRecord], page_idx: int
         "markdown": defuse(page["markdown"] or ""),
         "image_crops": page["image_crops"] or [],
         "state": page["state"],
-        "reason": _said(page["reason"]),
+        "reason": _public_reason(page["reason"]),
     }
 
 
-def _said(reason: str | None) -> str | None:
+def _public_reason(reason: str | None) -> str | None:
     return reason and without_paths(reason)
-
-
-def _text(parsed: dict[str, Any]) -> dict[str, Any]:
-    return {"text": parsed["text"] or "", "n_chars": parsed["n_chars"], "state": parsed["state"]}
 
 
 def _crop_file(fresh: Path, path: str) -> Path:
@@ -232,20 +230,20 @@ def _write_notes(reader: TableReader, shards: Sequence[str], path: Path) -> None
             rows = _by_page(reader, FIGURE_NOTES.name, shard, readings := reader.read(_READINGS, shard, ["page_id"]))
             for page_id in readings["page_id"].to_pylist():
                 row = rows[page_id]
-                notes = [
-                    {**{name: note[name] for name in note if name not in _MAKING}, "reason": _said(note["reason"])}
-                    for note in row["notes"] or ()
-                ]
-                known = {"page_id": page_id, "page_idx": pages, "notes": notes}
-                _write_line(lines, {**known, "state": row["state"], "reason": _said(row["reason"])})
+                notes: list[dict[str, Any]] = []
+                for note in row["notes"] or ():
+                    public = {name: value for name, value in note.items() if name not in _MAKING}
+                    notes.append({**public, "reason": _public_reason(note["reason"])})
+                line = {"page_id": page_id, "page_idx": pages, "notes": notes}
+                _write_line(lines, {**line, "state": row["state"], "reason": _public_reason(row["reason"])})
                 pages += 1
 
 
 def _vectors(reader: TableReader, shard: str, name: str) -> tuple[list[str], pa.ChunkedArray]:
     """Return the ids and vectors of the rows of an array."""
     if name == _FIGURES:
-        found = with_vector(reader.read(FIGURE_VECTORS.name, shard, ["page_id", "figures"]))
-        return region_ids(found), found["vector"]
+        figures = with_vector(reader.read(FIGURE_VECTORS.name, shard, ["page_id", "figures"]))
+        return region_ids(figures), figures["vector"]
     source = _ARRAYS[name]
     table = reader.read(source.name, shard, [source.key, "vector"])
     table = table.filter(table["vector"].is_valid())
@@ -261,9 +259,9 @@ def _write_array(reader: TableReader, shards: Sequence[str], name: str, folder: 
         vectors.append(vector_matrix(column))
     widths = {matrix.shape[1] for matrix in vectors}
     if len(widths) > 1:
-        found = " and ".join(map(str, sorted(widths)))
+        numbers = " and ".join(map(str, sorted(widths)))
         source = _ARRAYS.get(name, FIGURE_VECTORS)
-        raise StoreError(f"the vectors of {source} have {found} dimensions: materialize it again for every shard")
+        raise StoreError(f"the vectors of {source} have {numbers} dimensions: materialize it again for every shard")
     np.save(folder / f"{name}.npy", np.concatenate(vectors) if vectors else np.empty((0, 0), np.float16))
     (folder / f"{name}_ids.json").write_text(json.dumps(ids, ensure_ascii=False) + "\n", "utf-8")
     return len(ids)

@@ -257,7 +257,7 @@ Counts = Mapping[str, int | str]
 def count(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, int | str]:
     """Read every row of `shards` of each config, in the order of the configs."""
     with _without_magic(folder) as plain:
-        return dict(_each(plain, shards))
+        return dict(_row_counts(plain, shards))
 
 
 @contextmanager
@@ -297,7 +297,7 @@ def count_apart(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, 
     return {config: counted.get(config, f"the process ended with {done.returncode}: {last}") for config in shards}
 
 
-def _each(folder: Path, shards: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int | str]]:
+def _row_counts(folder: Path, shards: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int | str]]:
     from datasets.exceptions import DatasetsError
 
     refusals = (DatasetsError, ValueError, OSError)
@@ -321,11 +321,11 @@ def _open(folder: Path) -> Callable[[str], "DatasetBuilder"]:
     from datasets.load import dataset_module_factory, get_dataset_builder_class
 
     module = dataset_module_factory(str(folder))
-    infos, known = module.dataset_infos or {}, dict(module.builder_kwargs)
-    named = known.pop("dataset_name", None)
-    builder = get_dataset_builder_class(module, dataset_name=named)
+    infos, arguments = module.dataset_infos or {}, dict(module.builder_kwargs)
+    name = arguments.pop("dataset_name", None)
+    builder = get_dataset_builder_class(module, dataset_name=name)
     return lambda config: builder(
-        dataset_name=named, config_name=config, hash=module.hash, info=infos.get(config), **known
+        dataset_name=name, config_name=config, hash=module.hash, info=infos.get(config), **arguments
     )
 
 
@@ -346,7 +346,7 @@ def _rows(builder: "DatasetBuilder", shards: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     with _without_magic(Path(sys.argv[1])) as release:
-        for counted_config, rows in _each(release, json.load(sys.stdin)):
+        for counted_config, rows in _row_counts(release, json.load(sys.stdin)):
             sys.stdout.write(json.dumps({counted_config: rows}) + "\n")
             sys.stdout.flush()
     os._exit(0)

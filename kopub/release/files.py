@@ -121,7 +121,7 @@ def differences(root: Path, tables: Mapping[str, str]) -> Iterator[str]:
     """
     try:
         manifest = parse_manifest((root / MANIFEST).read_bytes())
-        made = (root / CHECKSUMS).stat().st_mtime
+        finished_at = (root / CHECKSUMS).stat().st_mtime
     except FileNotFoundError as error:
         yield f"{error.filename} is missing: kopub run --asset hf_release makes the release again"
         return
@@ -131,13 +131,13 @@ def differences(root: Path, tables: Mapping[str, str]) -> Iterator[str]:
     missing, edited = list[str](), list[str]()
     for path in (*manifest.files, CARD, ATTRIBUTION):
         try:
-            found = (root / path).stat()
+            stat = (root / path).stat()
         except OSError:
             missing.append(path)
             continue
         entry = manifest.files.get(path)
         # The checksums are written last.
-        if (entry is not None and found.st_size != entry.bytes) or found.st_mtime > made + _CLOCK_SECONDS:
+        if (entry is not None and stat.st_size != entry.bytes) or stat.st_mtime > finished_at + _CLOCK_SECONDS:
             edited.append(path)
     listed = {path: file.sha256 for path, file in manifest.files.items()}
     older = [path for path, sha256 in tables.items() if listed.get(path) != sha256]

@@ -57,28 +57,20 @@ class Fitness:
 
         If there are none, the release may go to the Hub.
         """
-        return [
-            *self.closed_by_quality,
-            *(
-                f"{problem}; give gates.override a reason to publish it all the same"
-                for problem in self.unfinished
-                if not self.override
-            ),
-            *(
-                f"{problem}; give gates.license_override a reason to publish it all the same"
-                for problem in self.licences
-                if not self.license_override
-            ),
-        ]
+        lines = self.closed_by_quality
+        if not self.override:
+            lines += [f"{line}; give gates.override a reason to publish it all the same" for line in self.unfinished]
+        if not self.license_override:
+            advice = "give gates.license_override a reason to publish it all the same"
+            lines += [f"{line}; {advice}" for line in self.licences]
+        return lines
 
     @property
     def closed_by_quality(self) -> list[str]:
         """The part of `closed` that also matters if nothing is published."""
-        return [
-            f"{problem}; give gates.override a reason to publish it all the same"
-            for problem in self.quality
-            if not self.override
-        ]
+        if self.override:
+            return []
+        return [f"{line}; give gates.override a reason to publish it all the same" for line in self.quality]
 
 
 def fitness(inventory: Inventory, about: ReleaseDescription) -> Fitness:
@@ -92,17 +84,19 @@ def fitness(inventory: Inventory, about: ReleaseDescription) -> Fitness:
     regions = sum(part.summary["regions"]["to_read"] for part in pages)
     lost_regions = sum(part.summary["regions"]["lost"] for part in pages)
     doubtful = sum(part.summary["doubtful"] for part in pages)
-    exceeded = [
-        (count, f"{count} of {of} {what}, more than gates.{gate} ({getattr(gates, gate):.1%})")
-        for count, of, what, gate in (
-            (lost, rows, "pages failed or are quarantined", "max_lost_share"),
-            (lost_regions, regions, "regions could not be read", "max_lost_regions_share"),
-            (doubtful, rows, "pages have a doubtful text", "max_doubtful_share"),
-        )
-        if count > getattr(gates, gate) * of
-    ]
-    quality = [line for count, line in exceeded if count >= FEW]
-    few = [f"{line}: fewer than {FEW} close no gate" for count, line in exceeded if count < FEW]
+    quality: list[str] = []
+    few: list[str] = []
+    for count, of, what, gate in (
+        (lost, rows, "pages failed or are quarantined", "max_lost_share"),
+        (lost_regions, regions, "regions could not be read", "max_lost_regions_share"),
+        (doubtful, rows, "pages have a doubtful text", "max_doubtful_share"),
+    ):
+        if count > getattr(gates, gate) * of:
+            line = f"{count} of {of} {what}, more than gates.{gate} ({getattr(gates, gate):.1%})"
+            if count >= FEW:
+                quality.append(line)
+            else:
+                few.append(f"{line}: fewer than {FEW} close no gate")
     if rows and lost == rows:
         quality = [f"not one of {rows} pages was made whole"]
     engines, retrieval, reading = about.engine_problems, about.retrieval_problems, about.reading_problems
@@ -181,8 +175,8 @@ def hub_licences(stated: Iterable[str | None]) -> list[str]:
 
     `other` stands for a licence without an identifier.
     """
-    known = (identifier(licence) for licence in stated)
-    return sorted({OTHER if licence in _NOT_ON_THE_HUB else licence for licence in known})
+    identifiers = (identifier(licence) for licence in stated)
+    return sorted({OTHER if licence in _NOT_ON_THE_HUB else licence for licence in identifiers})
 
 
 def identifier(stated: str | None) -> str:

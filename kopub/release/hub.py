@@ -30,7 +30,7 @@ from kopub.release.files import (
 from kopub.release.local import TEXTS
 
 if TYPE_CHECKING:
-    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub import HfApi
 
 
 FILES_PER_COMMIT = 1000
@@ -116,20 +116,16 @@ def local_files(folder: Path) -> dict[str, LocalFile]:
     Raises `StoreError` if the lists do not agree.
     """
     texts = {name: _read(folder, name) for name in TEXTS}
-    known, listed = (
-        data_checksums(parse_checksums(texts[CHECKSUMS].decode())),
-        parse_manifest(texts[MANIFEST]),
-    )
-    if known != {path: file.sha256 for path, file in listed.files.items()}:
+    sums = data_checksums(parse_checksums(texts[CHECKSUMS].decode()))
+    manifest = parse_manifest(texts[MANIFEST])
+    if sums != {path: file.sha256 for path, file in manifest.files.items()}:
         raise StoreError(f"{folder} is being written by another run, or one was killed: materialize hf_release again")
-    data = {
-        path: LocalFile(path, file.sha256, file.bytes, file.rows, folder / path) for path, file in listed.files.items()
-    }
-    described = {
-        name: LocalFile(name, bytes_sha256(content), len(content), None, folder / name, content)
-        for name, content in texts.items()
-    }
-    return data | described
+    files: dict[str, LocalFile] = {}
+    for path, file in manifest.files.items():
+        files[path] = LocalFile(path, file.sha256, file.bytes, file.rows, folder / path)
+    for name, content in texts.items():
+        files[name] = LocalFile(name, bytes_sha256(content), len(content), None, folder / name, content)
+    return files
 
 
 def release_digest(files: Mapping[str, LocalFile]) -> str:
@@ -170,14 +166,14 @@ def have_same_bytes(local: LocalFile, remote: RemoteFile) -> bool:
     return git_hash(content) == remote.git_blob
 
 
-def plan_commits(found: HubDifference) -> list[tuple[list[str], list[str]]]:
+def plan_commits(changes: HubDifference) -> list[tuple[list[str], list[str]]]:
     """Return the paths to send and to remove in each commit.
 
     A shard is never divided between commits. The files that describe the release, and all removals, are in the last
     one: until then the repository describes its old contents.
     """
-    sent = [change.path for change in (*found.added, *found.changed)]
-    removed = [change.path for change in found.removed]
+    sent = [change.path for change in (*changes.added, *changes.changed)]
+    removed = [change.path for change in changes.removed]
     by_shard: dict[str, list[str]] = {}
     last = [path for path in sent if not DATA_PATH.fullmatch(path)]
     for path in sorted(sent):
@@ -265,18 +261,18 @@ class HubTarget(Resource):
         from kopub.release.hub_calls import call_hub
 
         self.require_repo()
-        found: list[HubDifference] = []
+        differences: list[HubDifference] = []
 
         def send() -> tuple[str, Files]:
             files = read()
             head = self._head(create=self.create)
             todo = self._difference(files, head)
-            found.append(todo)
+            differences.append(todo)
             if todo.files:
                 tag = name(files)
                 # A tag is never moved, so its name is checked before anything is sent.
-                if tag is not None and (taken := self._tagged_commit(tag)):
-                    raise HubError(_taken(self.repo, tag, taken))
+                if tag is not None and (other_commit := self._tagged_commit(tag)):
+                    raise HubError(_taken(self.repo, tag, other_commit))
                 head = self._send(files, todo, head, summary, log)
             return head, files
 
@@ -286,7 +282,7 @@ class HubTarget(Resource):
         if tag is not None:
             call_hub(lambda: self._tag(tag, commit), self.repo, log)
         url = f"{self._api.endpoint}/datasets/{self.repo}/commit/{commit}"
-        return HubPush(self.repo, commit, url, found[0], tag)
+        return HubPush(self.repo, commit, url, differences[0], tag)
 
     @property
     def _api(self) -> "HfApi":
@@ -330,9 +326,9 @@ class HubTarget(Resource):
 
     def _difference(self, files: Files, commit: str) -> HubDifference:
         remote = self._tree(commit)
-        found = difference(files, remote)
-        if not found.removed or MANIFEST not in remote:
-            return found
+        changes = difference(files, remote)
+        if not changes.removed or MANIFEST not in remote:
+            return changes
         return difference(files, remote, self._manifest(commit))
 
     def _manifest(self, commit: str) -> ReleaseManifest | None:
@@ -348,17 +344,27 @@ class HubTarget(Resource):
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         paths = [change.path for change in (*todo.added, *todo.changed)]
-        _require(path for path in paths if not _there(files[path]))
-        added = {path: CommitOperationAdd(path, _source(files[path])) for path in paths}
+        _require(path for path in paths if not _is_unchanged(files[path]))
+        added: dict[str, CommitOperationAdd] = {}
+        for path in paths:
+            file = files[path]
+            added[path] = CommitOperationAdd(path, str(file.file) if file.content is None else file.content)
         # Another run may have replaced a file since, and sending it would be in vain.
         _require(path for path in paths if added[path].upload_info.sha256.hex() != files[path].sha256)
         sent = 0
         for group in _groups(files, paths):
             try:
-                self._upload([added[path] for path in group])
+                # The few small files go with their commit.
+                self._api.preupload_lfs_files(
+                    self.repo,
+                    [added[path] for path in group],
+                    repo_type="dataset",
+                    revision=self.branch,
+                    free_memory=False,
+                )
             except (OSError, ValueError, RuntimeError):
                 # The Hub refuses a file that a run replaces while it is read, as it differs from the announced one.
-                _require(path for path in group if not _there(files[path], anew=True))
+                _require(path for path in group if not _is_unchanged(files[path], anew=True))
                 raise
             sent += sum(files[path].size for path in group)
             log(f"{self.repo}: {sent:,} of {todo.bytes:,} bytes are there")
@@ -374,12 +380,6 @@ class HubTarget(Resource):
             head = done.oid
             log(f"{self.repo}: {len(sending)} files in, {len(removing)} out by commit {head[:8]}")
         return head
-
-    def _upload(self, additions: "Sequence[CommitOperationAdd]") -> None:
-        """Upload files to large file storage; the few small files go with their commit."""
-        self._api.preupload_lfs_files(
-            self.repo, additions, repo_type="dataset", revision=self.branch, free_memory=False
-        )
 
     def _verify(self, files: Files, commit: str) -> None:
         """Read back the Hub's files at `commit`, and compare every hash."""
@@ -418,16 +418,12 @@ def _require(changed: Iterable[str]) -> None:
         )
 
 
-def _there(file: LocalFile, anew: bool = False) -> bool:
+def _is_unchanged(file: LocalFile, anew: bool = False) -> bool:
     """Return whether the file is still the same, by size, or by bytes if `anew`."""
     if file.content is not None:
         return True
-    there = file.file.is_file() and file.file.stat().st_size == file.size
-    return there and (not anew or file_sha256(file.file) == file.sha256)
-
-
-def _source(file: LocalFile) -> str | bytes:
-    return str(file.file) if file.content is None else file.content
+    is_there = file.file.is_file() and file.file.stat().st_size == file.size
+    return is_there and (not anew or file_sha256(file.file) == file.sha256)
 
 
 def _groups(files: Files, paths: Sequence[str]) -> Iterator[list[str]]:
@@ -435,6 +431,7 @@ def _groups(files: Files, paths: Sequence[str]) -> Iterator[list[str]]:
 
     Copies of a file, such as empty ones, are in later groups than the first, since the client would send both.
     """
+    # Reversed, so that the first of equal files stays.
     first = {files[path].sha256: path for path in reversed(paths)}
     unique = [path for path in paths if first[files[path].sha256] == path]
     for these in (unique, [path for path in paths if first[files[path].sha256] != path]):

@@ -34,7 +34,7 @@ _AGAIN = frozenset(
 )
 """Temporary errors besides those of the server itself."""
 _SIGNED = re.compile(r"(?<=\S)\?\S+")
-_SAID = 200
+_MOST_QUOTED = 200
 """Most characters quoted from the Hub."""
 _FULL = ("quota", "storage limit", "storage space")
 _FULL_STATUS = frozenset({HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.INSUFFICIENT_STORAGE})
@@ -85,33 +85,32 @@ def explain_hub_error(error: BaseException | None, repo: str) -> str:
     if isinstance(error, KopubError):
         return str(error)
     if isinstance(error, HfHubHTTPError):
-        said = visible(_without_secrets(error.server_message or "no reason given"), _SAID)
-        return f"{repo}: {_refusal(error, said, repo)}"
-    said = visible(_without_secrets(str(error)), _SAID)
+        message = visible(_without_secrets(error.server_message or "no reason given"), _MOST_QUOTED)
+        return f"{repo}: {_refusal(error, message, repo)}"
+    message = visible(_without_secrets(str(error)), _MOST_QUOTED)
     # The client reports errors of large file storage as ValueError.
-    what = (
-        _full(repo) if _says_full(said) else f"the Hub cannot be reached, or its client gave up ({said}); run it again"
-    )
-    return f"{repo}: {what}"
+    if _says_full(message):
+        return f"{repo}: {_full(repo)}"
+    return f"{repo}: the Hub cannot be reached, or its client gave up ({message}); run it again"
 
 
-def _refusal(error: "HfHubHTTPError", said: str, repo: str) -> str:
+def _refusal(error: "HfHubHTTPError", message: str, repo: str) -> str:
     from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
     status = error.response.status_code
-    if status in _FULL_STATUS or _says_full(said):
+    if status in _FULL_STATUS or _says_full(message):
         return _full(repo)
     if isinstance(error, RevisionNotFoundError):
         return "it has no such branch, tag or commit"
     if isinstance(error, RepositoryNotFoundError) or status == HTTPStatus.NOT_FOUND:
         return "no such dataset that the token may see: make it on the Hub or with hub.create, and log in with HF_TOKEN"
-    known: dict[int, str] = {
+    explanations: dict[int, str] = {
         HTTPStatus.UNAUTHORIZED: "the Hub does not take the token: run `hf auth login`, or set HF_TOKEN anew",
-        HTTPStatus.FORBIDDEN: f"the token may not write to it ({said}): log in with one that has write access",
+        HTTPStatus.FORBIDDEN: f"the token may not write to it ({message}): log in with one that has write access",
         HTTPStatus.PRECONDITION_FAILED: "somebody else commits to it at the same time; run it again",
         HTTPStatus.TOO_MANY_REQUESTS: "the Hub's limit of requests is used up; what was sent stays, run it again later",
     }
-    return known.get(status, f"the Hub answered {status} ({said}); what was sent stays, run it again")
+    return explanations.get(status, f"the Hub answered {status} ({message}); what was sent stays, run it again")
 
 
 def _is_transient(error: BaseException | None) -> bool:
@@ -127,8 +126,8 @@ def _is_transient(error: BaseException | None) -> bool:
 
 
 def _pause(state: RetryCallState) -> float:
-    asked = _retry_after(state.outcome.exception() if state.outcome else None)
-    return _BACKOFF(state) if asked is None else asked
+    seconds = _retry_after(state.outcome.exception() if state.outcome else None)
+    return _BACKOFF(state) if seconds is None else seconds
 
 
 def _retry_after(error: BaseException | None) -> float | None:
@@ -156,8 +155,8 @@ def _cause(error: BaseException | None) -> BaseException | None:
     return cause if isinstance(cause, HfHubHTTPError) and not isinstance(error, HfHubHTTPError) else error
 
 
-def _says_full(said: str) -> bool:
-    return any(word in said.lower() for word in _FULL)
+def _says_full(message: str) -> bool:
+    return any(word in message.lower() for word in _FULL)
 
 
 def _full(repo: str) -> str:

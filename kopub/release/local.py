@@ -94,10 +94,9 @@ class LocalRelease(Engine):
         loading depends on it. Raises `StoreError` if a table or an image does not fit the others, or a file cannot be
         written.
         """
-        from kopub.release.dataset import build_configs
+        from kopub.release.dataset import build_configs, write_parquet
 
         built = build_configs(shard, tables, self.page_images, authors=self.corrections == "named")
-        asked = {"pages": images if self.page_images else None}
         every = {config: part_path(config, shard) for config in ALL_CONFIGS}
         paths = {config: every[config] for config in built}
         dropped = set(every.values()) - set(paths.values())
@@ -107,18 +106,23 @@ class LocalRelease(Engine):
                 # If a run dies before the new hash of a file is written, `finish` hashes the file again.
                 self._write_sums({path: sha256 for path, sha256 in before.items() if path not in every.values()})
                 begun = self._write_first_yaml(shard, built)
-            files = [self._write_part(path, built[config], asked.get(config)) for config, path in paths.items()]
+            files: list[ReleasedFile] = []
+            for config, path in paths.items():
+                pictures = images if self.page_images and config == "pages" else None
+                write = partial(write_parquet, built[config], images=pictures)
+                sha256, size = replace_file(self.root / path, write)
+                files.append(ReleasedFile(path, sha256, built[config].num_rows, size))
             with self._lock():
                 for path in dropped:
                     (self.root / path).unlink(missing_ok=True)
-                known = self._sums() | {file.path: file.sha256 for file in files}
+                sums = self._sums() | {file.path: file.sha256 for file in files}
                 # Unchanged files keep their description, since the YAML takes longer than a small file.
-                if begun or known != before:
+                if begun or sums != before:
                     self._write_manifest(shard, files, dropped)
-                    self._write_yaml(built, known)
-                    known = data_checksums(known)  # The texts are outdated until `finish`.
+                    self._write_yaml(built, sums)
+                    sums = data_checksums(sums)  # The texts are outdated until `finish`.
                 # Written last: if a run dies before, the next one sees that there is something to describe.
-                self._write_sums(known)
+                self._write_sums(sums)
         return files
 
     def finish(self, about: ReleaseDescription) -> list[ReleasedFile]:
@@ -127,22 +131,22 @@ class LocalRelease(Engine):
         Only listed files are dropped.
         """
         with self._lock():
-            known = self._sums()
-            for path in known:
+            sums = self._sums()
+            for path in sums:
                 if (data := DATA_PATH.fullmatch(path)) and data["shard"] not in about.shards:
                     (self.root / path).unlink(missing_ok=True)
-            return self.describe(about, known)
+            return self.describe(about, sums)
 
-    def describe(self, about: ReleaseDescription, known: Mapping[str, str]) -> list[ReleasedFile]:
+    def describe(self, about: ReleaseDescription, sums: Mapping[str, str]) -> list[ReleasedFile]:
         """Write the texts that describe the files of the folder.
 
-        `known` are hashes of the files by path.
+        `sums` are hashes of the files by path.
         """
         from kopub.release.card import render_attribution, render_card
 
         inventory = list_parts(self.root)
         paths = [part.path for parts in inventory.values() for part in parts]
-        hashes = {path: known.get(path) or file_sha256(self.root / path) for path in paths}
+        hashes = {path: sums.get(path) or file_sha256(self.root / path) for path in paths}
         manifest = manifest_of(inventory, about.shards, about.left, hashes)
         texts = [
             self._write_text(MANIFEST, render_manifest(manifest)),
@@ -200,12 +204,6 @@ class LocalRelease(Engine):
         lock.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(lock)
 
-    def _write_part(self, path: str, table: pa.Table, images: PageImages | None) -> ReleasedFile:
-        from kopub.release.dataset import write_parquet
-
-        sha256, size = replace_file(self.root / path, partial(write_parquet, table, images=images))
-        return ReleasedFile(path, sha256, table.num_rows, size)
-
     def _write_first_yaml(self, shard: str, built: Mapping[str, pa.Table]) -> bool:
         """Name the configs and their features in the card before there is a file.
 
@@ -232,20 +230,20 @@ class LocalRelease(Engine):
         except (FileNotFoundError, StoreError):
             return
         listed = {file.path: ManifestEntry(file.sha256, file.rows or 0, file.bytes) for file in files}
-        kept = {path: file for path, file in before.files.items() if path not in dropped}
-        now = ReleaseManifest(list(dict.fromkeys([*before.shards, shard])), {**kept, **listed})
+        others = {path: file for path, file in before.files.items() if path not in dropped}
+        now = ReleaseManifest(list(dict.fromkeys([*before.shards, shard])), {**others, **listed})
         self._write_text(MANIFEST, render_manifest(now))
 
-    def _write_yaml(self, built: Mapping[str, pa.Table], known: Mapping[str, str]) -> None:
+    def _write_yaml(self, built: Mapping[str, pa.Table], sums: Mapping[str, str]) -> None:
         from kopub.release.card import compose_card, front_matter, is_listed, stamp_configs
 
         listed, body = self._card()
         # The features of an empty table do not count, since no width is wrong for no vectors.
-        asked = {config: features_of(table) if table.num_rows else None for config, table in built.items()}
-        if all(is_listed(config, features, listed) for config, features in asked.items()):
-            data = stamp_configs(listed, known)
+        wanted = {config: features_of(table) if table.num_rows else None for config, table in built.items()}
+        if all(is_listed(config, features, listed) for config, features in wanted.items()):
+            data = stamp_configs(listed, sums)
         else:
-            data = front_matter(list_parts(self.root), listed, known)
+            data = front_matter(list_parts(self.root), listed, sums)
         self._write_text(CARD, compose_card(data, body))
 
     def _card(self) -> tuple[dict[str, Any], str]:
@@ -266,8 +264,8 @@ class LocalRelease(Engine):
         path = self.root / CHECKSUMS
         return parse_checksums(path.read_text("utf-8", "replace")) if path.exists() else {}
 
-    def _write_sums(self, known: Mapping[str, str]) -> ReleasedFile:
-        return self._write_text(CHECKSUMS, render_checksums(known))
+    def _write_sums(self, sums: Mapping[str, str]) -> ReleasedFile:
+        return self._write_text(CHECKSUMS, render_checksums(sums))
 
     def _write_text(self, name: str, text: str) -> ReleasedFile:
         sha256, size = replace_file(self.root / name, partial(_write_text, text))
@@ -333,7 +331,8 @@ def require_apart(release: LocalRelease, home: Path, store: str, source: str = "
     """
     home = home.resolve()
     for what, place in (("the home", str(home)), ("the store", store), ("the source", source)):
-        if release.url is not None and is_url(place) and _is_within(release.url, place):
+        # The slash keeps `s3://bucket/corpus-2` apart from `s3://bucket/corpus`.
+        if release.url is not None and is_url(place) and f"{release.url}/".startswith(f"{place.rstrip('/')}/"):
             raise ConfigError(f"release.folder: {release.url} is {what} or lies in it; {ELSEWHERE}")
         if not place or is_url(place):
             continue
@@ -342,7 +341,3 @@ def require_apart(release: LocalRelease, home: Path, store: str, source: str = "
             raise ConfigError(f"release.folder: {root} is {what} or holds it; {ELSEWHERE}")
         if what != "the home" and other in root.parents and (what == "the store" or home not in root.parents):
             raise ConfigError(f"release.folder: {root} lies in {what}, {other}; {ELSEWHERE}")
-
-
-def _is_within(url: str, place: str) -> bool:
-    return f"{url.rstrip('/')}/".startswith(f"{place.rstrip('/')}/")

@@ -104,11 +104,11 @@ def require_fit(about: ReleaseDescription, release: LocalRelease) -> None:
 
 def released(files: Mapping[str, LocalFile]) -> dict[str, dict[str, str]]:
     """Return the SHA-256 of each shard's data files by path."""
-    found: dict[str, dict[str, str]] = {}
+    by_shard: dict[str, dict[str, str]] = {}
     for path, file in files.items():
         if match := DATA_PATH.fullmatch(path):
-            found.setdefault(match["shard"], {})[path] = file.sha256
-    return found
+            by_shard.setdefault(match["shard"], {})[path] = file.sha256
+    return by_shard
 
 
 def describe(
@@ -155,14 +155,14 @@ def _self_tests(corpus: Corpus, store: ShardStore, assets: Iterable[str]) -> lis
 
     A section has two engines while an upgrade is under way.
     """
-    footers, found = FooterCache(store), {}
+    footers, tests = FooterCache(store), {}
     for asset in assets:
         tables = footers.tables(asset)
         for made_with in {tables[shard].made_with for shard in corpus.manifest.keys if shard in tables}:
             test = run_records.of_table(corpus.folder, made_with)
             if test is not None:
-                found[test.recipe] = test
-    return sorted(found.values(), key=lambda test: (test.tested_at, test.section))
+                tests[test.recipe] = test
+    return sorted(tests.values(), key=lambda test: (test.tested_at, test.section))
 
 
 def _retrieval(store: ShardStore, released: Contents) -> tuple[pa.Table | None, list[str]]:
@@ -194,7 +194,7 @@ def reading_scores(
     from which the release was made. Scores of other readings are left out and reported as missing. The third part says
     which scores are of too few documents to prove a fall.
     """
-    found: list[pa.Table] = []
+    tables: list[pa.Table] = []
     problems: list[str] = []
     unjudged: list[str] = []
     if store.has(OCR_SCORES.name, ALL):
@@ -204,19 +204,21 @@ def reading_scores(
                 f"materialize {OCR_SCORES}"
             )
         else:
-            found.append(store.read(OCR_SCORES.name, ALL))
-            problems += significant_reading_drops(found[-1])
+            tables.append(store.read(OCR_SCORES.name, ALL))
+            problems += significant_reading_drops(tables[-1])
             unjudged += _too_few_documents("reading", store)
-    for asked in guards(gates.benchmarks, gates.benchmark_samples, Path(corpus.home)):
-        guard, baseline = asked.store(Path(corpus.home), profile), asked.baseline(Path(corpus.home))
-        said = verdict(baseline) if same_run(guard, baseline) else None
-        if said is None or _other_reader(store, released, guard):
-            problems.append(f"the benchmark {asked.benchmark} was not read by what made this release: {asked.command}")
+    for request in guards(gates.benchmarks, gates.benchmark_samples, Path(corpus.home)):
+        guard, baseline = request.store(Path(corpus.home), profile), request.baseline(Path(corpus.home))
+        judgement = verdict(baseline) if same_run(guard, baseline) else None
+        if judgement is None or _other_reader(store, released, guard):
+            problems.append(
+                f"the benchmark {request.benchmark} was not read by what made this release: {request.command}"
+            )
             continue
-        found.append(said.scores)
-        problems += said.closed
-        unjudged += _too_few_documents(f"the benchmark {asked.benchmark}", baseline)
-    return found, problems, unjudged
+        tables.append(judgement.scores)
+        problems += judgement.closed
+        unjudged += _too_few_documents(f"the benchmark {request.benchmark}", baseline)
+    return tables, problems, unjudged
 
 
 def _too_few_documents(what: str, store: ShardStore) -> Iterator[str]:

@@ -123,7 +123,9 @@ def publish_to(url: str, folder: Path, log: Log) -> str | None:
         sent = _send(objects, root, files, now, before)
         if before == now and not sent:
             return f"{url}/{now}"
-        _require_whole(objects, f"{root}/{now}", files)
+        sizes = _sizes(objects, f"{root}/{now}")
+        if wrong := [path for path, file in files.items() if sizes.get(path) != file.size]:
+            raise StoreError(f"{root}/{now} lacks {len(wrong)} files after its upload, {wrong[0]} first: release again")
         lock.publish(f"{root}/{POINTER}", (json.dumps({"folder": now}) + "\n").encode())
         _clear(objects, root, {now, before}, lock)
     log(f"published at {url}: {len(files)} files, {sent:,} bytes sent")
@@ -153,14 +155,14 @@ def _current_folder(objects: Objects, root: str) -> str | None:
 
 def _send(objects: Objects, root: str, files: Mapping[str, LocalFile], now: str, before: str | None) -> int:
     """Put the files into the folder `now`, and return the bytes sent."""
-    there = _sizes(objects, f"{root}/{now}")
-    todo = [path for path, file in files.items() if there.get(path) != file.size]
-    known = _hashes(objects, f"{root}/{before}") if before and todo else {}
+    sizes = _sizes(objects, f"{root}/{now}")
+    todo = [path for path, file in files.items() if sizes.get(path) != file.size]
+    hashes = _hashes(objects, f"{root}/{before}") if before and todo else {}
 
     def send(path: str) -> int:
         target, file = f"{root}/{now}/{path}", files[path]
         with translate_errors(target, "written"):
-            if known.get(path) == file.sha256:
+            if hashes.get(path) == file.sha256:
                 retry(lambda: objects.fs.cp_file(f"{root}/{before}/{path}", target))
                 return 0
             if file.content is not None:
@@ -170,13 +172,6 @@ def _send(objects: Objects, root: str, files: Mapping[str, LocalFile], now: str,
         return file.size
 
     return sum(bounded_map(send, todo, _AT_ONCE))
-
-
-def _require_whole(objects: Objects, root: str, files: Mapping[str, LocalFile]) -> None:
-    there = _sizes(objects, root)
-    wrong = [path for path, file in files.items() if there.get(path) != file.size]
-    if wrong:
-        raise StoreError(f"{root} lacks {len(wrong)} files after its upload, {wrong[0]} first: release again")
 
 
 def _sizes(objects: Objects, folder: str) -> dict[str, int]:
@@ -189,13 +184,13 @@ def _hashes(objects: Objects, folder: str) -> dict[str, str]:
         listed = parse_manifest(objects.get(f"{folder}/{MANIFEST}")).files
     except (FileNotFoundError, StoreError):
         return {}
-    there = _sizes(objects, folder)
-    return {path: file.sha256 for path, file in listed.items() if there.get(path) == file.bytes}
+    sizes = _sizes(objects, folder)
+    return {path: file.sha256 for path, file in listed.items() if sizes.get(path) == file.bytes}
 
 
 def _clear(objects: Objects, root: str, keep: set[str | None], lock: ObjectLock) -> None:
     """Remove the files of other releases, and the remains of killed uploads."""
-    folders = tuple(f"{root}/{each}/" for each in keep if each)
+    folders = tuple(f"{root}/{name}/" for name in keep if name)
     for_removal = []
     for path in objects.below(f"{root}/{VERSIONS}"):
         file = _OURS.match(path.removeprefix(f"{root}/"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,14 +73,14 @@ def verify(
         return
     for _ in range(_LOOKS):
         before = _description(folder)
-        found = list(_problems(folder, shards, load, count))
+        problems = list(_problems(folder, shards, load, count))
         # Only a whole release may change meanwhile: the shards of one run are written by no other.
         if (
-            not found
+            not problems
             or shards is not None
             or not (wait_for_writers(folder, _PATIENCE) or _description(folder) != before)
         ):
-            yield from found
+            yield from problems
             return
     yield f"{visible(str(folder), _SHOWN)} is being written by a run: verify it when that is done"
 
@@ -140,7 +140,11 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
     if broken:
         return
     if shards is None:
-        yield from _lacking(listed)
+        if absent := listed.missing:
+            yield (
+                f"{len(absent)} of {len(listed.shards)} shards of the corpus are not in the release, {absent[0]} "
+                "first: run `kopub run --asset hf_release`"
+            )
         yield from unloadable_lines(inventory)
     yield from joins(folder, inventory, chosen.shards(), complete=not listed.missing)
     if load:
@@ -177,14 +181,6 @@ def _strangers(folder: Path) -> Iterator[str]:
 
 def _sums(folder: Path) -> dict[str, str]:
     return parse_checksums((folder / CHECKSUMS).read_text("utf-8", "replace"))
-
-
-def _lacking(listed: ReleaseManifest) -> Iterator[str]:
-    if missing := listed.missing:
-        yield (
-            f"{len(missing)} of {len(listed.shards)} shards of the corpus are not in the release, {missing[0]} first: "
-            "run `kopub run --asset hf_release`"
-        )
 
 
 @contextmanager
@@ -233,10 +229,10 @@ class _ChosenShards:
 
         Other shards are ignored, since another run may be writing them.
         """
-        known = self._chosen({path: sha256 for path, sha256 in _sums(self.folder).items() if path not in _HASHED})
+        sums = self._chosen({path: sha256 for path, sha256 in _sums(self.folder).items() if path not in _HASHED})
         listed = self._chosen(self.listed.files)
         there = self._chosen({part.path: part for parts in self.inventory.values() for part in parts})
-        if known != {path: file.sha256 for path, file in listed.items()}:
+        if sums != {path: file.sha256 for path, file in listed.items()}:
             yield f"{CHECKSUMS} and {MANIFEST} do not list the same files and hashes"
         for path in sorted(there.keys() - listed.keys()):
             yield f"{path} is not listed in {MANIFEST}"
@@ -244,8 +240,8 @@ class _ChosenShards:
             if path not in there:
                 yield f"{path} is missing"
             elif (there[path].rows, there[path].bytes) != (file.rows, file.bytes):
-                found = f"{there[path].rows} rows and {there[path].bytes} bytes"
-                yield f"{path} has {found}, {MANIFEST} says {file.rows} and {file.bytes}"
+                contents = f"{there[path].rows} rows and {there[path].bytes} bytes"
+                yield f"{path} has {contents}, {MANIFEST} says {file.rows} and {file.bytes}"
             elif file_sha256(self.folder / path) != file.sha256:
                 yield f"{path} has another SHA-256 than {CHECKSUMS} says"
         for shard in self.shards():
@@ -292,12 +288,12 @@ class _ChosenShards:
 
 def _counts(folder: Path, inventory: Inventory, shards: Collection[str], count: Count) -> Iterator[str]:
     """Read every config as a user does, and compare the rows with the files."""
-    held = {
+    in_files = {
         config: {part.shard: part.rows for part in loadable_parts(parts) if part.shard in shards}
         for config, parts in inventory.items()
     }
-    for config, rows in count(folder, {config: list(parts) for config, parts in held.items() if parts}).items():
-        owed = sum(held[config].values())
+    for config, rows in count(folder, {config: list(parts) for config, parts in in_files.items() if parts}).items():
+        owed = sum(in_files[config].values())
         if isinstance(rows, str):
             yield f"datasets cannot open {config}: {visible(rows, _SHOWN)}"
         elif rows != owed:
@@ -348,20 +344,20 @@ class _ShardJoins:
         states = self._pages["states"].combine_chunks()
         for config, asset in VECTORS.items():
             ended = zip(self._page_ids, states.field(asset).to_pylist(), strict=True)
-            made = {page for page, state in ended if state in MADE}
-            found = Counter(self._read(config, ["page_id"])["page_id"].to_pylist())
-            yield from self._problem(f"{config} has two vectors of pages", _twice(found))
+            expected = {page for page, state in ended if state in MADE}
+            counts = Counter(self._read(config, ["page_id"])["page_id"].to_pylist())
+            yield from self._problem(f"{config} has two vectors of pages", _twice(counts))
             unknown = f"{config} has vectors of pages that are not there or were not made"
-            yield from self._problem(unknown, found.keys() - made)
-            yield from self._problem(f"{config} lacks the vectors of pages", made - found.keys())
+            yield from self._problem(unknown, counts.keys() - expected)
+            yield from self._problem(f"{config} lacks the vectors of pages", expected - counts.keys())
 
     def regions(self) -> Iterator[str]:
         """Check the number of regions of each page, and that crops belong to regions."""
         regions = self._regions()
-        found = Counter(page_id for page_id, _ in regions)
+        counts = Counter(page_id for page_id, _ in regions)
         owed = dict(zip(self._page_ids, self._pages["n_regions"].to_pylist(), strict=True))
-        yield from self._problem("regions has regions of pages that are not there", found.keys() - owed.keys())
-        wrong = (page for page, count in owed.items() if (count or 0) != found[page])
+        yield from self._problem("regions has regions of pages that are not there", counts.keys() - owed.keys())
+        wrong = (page for page, count in owed.items() if (count or 0) != counts[page])
         yield from self._problem("regions has not as many as pages says", wrong)
         yield from self._crops(set(regions))
 
@@ -370,10 +366,10 @@ class _ShardJoins:
         for config in FIGURE_CONFIGS:
             if not (self._folder / part_path(config, self._shard)).is_file():
                 continue
-            found = Counter(self._read(config, ["region_id"])["region_id"].to_pylist())
-            known = set(self._read("regions", ["region_id"])["region_id"].to_pylist())
-            yield from self._problem(f"{config} has figures that are no regions", found.keys() - known)
-            yield from self._problem(f"{config} has figures twice", _twice(found))
+            counts = Counter(self._read(config, ["region_id"])["region_id"].to_pylist())
+            regions = set(self._read("regions", ["region_id"])["region_id"].to_pylist())
+            yield from self._problem(f"{config} has figures that are no regions", counts.keys() - regions)
+            yield from self._problem(f"{config} has figures twice", _twice(counts))
 
     def passages(self) -> Iterator[str]:
         """Check that each passage is of a known page."""
@@ -388,9 +384,9 @@ class _ShardJoins:
         """
         if not (self._folder / part_path(CHUNKS, self._shard)).is_file():
             return
-        found = self._read(CHUNKS, ["id", "places"])
-        yield from self._problem("chunks has chunks twice", _twice(Counter(found["id"].to_pylist())))
-        places = {(place["page_id"], place["region"]) for of in found["places"].to_pylist() for place in of}
+        table = self._read(CHUNKS, ["id", "places"])
+        yield from self._problem("chunks has chunks twice", _twice(Counter(table["id"].to_pylist())))
+        places = {(place["page_id"], place["region"]) for of in table["places"].to_pylist() for place in of}
         if pages is not None:
             unknown = {page for page, _ in places} - set(pages)
             yield from self._problem("chunks has pages that are not there", unknown)
@@ -403,10 +399,10 @@ class _ShardJoins:
         """Check that each correction is of a known page, and occurs once."""
         if not (self._folder / part_path(CORRECTIONS, self._shard)).is_file():
             return
-        found = self._read(CORRECTIONS, ["id", "page_id"])
-        unknown = set(found["page_id"].to_pylist()) - set(self._page_ids)
+        table = self._read(CORRECTIONS, ["id", "page_id"])
+        unknown = set(table["page_id"].to_pylist()) - set(self._page_ids)
         yield from self._problem("corrections has pages that are not there", unknown)
-        yield from self._problem("corrections has corrections twice", _twice(Counter(found["id"].to_pylist())))
+        yield from self._problem("corrections has corrections twice", _twice(Counter(table["id"].to_pylist())))
 
     def lineage(self) -> Iterator[str]:
         """Check that lineage has a row for every page and step, and no others."""
@@ -414,11 +410,11 @@ class _ShardJoins:
         of_pages = lineage.filter(pc.field("page_id").is_valid())
         pages = set(self._page_ids)
         for asset in sorted(set(of_pages["asset"].to_pylist())):
-            found = set(of_pages.filter(pc.field("asset") == asset)["page_id"].to_pylist())
+            named = set(of_pages.filter(pc.field("asset") == asset)["page_id"].to_pylist())
             # A document has a single row, under its first page.
-            lacking = set() if asset == DOCUMENT_CHUNKS.name else pages - found
+            lacking = set() if asset == DOCUMENT_CHUNKS.name else pages - named
             yield from self._problem(f"lineage lacks pages of {asset}", lacking)
-            yield from self._problem(f"lineage has pages of {asset} that are not there", found - pages)
+            yield from self._problem(f"lineage has pages of {asset} that are not there", named - pages)
 
     def qrels(self, queries: Collection[str], pages: Collection[str] | None) -> Iterator[str]:
         """Check that judgements are about known queries and pages.
@@ -426,8 +422,8 @@ class _ShardJoins:
         Pages are checked only if they are known.
         """
         qrels = self._read("qrels", ["query-id", "corpus-id"])
-        asked, answers = (set(qrels[name].to_pylist()) for name in ("query-id", "corpus-id"))
-        yield from self._problem("qrels has queries that are not there", asked - set(queries))
+        query_ids, answers = (set(qrels[name].to_pylist()) for name in ("query-id", "corpus-id"))
+        yield from self._problem("qrels has queries that are not there", query_ids - set(queries))
         if pages is not None:
             yield from self._problem("qrels has pages that are not there", answers - set(pages))
 
@@ -444,7 +440,8 @@ class _ShardJoins:
                 for crop in batch.to_pylist():
                     if (crop["page_id"], crop["index"]) not in regions:
                         unknown.append(crop["path"])
-                    if not _is_picture(crop["image"]):
+                    image = crop["image"]
+                    if image is None or not (image["bytes"] or b"").startswith(_JPEG):
                         damaged.append(crop["path"])
         yield from self._problem("crops has pictures of regions that are not there", unknown)
         yield from self._problem("crops has rows without a picture", damaged)
@@ -463,17 +460,12 @@ def _ids(folder: Path, inventory: Inventory, config: str, column: str) -> Iterat
 
 def _twice(counts: Counter[str]) -> Iterator[str]:
     """Yield the ids that were counted more than once."""
-    return (each for each, count in counts.items() if count > 1)
-
-
-def _is_picture(image: Mapping[str, Any] | None) -> bool:
-    """Return whether a crop is in one of the image formats of crops."""
-    return image is not None and (image["bytes"] or b"").startswith(_JPEG)
+    return (name for name, count in counts.items() if count > 1)
 
 
 def _name_ids(problem: str, ids: Iterable[str]) -> Iterator[str]:
     """Yield one line with the number of ids and the first few, if any."""
-    found = sorted(ids)
-    if found:
-        first = ", ".join(visible(name, _ID_SHOWN) for name in found[:_NAMED])
-        yield f"{problem}: {len(found)} ({first}{', …' if len(found) > _NAMED else ''})"
+    names = sorted(ids)
+    if names:
+        first = ", ".join(visible(name, _ID_SHOWN) for name in names[:_NAMED])
+        yield f"{problem}: {len(names)} ({first}{', …' if len(names) > _NAMED else ''})"

@@ -99,9 +99,13 @@ def _linked(
     """Link the files of the new release, and yield them with their hashes."""
     new = release.beside("new").root
     for shard in about.shards:
-        wanted = files.get(shard, {})
+        wanted = dict(files.get(shard, {}))
         if not _has(wanted, staged, released):
-            wanted = _of_shard(shard, released)
+            # The shard keeps the files of the release before.
+            wanted.clear()
+            for path, sha256 in released.items():
+                if (match := DATA_PATH.fullmatch(path)) and match["shard"] == shard:
+                    wanted[path] = sha256
         for path, sha256 in wanted.items():
             new_one, old_one = release.staged.root / path, release.root / path
             # A file that came out as it was is left alone, unless somebody has changed it.
@@ -112,12 +116,11 @@ def _linked(
             yield path, sha256
 
 
-def _of_shard(shard: str, sums: Mapping[str, str]) -> dict[str, str]:
-    return {path: sha256 for path, sha256 in sums.items() if (of := DATA_PATH.fullmatch(path)) and of["shard"] == shard}
-
-
 def _has(wanted: Mapping[str, str], *sums: Mapping[str, str]) -> bool:
-    return bool(wanted) and all(any(known.get(path) == sha256 for known in sums) for path, sha256 in wanted.items())
+    for path, sha256 in wanted.items():
+        if not any(hashes.get(path) == sha256 for hashes in sums):
+            return False
+    return bool(wanted)
 
 
 def _foreign(root: Path) -> Iterator[str]:
@@ -145,10 +148,10 @@ def _is_same(new: Path, old: Path) -> bool:
     """
 
     def listed(root: Path) -> dict[str, tuple[int, int] | bytes]:
-        found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if not path.is_dir()}
+        files = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if not path.is_dir()}
         return {
             place: path.read_bytes() if place in TEXTS else (path.lstat().st_ino, path.lstat().st_size)
-            for place, path in found.items()
+            for place, path in files.items()
         }
 
     return old.is_dir() and listed(new) == listed(old)
@@ -242,8 +245,8 @@ def require_ours(root: Path) -> None:
             f"{root} is a disk of its own, and a release is put in place by renaming its folder: name a folder on it "
             "in release.folder"
         )
-    for made in (root, root.with_name(root.name + _STAGING)):
-        lock = made.with_name(f"{made.name}.lock")
+    for folder in (root, root.with_name(root.name + _STAGING)):
+        lock = folder.with_name(f"{folder.name}.lock")
         if lock.is_file() and lock.stat().st_size:
             raise StoreError(f"{lock} is no lock of a release, and taking it would empty it: {ELSEWHERE}")
     for end in ("", *_BESIDE):
@@ -263,10 +266,12 @@ def require_ours(root: Path) -> None:
 def is_release(folder: Path) -> bool:
     """Return whether a release wrote the folder, by its manifest."""
     try:
-        found: Any = json.loads((folder / MANIFEST).read_bytes())
+        content: Any = json.loads((folder / MANIFEST).read_bytes())
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and isinstance(found.get("shards"), list) and isinstance(found.get("files"), dict)
+    return (
+        isinstance(content, dict) and isinstance(content.get("shards"), list) and isinstance(content.get("files"), dict)
+    )
 
 
 def begin(folder: Path) -> None:
@@ -297,14 +302,14 @@ def _is_begun(folder: Path) -> bool:
 
 def _unlisted_files(root: Path) -> Iterator[str]:
     """Yield data files of a release folder that its manifest and checksums lack."""
-    known: set[str] = set()
+    listed: set[str] = set()
     with suppress(OSError, ValueError, StoreError):
-        known |= parse_manifest((root / MANIFEST).read_bytes()).files.keys()
+        listed |= parse_manifest((root / MANIFEST).read_bytes()).files.keys()
     with suppress(OSError, ValueError):
-        known |= parse_checksums((root / CHECKSUMS).read_text("utf-8")).keys()
+        listed |= parse_checksums((root / CHECKSUMS).read_text("utf-8")).keys()
     for path in _files(root / "data"):
         place = path.relative_to(root).as_posix()
-        if DATA_PATH.fullmatch(place) and place not in known:
+        if DATA_PATH.fullmatch(place) and place not in listed:
             yield place
 
 

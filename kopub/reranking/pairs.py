@@ -115,17 +115,17 @@ class PairHandler:
 
     async def finish(self, ready: PreparedPair, client: Client) -> tuple[Relevance, JobFigures]:
         """Send the request and read the score."""
-        made = Relevance(ready.pair.id, None, ready.problem)
+        relevance = Relevance(ready.pair.id, None, ready.problem)
         if ready.problem is None:
             try:
-                made = Relevance(ready.pair.id, await self._score(ready, client))
+                relevance = Relevance(ready.pair.id, await self._score(ready, client))
             except RefusedRequest as error:
-                made = Relevance(ready.pair.id, None, f"the server refused it: {error}")
+                relevance = Relevance(ready.pair.id, None, f"the server refused it: {error}")
             except (UnansweredRequest, ValueError) as error:
-                made = Relevance(ready.pair.id, None, str(error))
+                relevance = Relevance(ready.pair.id, None, str(error))
         ready.figures["requests_repeated"] += client.take_retries()
-        ready.figures["pairs_failed"] += made.score is None
-        return made, ready.figures
+        ready.figures["pairs_failed"] += relevance.score is None
+        return relevance, ready.figures
 
     async def _score(self, ready: PreparedPair, client: Client) -> float:
         """Return the score of a pair.
@@ -172,8 +172,8 @@ class PairHandler:
 def pair_texts(instruction: str, ready: PreparedPair) -> tuple[str, str]:
     """Return a turn's texts before and after the picture; without one, all text is before."""
     before = f"<Instruct>: {instruction}<Query>:{ready.question}\n<Document>:"
-    said = ready.text or ("" if ready.image else "NULL")
-    return (before, said) if ready.image else (before + said, "")
+    document = ready.text or ("" if ready.image else "NULL")
+    return (before, document) if ready.image else (before + document, "")
 
 
 def pair_request(model: str, instruction: str, ready: PreparedPair) -> bytes:

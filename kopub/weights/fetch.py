@@ -70,29 +70,29 @@ def check_cache(
     """
     folder = snapshot_folder(weights)
     partial = (repository_folder(weights) / "blobs").glob(f"*{PARTIAL}")
-    found = CachedFiles(partial_bytes=sum(path.stat().st_size for path in partial))
+    files = CachedFiles(partial_bytes=sum(path.stat().st_size for path in partial))
     for file in listed or _by_blobs(folder):
         path = folder / file.path
         if not path.is_file():
-            found.missing[file.path] = file.size
+            files.missing[file.path] = file.size
             continue
         step(file.path, file.size)
         problem = _problem(path, file)
         if problem:
-            found.damaged[file.path] = problem
+            files.damaged[file.path] = problem
         else:
-            found.whole[file.path] = file.size
+            files.whole[file.path] = file.size
     if not listed:
-        _add_lacking(folder, found)
-    return found
+        _add_lacking(folder, files)
+    return files
 
 
-def remove_damaged(weights: Weights, found: CachedFiles) -> None:
+def remove_damaged(weights: Weights, files: CachedFiles) -> None:
     """Delete the damaged files with their blobs.
 
     The Hub's client takes every file present for whole.
     """
-    for name in found.damaged:
+    for name in files.damaged:
         link = snapshot_folder(weights) / name
         link.resolve().unlink(missing_ok=True)
         link.unlink(missing_ok=True)
@@ -123,19 +123,19 @@ def _by_blobs(folder: Path) -> list[RepositoryFile]:
     return [RepositoryFile(str(path.relative_to(folder)), path.stat().st_size, None) for path in files]
 
 
-def _add_lacking(folder: Path, found: CachedFiles) -> None:
+def _add_lacking(folder: Path, files: CachedFiles) -> None:
     """Add the indispensable files that a checkpoint without a list lacks."""
     needed = {"config.json"}
-    if _INDEX in found.whole:
+    if _INDEX in files.whole:
         try:
             needed |= set(json.loads((folder / _INDEX).read_bytes())["weight_map"].values())
         except (ValueError, LookupError, TypeError, AttributeError):
             # A cache that was copied without its links does not know the hash of the file.
-            del found.whole[_INDEX]
-            found.damaged[_INDEX] = "it does not say which files there are"
-    elif not any(name.endswith(".safetensors") for name in (*found.whole, *found.damaged)):
+            del files.whole[_INDEX]
+            files.damaged[_INDEX] = "it does not say which files there are"
+    elif not any(name.endswith(".safetensors") for name in (*files.whole, *files.damaged)):
         needed.add("model.safetensors")
-    found.missing.update(dict.fromkeys(sorted(needed - found.whole.keys() - found.damaged.keys()), 0))
+    files.missing.update(dict.fromkeys(sorted(needed - files.whole.keys() - files.damaged.keys()), 0))
 
 
 _SPARE = 1.05
@@ -192,28 +192,28 @@ def require_room(missing: int) -> None:
 
 def free_bytes(folder: Path) -> int:
     """Return the free bytes on the disk where the folder is or would be."""
-    there = next(place for place in (folder, *folder.parents) if place.exists())
-    return shutil.disk_usage(there).free
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    return shutil.disk_usage(nearest).free
 
 
-def fetch(weights: Weights, listed: Sequence[RepositoryFile], found: CachedFiles) -> CachedFiles:
+def fetch(weights: Weights, listed: Sequence[RepositoryFile], cached: CachedFiles) -> CachedFiles:
     """Fetch the missing and damaged files, and check all files again.
 
     Raises `HubError`, one line. Interrupted files are continued where they stopped; a damaged one is fetched anew.
     """
-    remove_damaged(weights, found)
+    remove_damaged(weights, cached)
     for file in listed:
-        if file.path not in found.whole and file.hash and len(file.hash) == SHA256 and file.size <= _LARGEST:
+        if file.path not in cached.whole and file.hash and len(file.hash) == SHA256 and file.size <= _LARGEST:
             download(weights, file)
     patterns = wanted_patterns(file.path for file in listed)
     with translate_hub_errors(weights):
         snapshot_download(weights.repo, revision=weights.revision, allow_patterns=patterns)
-    fetched = check_cache(weights, [file for file in listed if file.path not in found.whole])
+    fetched = check_cache(weights, [file for file in listed if file.path not in cached.whole])
     problems = {**dict.fromkeys(fetched.missing, "it is not there"), **fetched.damaged}
     if problems:
         name, problem = next(iter(problems.items()))
         raise HubError(f"{weights}: {name} was fetched and is not whole ({problem}): run `kopub pull` again")
-    return CachedFiles({**found.whole, **fetched.whole})
+    return CachedFiles({**cached.whole, **fetched.whole})
 
 
 PARTIAL = ".partial_bytes"

@@ -34,12 +34,12 @@ def pinned_weights(engines: Mapping[str, Engine]) -> list[Weights]:
 
     A local folder and the model of an external server have none.
     """
-    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    pins: dict[tuple[str, str], tuple[str, ...]] = {}
     for section, engine in engines.items():
         pin = _pin(engine)
         if pin is not None:
-            found[pin] = (*found.get(pin, ()), section)
-    return [Weights(repo, revision, sections) for (repo, revision), sections in found.items()]
+            pins[pin] = (*pins.get(pin, ()), section)
+    return [Weights(repo, revision, sections) for (repo, revision), sections in pins.items()]
 
 
 def server_of(engine: Engine) -> VLLMServer | None:
@@ -65,7 +65,7 @@ def _pin(engine: Engine) -> tuple[str, str] | None:
     return repo, revision
 
 
-_SAID = 200
+_MOST_QUOTED = 200
 """Most characters quoted from a message of the Hub or a library."""
 UNREACHABLE = "the Hub cannot be reached"
 """The beginning of the message about a missing network, after the name of the weights."""
@@ -94,6 +94,7 @@ def explain_hub_error(error: BaseException) -> str:
     """Return what went wrong, and what to do."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
+    # The client hides the Hub's own answer behind an error about its cache.
     cause = error.__cause__
     if isinstance(cause, (HfHubHTTPError, OfflineModeIsEnabled)):
         error = cause
@@ -103,8 +104,8 @@ def explain_hub_error(error: BaseException) -> str:
         return _refusal(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full; what was fetched is kept: free some space, or set HF_HUB_CACHE, and run it again"
-    said = visible(first_line(error), _SAID)
-    unreachable = f"{UNREACHABLE} at {_endpoint()} ({said})"
+    message = visible(first_line(error), _MOST_QUOTED)
+    unreachable = f"{UNREACHABLE} at {_endpoint()} ({message})"
     return f"{unreachable}: check the network and HF_ENDPOINT and run it again; what was fetched is kept"
 
 
@@ -124,9 +125,9 @@ def _refusal(error: "HfHubHTTPError") -> str:
         return "its owners grant access on its page on the Hub: ask for it there, then `hf auth login`"
     if isinstance(error, RepositoryNotFoundError) or status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND):
         return "no such repository that the Hub shows to you: correct profiles/models.yaml, or `hf auth login`"
-    said = visible(error.server_message or "no reason given", _SAID)
+    reason = visible(error.server_message or "no reason given", _MOST_QUOTED)
     return (
-        f"{UNREACHABLE} at {_endpoint()} (it answered {status}, {said}): run it again later; what was fetched is kept"
+        f"{UNREACHABLE} at {_endpoint()} (it answered {status}, {reason}): run it again later; what was fetched is kept"
     )
 
 

@@ -38,15 +38,15 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
     """Score a sample whose gold is `Answers`."""
     assert isinstance(sample.gold, Answers)
     questions = sample.gold.questions
-    found = [contains(question, reading.text) for question in questions]
-    alike = [1.0 if hit else best_similarity(q, reading.text) for q, hit in zip(questions, found, strict=True)]
+    hits = [contains(question, reading.text) for question in questions]
+    alike = [1.0 if hit else best_similarity(q, reading.text) for q, hit in zip(questions, hits, strict=True)]
     missed = tuple(
         f"{question.id}: {quoted(question.answers[0])} is not in the text"
-        for question, hit in zip(questions, found, strict=True)
+        for question, hit in zip(questions, hits, strict=True)
         if not hit
     )
     return [
-        SampleScore(sample.id, "answer_recall", sum(found) / len(found), len(found), notes=missed),
+        SampleScore(sample.id, "answer_recall", sum(hits) / len(hits), len(hits), notes=missed),
         SampleScore(sample.id, "answer_similarity", sum(alike) / len(alike), len(alike)),
     ]
 
@@ -107,8 +107,8 @@ def _load_json(path: Path, folder: Path, gathered: SampleCollector) -> None:
     records = read_json(path)
     if not isinstance(records, list):
         raise SourceError(f"{path} is no list of questions")
-    found = pictures(folder)
-    by_place = {composed("/".join(path.parts[-2:])): path for path in found} | by_name(found)
+    files = pictures(folder)
+    by_place = {composed("/".join(path.parts[-2:])): path for path in files} | by_name(files)
     named = []
     for at, record in enumerate(records):
         if not isinstance(record, dict):
@@ -119,12 +119,12 @@ def _load_json(path: Path, folder: Path, gathered: SampleCollector) -> None:
         if picture is not None:
             named.append(picture)
         _add(gathered, f"question_{at}", SamplePicture(picture) if picture else None, record)
-    gathered.leave_out_pictures(found, named)
+    gathered.leave_out_pictures(files, named)
 
 
 def _add(gathered: SampleCollector, id: str, picture: SamplePicture | None, record: Mapping[str, Any]) -> None:
-    given = record.get("answers")
-    listed = given if isinstance(given, list) else [given]
+    value = record.get("answers")
+    listed = value if isinstance(value, list) else [value]
     # A blank answer would be found in every text.
     answers = tuple(str(answer) for answer in listed if answer is not None and str(answer).strip())
     if not answers:

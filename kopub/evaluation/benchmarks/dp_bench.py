@@ -64,29 +64,23 @@ def load(folder: Path) -> Benchmark:
     reference = read_json(path)
     if not isinstance(reference, dict):
         raise SourceError(f"{path} is no object of PDFs")
-    found = by_name([*pictures(folder), *with_suffix(folder, ".pdf")])
+    files = by_name([*pictures(folder), *with_suffix(folder, ".pdf")])
     gathered = SampleCollector()
     unknown: set[str] = set()
     for name, page in reference.items():
         try:
-            elements = [_element(at, each, unknown) for at, each in enumerate(page["elements"])]
+            elements = [_element(at, record, unknown) for at, record in enumerate(page["elements"])]
         except (KeyError, TypeError, AttributeError) as error:
             gathered.leave_out(name, f"its gold cannot be read: {error!r}")
             continue
-        gathered.add(
-            Path(name).stem, _picture(found.get(characters.composed(name))), PageElements(tuple(elements), 1.0, 1.0)
-        )
+        file = files.get(characters.composed(name))
+        picture = None if file is None else SamplePicture(file, 1 if file.suffix.lower() == ".pdf" else None)
+        gathered.add(Path(name).stem, picture, PageElements(tuple(elements), 1.0, 1.0))
     named = set(map(characters.composed, reference))
-    gathered.leave_out_pictures(found.values(), [found[name] for name in named & found.keys()])
+    gathered.leave_out_pictures(files.values(), [files[name] for name in named & files.keys()])
     for category in sorted(unknown):
         gathered.leave_out(f"category {category}", "it is not known: its text is scored as a paragraph's")
     return gathered.benchmark(ADAPTER)
-
-
-def _picture(path: Path | None) -> SamplePicture | None:
-    if path is None:
-        return None
-    return SamplePicture(path, 1 if path.suffix.lower() == ".pdf" else None)
 
 
 def _element(at: int, element: Mapping[str, Any], unknown: set[str]) -> Element:

@@ -37,25 +37,25 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
     """
     assert isinstance(sample.gold, FactList)
     verdicts = [(fact, check(fact, reading.markdown)) for fact in sample.gold.facts]
-    told = [(fact, verdict) for fact, verdict in verdicts if verdict.holds is not None]
-    if not told:
+    results = [(fact, verdict) for fact, verdict in verdicts if verdict.holds is not None]
+    if not results:
         return [SampleScore(sample.id, "facts", None, len(verdicts), verdicts[0][1].why)]
-    broken = tuple(f"{fact.id}: {verdict.why}" for fact, verdict in told if not verdict.holds)
-    return [SampleScore(sample.id, "facts", 1 - len(broken) / len(told), len(told), notes=broken)]
+    broken = tuple(f"{fact.id}: {verdict.why}" for fact, verdict in results if not verdict.holds)
+    return [SampleScore(sample.id, "facts", 1 - len(broken) / len(results), len(results), notes=broken)]
 
 
 def whole(read: Sequence[tuple[Sample, SampleReading]], scores: Sequence[SampleScore]) -> list[SampleScore]:
     """Return `facts_by_file`, olmOCR-bench's own mean, in which each file counts the same."""
-    held: defaultdict[str, list[bool]] = defaultdict(list)
+    outcomes: defaultdict[str, list[bool]] = defaultdict(list)
     for sample, reading in read:
         assert isinstance(sample.gold, FactList)
         for fact in sample.gold.facts:
             verdict = check(fact, reading.markdown).holds
             if verdict is not None:
-                held[fact.group].append(verdict and not reading.lost)
-    if not held:
+                outcomes[fact.group].append(verdict and not reading.lost)
+    if not outcomes:
         return [SampleScore(None, "facts_by_file", None, 0, "no fact can be told here")]
-    shares = [sum(of_file) / len(of_file) for of_file in held.values()]
+    shares = [sum(of_file) / len(of_file) for of_file in outcomes.values()]
     return [SampleScore(None, "facts_by_file", sum(shares) / len(shares), len(shares))]
 
 
@@ -105,7 +105,7 @@ def load_tests(
     """
     gathered = SampleCollector()
     pages: defaultdict[tuple[str, int], list[Fact]] = defaultdict(list)
-    seen: set[str] = set()
+    ids: set[str] = set()
     files = [path for path in with_suffix(folder, ".jsonl") if path.name != labels]
     if not files:
         raise SourceError(f"{folder} has no .jsonl file of facts")
@@ -116,27 +116,27 @@ def load_tests(
             except ValueError as error:
                 gathered.leave_out(where, str(error))
                 continue
-            if fact.id in seen:
+            if fact.id in ids:
                 gathered.leave_out(where, f"the fact {fact.id} is there twice: the first one counts")
                 continue
-            seen.add(fact.id)
+            ids.add(fact.id)
             pages[record["pdf"], record["page"]].append(fact)
     if baselines:
         with_one = {pdf for (pdf, _), facts in pages.items() if any(fact.type == _BASELINE for fact in facts)}
         for pdf in sorted({pdf for pdf, _ in pages} - with_one):
             pages[pdf, 1].append(Fact(f"{pdf}_baseline", _BASELINE, _BASELINE, {"type": _BASELINE}))
-    found = _pictures(folder)
+    images = _pictures(folder)
     used = set()
     for (pdf, page), facts in pages.items():
         name = _name(pdf)
-        place = next((key for key in ((name, page), (name, None)) if key in found), None)
+        place = next((key for key in ((name, page), (name, None)) if key in images), None)
         if place is not None:
             used.add(place)
-        picture = None if place is None else found[place]
+        picture = None if place is None else images[place]
         if place is not None and picture is not None and picture.path.suffix.lower() == ".pdf":
             picture = replace(picture, page=page)
         gathered.add(f"{name}_{page}", picture, FactList(tuple(facts)), document=name, slices=slices(pdf))
-    for name, _ in sorted({key for key in found if key not in used}, key=str):
+    for name, _ in sorted({key for key in images if key not in used}, key=str):
         gathered.leave_out(name, "there is no fact about it")
     return gathered.benchmark(adapter, version)
 
@@ -172,15 +172,15 @@ def parse(record: Mapping[str, Any], group: str) -> Fact:
 
 def _pictures(folder: Path) -> dict[tuple[str, int | None], SamplePicture]:
     """Return the pictures by name and page, which is None for PDFs and image files."""
-    found: dict[tuple[str, int | None], SamplePicture] = {}
+    images: dict[tuple[str, int | None], SamplePicture] = {}
     for row in page_rows(folder):
-        found[_name(row.document), row.page_number] = row.picture
+        images[_name(row.document), row.page_number] = row.picture
     for path in pictures(folder):
-        found[composed(path.stem), None] = SamplePicture(path)
+        images[composed(path.stem), None] = SamplePicture(path)
     for path in with_suffix(folder, ".pdf"):
         place = path.relative_to(folder).as_posix().removeprefix("pdfs/")
-        found[_name(place), None] = SamplePicture(path)
-    return found
+        images[_name(place), None] = SamplePicture(path)
+    return images
 
 
 def _name(pdf: str) -> str:
@@ -220,19 +220,18 @@ def load_kdoc(folder: Path) -> Benchmark:
     No `baseline` tests are added, because its authors have none.
     """
     lines = SampleCollector()
-    labels = {
-        Path(str(record.get("pdf"))).name: str(record["category"])
-        for path in folder.rglob(_LABELS)
-        for _, record in read_lines(path, lines)
-        if record.get("category")
-    }
+    labels: dict[str, str] = {}
+    for path in folder.rglob(_LABELS):
+        for _, record in read_lines(path, lines):
+            if record.get("category"):
+                labels[Path(str(record.get("pdf"))).name] = str(record["category"])
 
     def slices(pdf: str) -> dict[str, str]:
         label = labels.get(Path(pdf).name)
         return {"kind": label} if label else {}
 
-    found = load_tests(folder, KDOC, "2", hanja=True, labels=_LABELS, slices=slices)
-    return replace(found, left_out=[*found.left_out, *lines.left_out])
+    benchmark = load_tests(folder, KDOC, "2", hanja=True, labels=_LABELS, slices=slices)
+    return replace(benchmark, left_out=[*benchmark.left_out, *lines.left_out])
 
 
 KDOC = replace(
@@ -248,8 +247,8 @@ KDOC = replace(
 
 _BREAK, _BLANKS = re.compile(r"<br/?>"), re.compile(r"\s+")
 _MARKUP = [
-    (re.compile(pattern), kept)
-    for pattern, kept in (
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
         (r"\*\*(.*?)\*\*", r"\1"),
         (r"__(.*?)__", r"\1"),
         (r"</?b>", ""),
@@ -307,8 +306,8 @@ def check(fact: Fact, markdown: str) -> FactVerdict:
 def normalized(text: str) -> str:
     """Return the text in NFC, without emphasis, with single blanks and ASCII quotes and dashes."""
     text = _BREAK.sub(" ", text)
-    for mark, kept in _MARKUP:
-        text = mark.sub(kept, text)
+    for mark, replacement in _MARKUP:
+        text = mark.sub(replacement, text)
     return composed(_BLANKS.sub(" ", text)).translate(_ASCII).translate(_OTHER)
 
 
@@ -329,11 +328,11 @@ def _presence(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
     elif last:
         page = page[-last:]
     least, best = _share(fields, wanted), fuzz.partial_ratio(wanted, page) / 100.0
-    found = best >= least
-    if found == (fields["type"] == "present"):
+    is_there = best >= least
+    if is_there == (fields["type"] == "present"):
         return FactVerdict(True)
     what = "not found" if fields["type"] == "present" else "found, though it must not be there"
-    return FactVerdict(False, f"{_shown(wanted)} {what}: similarity {best:.3f}, {least:.3f} counts as found")
+    return FactVerdict(False, f"{_excerpt(wanted)} {what}: similarity {best:.3f}, {least:.3f} counts as found")
 
 
 def _order(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
@@ -343,13 +342,13 @@ def _order(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
     places = []
     for part in ("before", "after"):
         text = normalized(fields[part])
-        found = find_near_matches(text, page, max_l_dist=most)
-        if not found:
-            return FactVerdict(False, f"{_shown(text)} not found with at most {most} edits")
-        places.append([match.start for match in found])
+        matches = find_near_matches(text, page, max_l_dist=most)
+        if not matches:
+            return FactVerdict(False, f"{_excerpt(text)} not found with at most {most} edits")
+        places.append([match.start for match in matches])
     if min(places[0]) < max(places[1]):
         return FactVerdict(True)
-    before, after = (_shown(normalized(fields[part])) for part in ("before", "after"))
+    before, after = (_excerpt(normalized(fields[part])) for part in ("before", "after"))
     return FactVerdict(False, f"{before} does not come before {after}")
 
 
@@ -368,8 +367,8 @@ def _table(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
                     return FactVerdict(True)
                 reasons.extend(wrong)
     if not reasons:
-        return FactVerdict(False, f"no table has a cell {_shown(wanted)}")
-    return FactVerdict(False, f"the cell {_shown(wanted)} is there, but {'; '.join(dict.fromkeys(reasons))}")
+        return FactVerdict(False, f"no table has a cell {_excerpt(wanted)}")
+    return FactVerdict(False, f"the cell {_excerpt(wanted)} is there, but {'; '.join(dict.fromkeys(reasons))}")
 
 
 def _neighbours(fields: Mapping[str, Any], table: CellGrid, cell: tuple[int, int]) -> list[str]:
@@ -382,7 +381,7 @@ def _neighbours(fields: Mapping[str, Any], table: CellGrid, cell: tuple[int, int
         texts = [normalized(table.texts[neighbour]) for neighbour in sorted(find(table, cell))]
         least = max(0.5, _share(fields, wanted))
         if not any(fuzz.ratio(wanted, text) / 100.0 >= least for text in texts):
-            wrong.append(f"{side} of it is {' or '.join(map(_shown, texts)) or 'nothing'}, not {_shown(wanted)}")
+            wrong.append(f"{side} of it is {' or '.join(map(_excerpt, texts)) or 'nothing'}, not {_excerpt(wanted)}")
     return wrong
 
 
@@ -432,13 +431,13 @@ def _repeats(text: str) -> list[int]:
 
 def _format(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
     wanted = normalized(fields["text"])
-    texts = [normalized(found) for pattern in FORMATS[fields["format"]] for found in pattern.findall(markdown)]
+    texts = [normalized(part) for pattern in FORMATS[fields["format"]] for part in pattern.findall(markdown)]
     if not fields.get("case_sensitive", True):
         wanted, texts = wanted.lower(), [text.lower() for text in texts]
     least = _share(fields, wanted)
     if any(fuzz.partial_ratio(wanted, text) / 100.0 >= least for text in texts):
         return FactVerdict(True)
-    return FactVerdict(False, f"{_shown(wanted)} is no {fields['format']}")
+    return FactVerdict(False, f"{_excerpt(wanted)} is no {fields['format']}")
 
 
 def _footnote(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
@@ -451,7 +450,7 @@ def _footnote(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
         patterns.append(re.compile("".join(_SUPERSCRIPTS[character] for character in mark)))
     places = [match.span() for pattern in patterns for match in pattern.finditer(markdown)]
     if not places:
-        return FactVerdict(False, f"there is no footnote mark {_shown(mark)}")
+        return FactVerdict(False, f"there is no footnote mark {_excerpt(mark)}")
     before = [_alphanumeric(markdown[max(0, start - _BESIDE_NOTE) : start]) for start, _ in places]
     after = [_alphanumeric(markdown[end : end + _BESIDE_NOTE]) for _, end in places]
     for field, texts, near in (
@@ -463,7 +462,7 @@ def _footnote(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
         plain, least = _alphanumeric(wanted), _share(fields, wanted)
         parts = [near(text, min(len(text), 2 * len(plain))) or text for text in texts if text]
         if not any(fuzz.partial_ratio(plain, part) / 100.0 >= least for part in parts):
-            return FactVerdict(False, f"{_shown(wanted)} is not beside a footnote mark {_shown(mark)}")
+            return FactVerdict(False, f"{_excerpt(wanted)} is not beside a footnote mark {_excerpt(mark)}")
     return FactVerdict(True)
 
 
@@ -475,7 +474,7 @@ def _math(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
     return FactVerdict(None, "formulas are compared as they are drawn, which needs a browser")
 
 
-def _shown(text: str) -> str:
+def _excerpt(text: str) -> str:
     return f"'{text[:_SHOWN]}{'...' if len(text) > _SHOWN else ''}'"
 
 

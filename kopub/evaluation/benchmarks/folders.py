@@ -100,9 +100,12 @@ def with_suffix(folder: Path, suffix: str) -> list[Path]:
 def _files(folder: Path, suffixes: frozenset[str]) -> list[Path]:
     if not folder.is_dir():
         raise SourceError(f"{folder} is no folder")
-    found = [path for path in folder.rglob("*") if path.suffix.lower() in suffixes and path.is_file()]
-    shown = [path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts)]
-    return sorted(shown, key=lambda path: [natural(part) for part in path.relative_to(folder).parts])
+    files: list[Path] = []
+    for path in folder.rglob("*"):
+        is_hidden = any(part[0] == "." for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in suffixes and not is_hidden and path.is_file():
+            files.append(path)
+    return sorted(files, key=lambda path: [natural(part) for part in path.relative_to(folder).parts])
 
 
 def by_name(paths: Iterable[Path]) -> dict[str, Path]:
@@ -135,12 +138,12 @@ def read_lines(path: Path, gathered: SampleCollector) -> Iterator[tuple[str, dic
             continue
         where = f"{path.name}:{number}"
         try:
-            found = json.loads(line)
+            record = json.loads(line)
         except (ValueError, RecursionError) as error:
             gathered.leave_out(where, f"it is no JSON: {first_line(error)}")
             continue
-        if isinstance(found, dict):
-            yield where, found
+        if isinstance(record, dict):
+            yield where, record
         else:
             gathered.leave_out(where, "it is no JSON object")
 

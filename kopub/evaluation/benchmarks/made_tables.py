@@ -64,19 +64,19 @@ def load_scanned_tables(folder: Path) -> Benchmark:
 def _pages(folder: Path, gathered: SampleCollector) -> Iterator[Sample]:
     """Yield the pages of all producers, which print into the folder what is missing there."""
     for at, producer in enumerate(PRODUCERS):
-        made = sheets(producer, TABLES // len(PRODUCERS) + (at < TABLES % len(PRODUCERS)))
+        documents = sheets(producer, TABLES // len(PRODUCERS) + (at < TABLES % len(PRODUCERS)))
         pdf = folder / f"{producer}-{SEED}-{VERSION}.pdf"
         try:
             if not pdf.is_file():
-                print_sheets(producer, made, pdf)
-            yield from _pages_of(producer, made, pdf)
+                print_sheets(producer, documents, pdf)
+            yield from _pages_of(producer, documents, pdf)
         except SourceError as error:
             gathered.leave_out(producer, str(error))
 
 
-def _pages_of(producer: str, made: Sequence[Sheet], pdf: Path) -> Iterator[Sample]:
+def _pages_of(producer: str, documents: Sequence[Sheet], pdf: Path) -> Iterator[Sample]:
     texts = list(page_texts(pdf))
-    for at, sheet in enumerate(made):
+    for at, sheet in enumerate(documents):
         on_page: dict[int, list[MadeTable]] = {}
         for table in sheet.tables:
             rows: dict[int, list[Sequence[MadeCell]]] = {}
@@ -100,12 +100,11 @@ def _pages_of(producer: str, made: Sequence[Sheet], pdf: Path) -> Iterator[Sampl
 
 
 def _html(table: MadeTable) -> str:
-    rows = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in table.rows)
+    rows = ""
+    for row in table.rows:
+        cells = [f"<td rowspan={cell.rows} colspan={cell.columns}>{escape(cell.text)}</td>" for cell in row]
+        rows += f"<tr>{''.join(cells)}</tr>"
     return f"<table>{rows}</table>"
-
-
-def _html_cell(cell: MadeCell) -> str:
-    return f"<td rowspan={cell.rows} colspan={cell.columns}>{escape(cell.text)}</td>"
 
 
 def _scan(picture: SamplePicture, id: str, dpi: int, turn: float) -> bytes:

@@ -90,12 +90,12 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
     formulas = [element.latex for element in sorted(elements, key=_order) if KINDS.get(element.category) == "formula"]
     if formulas:
         scores += formula_scores(sample.id, pair_answers(formulas, read_formulas(reading)), tools.cdm)
-    found = find(gold_blocks(sample.gold), region_blocks(reading.regions))
+    counts = find(gold_blocks(sample.gold), region_blocks(reading.regions))
     return [
         *scores,
-        SampleScore(sample.id, "layout_precision", found.precision),
-        SampleScore(sample.id, "layout_recall", found.recall),
-        SampleScore(sample.id, "layout_f1", found.f1),
+        SampleScore(sample.id, "layout_precision", counts.precision),
+        SampleScore(sample.id, "layout_recall", counts.recall),
+        SampleScore(sample.id, "layout_f1", counts.f1),
     ]
 
 
@@ -149,9 +149,11 @@ def _order_edit(blocks: Sequence[Element], regions: Sequence[RegionRecord]) -> f
 
     A block that no region covers is missing. A region that covers several blocks counts as reading them in order.
     """
-    places = [(_place(block, regions), at) for at, block in enumerate(blocks)]
-    read = [at for place, at in sorted((place, at) for place, at in places if place is not None)]
-    return characters.edit(list(range(len(blocks))), read)
+    places: list[tuple[int, int]] = []
+    for at, block in enumerate(blocks):
+        if (place := _place(block, regions)) is not None:
+            places.append((place, at))
+    return characters.edit(list(range(len(blocks))), [at for _, at in sorted(places)])
 
 
 def _place(block: Element, regions: Sequence[RegionRecord]) -> int | None:
@@ -230,8 +232,9 @@ def load_mdpbench_ko(folder: Path) -> Benchmark:
 def _load(
     folder: Path, adapter: Adapter, version: str, wanted: Callable[[Page], bool] = lambda page: True
 ) -> Benchmark:
-    gold, found = _gold(folder), pictures(folder)
-    by_stem = {characters.composed(path.stem): path for path in reversed(found)}
+    gold, files = _gold(folder), pictures(folder)
+    # Of pictures with the same stem, the first counts.
+    by_stem = {characters.composed(path.stem): path for path in reversed(files)}
     gathered = SampleCollector()
     unknown: Counter[str] = Counter()
     named: set[Path] = set()
@@ -251,7 +254,7 @@ def _load(
             gathered.leave_out(stem, f"its gold cannot be read: {error!r}")
             continue
         gathered.add(stem, SamplePicture(path) if path else None, elements, _document(stem), slices)
-    gathered.leave_out_pictures(found, named)
+    gathered.leave_out_pictures(files, named)
     for category, count in sorted(unknown.items()):
         gathered.leave_out(f"category {category}", f"{count} blocks of it are not scored: it is not known")
     return gathered.benchmark(adapter, version)
@@ -262,12 +265,12 @@ def _gold(folder: Path) -> Sequence[Page]:
     faults = []
     for path in sorted(folder.glob("*.json")):
         try:
-            found = read_json(path)
+            pages = read_json(path)
         except SourceError as error:
             faults.append(str(error))
             continue
-        if isinstance(found, list) and all(isinstance(page, dict) and "layout_dets" in page for page in found):
-            return found
+        if isinstance(pages, list) and all(isinstance(page, dict) and "layout_dets" in page for page in pages):
+            return pages
     raise SourceError(faults[0] if faults else f"{folder} has no .json file with pages of layout_dets")
 
 
@@ -281,7 +284,10 @@ def _elements(page: Page, picture: Path | None, unknown: Counter[str]) -> PageEl
     info = page["page_info"]
     width, height = info.get("width"), info.get("height")
     if not (width and height):
-        width, height = _size(picture) if picture else (1, 1)
+        width = height = 1
+        if picture is not None:
+            with Image.open(picture) as image:
+                width, height = image.size
     blocks = [_element(block, width, height, unknown) for block in page["layout_dets"]]
     return PageElements(tuple(_join_cut_paragraphs(blocks, page)), float(width), float(height))
 
@@ -322,11 +328,6 @@ def _join_cut_paragraphs(blocks: Sequence[Element], page: Page) -> list[Element]
             first[cut[0].id] = replace(cut[0], text="".join(block.text for block in cut))
             gone.update(block.id for block in cut[1:])
     return [first.get(block.id, block) for block in blocks if block.id not in gone]
-
-
-def _size(picture: Path) -> tuple[int, int]:
-    with Image.open(picture) as image:
-        return image.size
 
 
 def _document(stem: str) -> str:

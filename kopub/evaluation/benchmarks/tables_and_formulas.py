@@ -73,11 +73,11 @@ def pair_answers(gold: Sequence[str], read: Sequence[str]) -> list[Pair]:
 def teds_scores(sample: str, tables: Sequence[Pair], teds: BoundedTeds) -> list[SampleScore]:
     """Return the means of `teds` and `teds_s`, skipped if a table was not compared."""
     compared = [teds.compare(gold, text) for gold, text in tables]
-    cut = [each.cut for each in compared if each.cut]
+    cut = [result.cut for result in compared if result.cut]
     if cut:
         reason = f"{len(cut)} of {len(tables)} tables not compared: {cut[0]}"
         return [SampleScore(sample, metric, None, len(tables), reason) for metric in ("teds", "teds_s")]
-    both = [(each.teds or 0.0, each.structure or 0.0) for each in compared]
+    both = [(result.teds or 0.0, result.structure or 0.0) for result in compared]
     notes = tuple(f"table {at}: {score:.3f}" for at, (score, _) in enumerate(both, start=1) if score < 1)
     return [
         SampleScore(sample, "teds", sum(score for score, _ in both) / len(both), len(both), notes=notes),
@@ -139,17 +139,17 @@ def plain_table(html: str) -> str:
     cells and text. `sup` and `sub` stay.
     """
     tables = _tables(characters.composed(html))
-    found = _FIRST.search(clean_tables(_FORM.sub("", tables[0]))) if tables else None
-    if found is None:
+    table = _FIRST.search(clean_tables(_FORM.sub("", tables[0]))) if tables else None
+    if table is None:
         return ""
-    rows = found[1].replace("<th", "<td").replace("</th>", "</td>")
+    rows = table[1].replace("<th", "<td").replace("</th>", "</td>")
     rows = _EDGE.sub(r"\1", _BREAK.sub(" ", rows))
     return f"<html><body><table>{rows}</table></body></html>"
 
 
 def _tables(html: str) -> list[str]:
     """Return the outermost tables of a text; an unclosed table extends to its end."""
-    found, depth, start = [], 0, 0
+    tables, depth, start = [], 0, 0
     for tag in _TABLE.finditer(html):
         if not tag[1]:
             start = start if depth else tag.start()
@@ -157,8 +157,8 @@ def _tables(html: str) -> list[str]:
         elif depth:
             depth -= 1
             if not depth:
-                found.append(html[start : tag.end()])
-    return [*found, html[start:]] if depth else found
+                tables.append(html[start : tag.end()])
+    return [*tables, html[start:]] if depth else tables
 
 
 _PUBTABNET_PARTS = {"first 200": range(200), "200 from row 4,000": range(4000, 4200)}
@@ -169,9 +169,9 @@ _ONE_TABLE = (GivenRegion("table", Task.TABLE),)
 def load_pubtabnet(folder: Path) -> Benchmark:
     gathered = SampleCollector()
     rows = _json_rows(folder, gathered) if with_suffix(folder, ".jsonl") else _parquet_rows(folder)
-    found = False
+    has_rows = False
     for number, id, picture, table in rows:
-        found = True
+        has_rows = True
         part = next((name for name, numbers in _PUBTABNET_PARTS.items() if number in numbers), None)
         if part is None:
             continue
@@ -180,7 +180,7 @@ def load_pubtabnet(folder: Path) -> Benchmark:
             continue
         kind = "complex" if "rowspan" in table or "colspan" in table else "simple"
         gathered.add(id, picture, TableHtml(table), slices={"part": part, "type": kind}, regions=_ONE_TABLE)
-    if not found and not gathered.left_out:
+    if not has_rows and not gathered.left_out:
         raise SourceError(f"{folder} has neither a .jsonl with pictures nor .parquet files of PubTabNet")
     return gathered.benchmark(PUBTABNET, "2.0.0")
 
@@ -197,7 +197,7 @@ def _parquet_rows(folder: Path) -> Iterator[_Row]:
 
 
 def _json_rows(folder: Path, gathered: SampleCollector) -> Iterator[_Row]:
-    found = {path.name: path for path in pictures(folder)}
+    files = {path.name: path for path in pictures(folder)}
     named, number = [], 0
     for file in with_suffix(folder, ".jsonl"):
         for where, record in read_lines(file, gathered):
@@ -210,9 +210,9 @@ def _json_rows(folder: Path, gathered: SampleCollector) -> Iterator[_Row]:
                 gathered.leave_out(where, f"its gold cannot be read: {error!r}")
                 continue
             named.append(name)
-            yield number, Path(name).stem, SamplePicture(found[name]) if name in found else None, table
+            yield number, Path(name).stem, SamplePicture(files[name]) if name in files else None, table
             number += 1
-    gathered.leave_out_pictures(found.values(), [found[name] for name in named if name in found])
+    gathered.leave_out_pictures(files.values(), [files[name] for name in named if name in files])
 
 
 def table_html(html: Mapping[str, Any]) -> str:
@@ -222,13 +222,13 @@ def table_html(html: Mapping[str, Any]) -> str:
     `KeyError` and `TypeError` for a record of another form.
     """
     cells: Sequence[Mapping[str, Any]] = html["cells"]
-    made, at = [], 0
+    tokens, at = [], 0
     for token in html["structure"]["tokens"]:
-        made.append(token)
+        tokens.append(token)
         if token in ("<td>", ">"):
-            made.extend(cells[at]["tokens"])
+            tokens.extend(cells[at]["tokens"])
             at += 1
-    return f"<html><body><table>{''.join(made)}</table></body></html>"
+    return f"<html><body><table>{''.join(tokens)}</table></body></html>"
 
 
 PUBTABNET = Adapter(
@@ -270,8 +270,8 @@ def _load_part(path: Path, gathered: SampleCollector) -> None:
     name = path.stem.lower()
     # Only a line end ends a formula: `str.splitlines` would also cut at a form feed, and move all that follow.
     lines = [line.decode("utf-8", "replace") for line in path.read_bytes().splitlines()]
-    found = pictures(path.with_suffix("")) if path.with_suffix("").is_dir() else []
-    for number, (line, picture) in enumerate(zip_longest(lines, found)):
+    images = pictures(path.with_suffix("")) if path.with_suffix("").is_dir() else []
+    for number, (line, picture) in enumerate(zip_longest(lines, images)):
         if line is None:
             gathered.leave_out(f"{name}/{picture.name}", "it is a picture without gold")
         else:

@@ -22,7 +22,6 @@ from kopub.evaluation.benchmark import (
     Tools,
 )
 from kopub.evaluation.benchmarks.folders import (
-    PageRow,
     SampleCollector,
     page_rows,
     parquet_rows,
@@ -146,7 +145,12 @@ def load_texts(folder: Path) -> Benchmark:
     gathered = SampleCollector()
     rows = list(page_rows(folder, ("text",)))
     for row in rows:
-        _add_row(row, gathered)
+        text = row.texts.get("text")
+        if text is None:
+            gathered.leave_out(row.id, "it is a page without gold")
+        else:
+            slices = {"licence": row.licence} if row.licence else {}
+            gathered.add(row.id, row.picture, PageText(text), row.document, slices)
     if not rows:
         # Of two texts with the name of a picture, the .txt is the known answer.
         texts = {_stem(path): path for suffix in (".md", ".txt") for path in with_suffix(folder, suffix)}
@@ -160,15 +164,6 @@ def load_texts(folder: Path) -> Benchmark:
     if not gathered.samples and not gathered.left_out:
         raise SourceError(f"{folder} has neither pages with a column text nor pictures with .txt or .md files")
     return gathered.benchmark(TEXTS)
-
-
-def _add_row(row: PageRow, gathered: SampleCollector) -> None:
-    text = row.texts.get("text")
-    if text is None:
-        gathered.leave_out(row.id, "it is a page without gold")
-    else:
-        slices = {"licence": row.licence} if row.licence else {}
-        gathered.add(row.id, row.picture, PageText(text), row.document, slices)
 
 
 def _stem(path: Path) -> str:

@@ -33,16 +33,16 @@ def load_transformed(folder: Path) -> Benchmark:
 
     A page whose id has no room for the names of the forms is left out, since no corpus would take some of them.
     """
-    found = load_texts(folder)
+    benchmark = load_texts(folder)
     samples: list[Sample] = []
-    left_out = list(found.left_out)
-    for sample in found.samples:
+    left_out = list(benchmark.left_out)
+    for sample in benchmark.samples:
         forms = [_in_form(sample, form) for form in FORMS]
-        if problem := next(filter(None, (problem_with(each.id) for each in forms)), None):
+        if problem := next(filter(None, (problem_with(form_sample.id) for form_sample in forms)), None):
             left_out.append(SkippedSample(quoted(sample.id), f"its id with the name of a form {problem}"))
         else:
             samples += forms
-    return Benchmark(TRANSFORMED.name, "2", found.licence, found.source, samples, left_out)
+    return Benchmark(TRANSFORMED.name, "2", benchmark.licence, benchmark.source, samples, left_out)
 
 
 def _in_form(sample: Sample, form: str) -> Sample:
@@ -60,8 +60,8 @@ def _draw(picture: SamplePicture, id: str, form: str) -> bytes:
     data = picture.read()
     if (transform := FORMS[form]) is None:
         return data
-    made = transform(decode(data), np.random.default_rng(crc32(id.encode())))
-    return cv2.imencode(".png", cv2.cvtColor(made, cv2.COLOR_RGB2BGR))[1].tobytes()
+    image = transform(decode(data), np.random.default_rng(crc32(id.encode())))
+    return cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))[1].tobytes()
 
 
 def skewed(degrees: float, page: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
@@ -111,8 +111,8 @@ def photographed(
     inset = rng.uniform(0.03, 0.11, (4, 2)) * (width, height) * ((1, 1), (-1, 1), (-1, -1), (1, -1))
     view = cv2.getPerspectiveTransform(corners, (corners + inset).astype(np.float32))
     paper = cv2.warpPerspective(page, view, (width, height), flags=cv2.INTER_AREA)
-    there = cv2.warpPerspective(np.full((height, width), 255, np.uint8), view, (width, height))
-    photo = lit(np.where(there[..., None] > 127, paper, _table(patterned, height, width, rng)), rng)
+    mask = cv2.warpPerspective(np.full((height, width), 255, np.uint8), view, (width, height))
+    photo = lit(np.where(mask[..., None] > 127, paper, _table(patterned, height, width, rng)), rng)
     return turned(quarters, compressed(_QUALITY, noisy(4, blurred(0.8, photo, rng), rng), rng), rng)
 
 

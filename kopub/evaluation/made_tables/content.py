@@ -79,17 +79,17 @@ def sheets(producer: str, tables: int) -> list[Sheet]:
     One document in four has two tables on its page, and one has a table over several pages.
     """
     random = Random(f"{SEED} {producer}")
-    made: list[Sheet] = []
+    documents: list[Sheet] = []
     left = tables
     while left > 0:
-        kind = len(made) % 4
+        kind = len(documents) % 4
         count = min(left, 2 if kind == 1 else 1)
         rows = (50, 75) if kind == 3 else (5, 11) if kind == 1 else (8, 24)
         of_sheet = [_table(random, random.randint(*rows), long=kind == 3) for _ in range(count)]
         title = f"{2015 + random.randrange(10)}년 {random.choice(_OFFICES)} 사업 현황"
-        made.append(Sheet(f"{len(made) + 1:03d}", title, of_sheet, [random.choice(_LEADS) for _ in of_sheet]))
+        documents.append(Sheet(f"{len(documents) + 1:03d}", title, of_sheet, [random.choice(_LEADS) for _ in of_sheet]))
         left -= count
-    return made
+    return documents
 
 
 def _table(random: Random, rows: int, long: bool) -> MadeTable:

@@ -27,11 +27,11 @@ def print_sheets(producer: str, sheets: Sequence[Sheet], pdf: Path) -> None:
     Raises `SourceError` if that is not possible.
     """
     with tempfile.TemporaryDirectory(prefix="kopub-tables-") as folder:
-        made = Path(folder) / "made.pdf"
-        PRODUCERS[producer](sheets, made)
-        if not made.is_file():
+        output = Path(folder) / "made.pdf"
+        PRODUCERS[producer](sheets, output)
+        if not output.is_file():
             raise SourceError(f"{producer} made no PDF")
-        replace_bytes(pdf, made.read_bytes())
+        replace_bytes(pdf, output.read_bytes())
 
 
 def _by_chromium(sheets: Sequence[Sheet], pdf: Path) -> None:
@@ -67,24 +67,26 @@ def _html(sheets: Sequence[Sheet]) -> str:
         f".bands tbody tr:nth-child(odd),.bands th{{background:{_BAND}}}"
         "*{-webkit-print-color-adjust:exact}"
     )
-    return f"<!doctype html><meta charset=utf-8><style>{style}</style>{''.join(map(_html_sheet, sheets))}"
-
-
-def _html_sheet(sheet: Sheet) -> str:
-    parts = "".join(f"<p>{lead}</p>{_html_table(table)}" for lead, table in zip(sheet.leads, sheet.tables, strict=True))
-    return f"<section><h1>{sheet.title}</h1>{parts}</section>"
+    parts = [f"<!doctype html><meta charset=utf-8><style>{style}</style>"]
+    for sheet in sheets:
+        parts.append(f"<section><h1>{sheet.title}</h1>")
+        for lead, table in zip(sheet.leads, sheet.tables, strict=True):
+            parts.append(f"<p>{lead}</p>{_html_table(table)}")
+        parts.append("</section>")
+    return "".join(parts)
 
 
 def _html_table(table: MadeTable) -> str:
-    rows = ["".join(_html_cell(cell, at < table.heads) for cell in row) for at, row in enumerate(table.rows)]
-    head, body = ("".join(f"<tr>{row}</tr>" for row in part) for part in (rows[: table.heads], rows[table.heads :]))
+    rows: list[str] = []
+    for at, row in enumerate(table.rows):
+        cells = ""
+        for cell in row:
+            tag, kind = ("th", "") if at < table.heads else ("td", " class=figure" if cell.figure else "")
+            cells += f"<{tag}{kind} rowspan={cell.rows} colspan={cell.columns}>{escape(cell.text)}</{tag}>"
+        rows.append(f"<tr>{cells}</tr>")
+    head, body = "".join(rows[: table.heads]), "".join(rows[table.heads :])
     name = table.look.value.split()[0]
     return f"<table class={name} style='font-size:{table.points}pt'><thead>{head}</thead><tbody>{body}</tbody></table>"
-
-
-def _html_cell(cell: MadeCell, is_head: bool) -> str:
-    tag, kind = ("th", "") if is_head else ("td", " class=figure" if cell.figure else "")
-    return f"<{tag}{kind} rowspan={cell.rows} colspan={cell.columns}>{escape(cell.text)}</{tag}>"
 
 
 def _by_libreoffice(sheets: Sequence[Sheet], pdf: Path) -> None:
@@ -241,13 +243,13 @@ def _reportlab_table(table: MadeTable) -> object:
 
 def placed(rows: Sequence[Sequence[MadeCell]]) -> Iterator[tuple[int, int, MadeCell]]:
     """Yield each cell with its row and column in the grid."""
-    taken: set[tuple[int, int]] = set()
+    covered: set[tuple[int, int]] = set()
     for row, cells in enumerate(rows):
         column = 0
         for cell in cells:
-            while (row, column) in taken:
+            while (row, column) in covered:
                 column += 1
-            taken |= {(row + down, column + over) for down in range(cell.rows) for over in range(cell.columns)}
+            covered |= {(row + down, column + over) for down in range(cell.rows) for over in range(cell.columns)}
             yield row, column, cell
             column += cell.columns
 
