@@ -205,11 +205,11 @@ class Journal:
     def flush(self) -> None:
         if not self._waiting:
             return
-        written = self._written()
+        parts = self._written()
         started = time.monotonic()
         rows = pa.Table.from_pylist(self._waiting, self._schema)
         self._parts.append(rows)
-        written.append(rows)
+        parts.append(rows)
         self._waiting = []
         finished = time.monotonic()
         self._not_before = finished + (finished - started) / self.SHARE
