@@ -61,10 +61,10 @@ class ForwardCalls(EngineCalls):
                 row_id = asset.row_id(answer[0])
                 early[row_id] = answer
                 # The step opens shard after shard, and a result may come before the shard of its row is open.
-                for ready in [each for each in early if each not in self._given or each in self._awaited]:
+                for ready in [row_id for row_id in early if row_id not in self._given or row_id in self._awaited]:
                     result, self._figures = early.pop(ready)
                     yield result
-            for ready in [each for each in early if each in self._awaited]:
+            for ready in [row_id for row_id in early if row_id in self._awaited]:
                 result, self._figures = early.pop(ready)
                 yield result
         finally:
@@ -113,8 +113,8 @@ class ForwardCalls(EngineCalls):
                 todo = [spec for spec in asset.unfinished(specs, *finished) if spec.predetermined is None]
                 if any(spec.id in self._given for spec in todo):
                     return  # the results of the two shards could not be told apart
-                for spec, given in zip(todo, asset.inputs(shard, todo), strict=True):
+                for spec, engine_input in zip(todo, asset.inputs(shard, todo), strict=True):
                     if self._has_begun.is_set():
                         return
                     self._given[spec.id] = spec.key
-                    yield given
+                    yield engine_input

@@ -54,8 +54,8 @@ class ShardWork:
         todo = asset.unfinished(self._specs, self._previous, self._before, retry_partial=retry)
         self._elsewhere = self._from_versions(todo)
         todo = asset.unfinished(todo, self._elsewhere, retry_partial=retry)
-        if wanted := [spec.key for spec in todo if spec.predetermined is None]:
-            moved = asset.moved_rows.find(shard, wanted)
+        if keys_left := [spec.key for spec in todo if spec.predetermined is None]:
+            moved = asset.moved_rows.find(shard, keys_left)
             todo = asset.unfinished(todo, moved, retry_partial=retry)
             self._elsewhere = pa.concat_tables([self._elsewhere, moved])
         self.todo = [spec for spec in todo if spec.predetermined is None]
@@ -120,8 +120,8 @@ class ShardWork:
             run.problems.note(check, shard, problem)
         run.problems.stop_at(shard)
         regions = asset.regions_by_task(table)
-        counted = {} if regions is None else {"regions": canonical_json(regions)}
-        metadata = self._stamp.metadata(table) | counted
+        task_counts = {} if regions is None else {"regions": canonical_json(regions)}
+        metadata = self._stamp.metadata(table) | task_counts
         # Further metadata, as a table of an earlier version may carry, is no reason to write the table again.
         if self._stored is None or not metadata.items() <= self._stored[1].items() or not self._stored[0].equals(table):
             asset.store.write(asset.name, shard, table, metadata, replaces=self._stored is not None)
@@ -139,19 +139,19 @@ class ShardWork:
         }
         return PublishedShard(self._stamp.recipe, counts | asset.describe(shard, table) | self._took(result))
 
-    def _took(self, made: ShardResult) -> Metadata:
+    def _took(self, result: ShardResult) -> Metadata:
         """Return the cost of this run's rows.
 
         Empty if it made none, because a plot would show their speed as zero.
         """
-        if not made.computed:
+        if not result.computed:
             return {}
         gpu = self._gpu_figures()
         return {
             "published": Moment(time.time()),
             "seconds": self.seconds,
             **self.figures,
-            **self._account.metadata(made.work),
+            **self._account.metadata(result.work),
             **gpu,
         }
 
@@ -178,8 +178,8 @@ class ShardWork:
         """
         if self._stored is None:
             return self._asset.schema.empty_table()
-        asset, wanted = self._asset, [spec.key for spec in todo]
-        return known_rows(asset.store, asset.name, self.shard, asset.schema, asset.table.key, wanted)
+        asset, keys_left = self._asset, [spec.key for spec in todo]
+        return known_rows(asset.store, asset.name, self.shard, asset.schema, asset.table.key, keys_left)
 
 
 @dataclass(eq=False)
@@ -241,9 +241,9 @@ def current_shards(asset: ShardAsset, run: RunContext) -> Iterator[tuple[str, Pu
             continue
         try:
             stamp = asset.provenance_of(shard, {name: StoredProvenance.of(footer) for name, footer in above.items()})
-            kept = asset.keep(shard, run, stamp) if own[shard].recipe == stamp.recipe else None
+            published = asset.keep(shard, run, stamp) if own[shard].recipe == stamp.recipe else None
         except KopubError:
             continue  # making the shard reports the error
-        if kept is not None:
+        if published is not None:
             watcher().planned(asset.name, shard, 0)
-            yield shard, kept
+            yield shard, published
