@@ -145,11 +145,10 @@ def _retrieval_account(searched: SearchedCorpus, measured: Measurement) -> list[
 
 
 def _retrieval_metadata(searched: SearchedCorpus, measured: Measurement) -> Metadata:
-    plotted = {
-        f"{retriever}_{metric.replace('@', '_at_')}": value
-        for retriever, metrics in retrieval_headline(measured.scores).items()
-        for metric, value in metrics.items()
-    }
+    plotted: Metadata = {}
+    for retriever, metrics in retrieval_headline(measured.scores).items():
+        for metric, value in metrics.items():
+            plotted[f"{retriever}_{metric.replace('@', '_at_')}"] = value
     return {
         "dagster/row_count": measured.scores.num_rows,
         **plotted,

@@ -205,7 +205,8 @@ def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
         for left_out in contents.left_out:
             raise SourceError(f"{quoted(left_out.name, 200)} cannot be read: {left_out.reason}")
         (documents[source],) = contents.documents
-    names, ids = (Counter(getattr(file, part) for file in documents.values()) for part in ("name", "id"))
+    names = Counter(file.name for file in documents.values())
+    ids = Counter(file.id for file in documents.values())
     return [
         replace(
             file,

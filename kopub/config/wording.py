@@ -127,12 +127,12 @@ def limit_text(metadata: Iterable[Any]) -> str:
 
     `from 64 to 16384`, `more than 0`, `at most 200 characters`.
     """
-    bounds = {
-        name: value
-        for limit in metadata
-        for name in ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern")
-        if (value := getattr(limit, name, None)) is not None
-    }
+    bounds: dict[str, Any] = {}
+    for limit in metadata:
+        for name in _LIMITS:
+            value = getattr(limit, name, None)
+            if value is not None:
+                bounds[name] = value
     if {"ge", "le"} <= bounds.keys():
         return f"from {bounds['ge']} to {bounds['le']}"
     return " and ".join(

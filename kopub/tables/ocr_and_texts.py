@@ -391,19 +391,18 @@ def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:
 
     Failed regions, and non-pictures skipped on purpose, are left out. `regions` are rows of readings.
     """
-    return [
-        JudgedRegion(
-            region["native_label"],
-            (region["bbox_2d"][2] - region["bbox_2d"][0]) * (region["bbox_2d"][3] - region["bbox_2d"][1]),
-            len("".join(region["content"].split())),
-            region["finish_reason"] == "length",
-            _is_unsure(region),
-            picture=region["finish_reason"] == "skipped",
+    judged = []
+    for region in regions:
+        label, is_skipped = region["native_label"], region["finish_reason"] == "skipped"
+        if region["state"] == State.FAILED or (is_skipped and label not in PICTURES):
+            continue
+        x1, y1, x2, y2 = region["bbox_2d"]
+        letters = len("".join(region["content"].split()))
+        is_cut = region["finish_reason"] == "length"
+        judged.append(
+            JudgedRegion(label, (x2 - x1) * (y2 - y1), letters, is_cut, _is_unsure(region), picture=is_skipped)
         )
-        for region in regions
-        if region["state"] != State.FAILED
-        and (region["finish_reason"] != "skipped" or region["native_label"] in PICTURES)
-    ]
+    return judged
 
 
 def _is_unsure(region: Row) -> bool:

@@ -340,7 +340,8 @@ def sum_shards(
 ) -> AssetPlan:
     """Return the plan of an asset, summed over its shards."""
     every = [*redo.values(), *perhaps.values()]
-    work, most = (sum(part.pages * part.share for part in some) for some in (redo.values(), every))
+    work = sum(part.pages * part.share for part in redo.values())
+    most = sum(part.pages * part.share for part in every)
     return AssetPlan(
         asset=asset,
         shards={standing: [s for s, how in of_shards.items() if how is standing] for standing in Standing},

@@ -143,8 +143,7 @@ def tried_again(table: pa.Table, id_column: str, parts: str) -> set[Key]:
     if parts not in table.column_names:
         return set()
     partial = table.filter(pc.field("state") == State.PARTIAL)
-    losses = ([part["reason"] or "" for part in row] for row in partial[parts].to_pylist())
-    lost = [any(TRIES_AGAIN in reason for reason in reasons) for reasons in losses]
+    lost = [any(TRIES_AGAIN in (part["reason"] or "") for part in row) for row in partial[parts].to_pylist()]
     return set(keys(partial.filter(pa.array(lost, pa.bool_())), id_column))
 
 

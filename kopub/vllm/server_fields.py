@@ -228,8 +228,10 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
     elif server.runner == "pooling":
         # This is what vLLM would choose from these models' own files: the hidden state of the last token.
         optional |= {"--convert": "embed", "--pooler-config": json.dumps({"seq_pooling_type": "LAST"})}
-    optional_words = [word for flag, value in optional.items() if value for word in (flag, value)]
-    return [*arguments, *optional_words, *server.extra_flags]
+    for flag, value in optional.items():
+        if value:
+            arguments += [flag, value]
+    return [*arguments, *server.extra_flags]
 
 
 def serve_environment(server: VLLMServerFields) -> dict[str, str]:

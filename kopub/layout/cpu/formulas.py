@@ -142,7 +142,8 @@ class BlockPrint:
         # The digits of an equation number are as close as the letters of a word, so they do not count.
         columns = [box for box in self._columns() if not any(box.inside(number) for number in self.numbers)]
         runs = _runs_of(columns, 0.13 * self.em)
-        close, wide = (sum(run for run in _runs_of(columns, gap * self.em) if run >= _WORD) for gap in (0.13, 0.2))
+        close = sum(run for run in runs if run >= _WORD)
+        wide = sum(run for run in _runs_of(columns, 0.2 * self.em) if run >= _WORD)
         square = sum(
             box.height > 0.85 * self.em and 0.7 < box.height / box.width < 1.6
             for box in columns

@@ -57,12 +57,11 @@ class Replicas:
     @property
     def fallbacks(self) -> list[str]:
         """The fallbacks on the devices, prefixed with the device if there are several."""
-        one = len(self._models) == 1
-        return self._not_pinned + [
-            what if one else f"{device}: {what}"
-            for device, model in zip(self._devices, self._models, strict=True)
-            for what in model.fallbacks
-        ]
+        fallbacks = list(self._not_pinned)
+        for device, model in zip(self._devices, self._models, strict=True):
+            prefix = "" if len(self._models) == 1 else f"{device}: "
+            fallbacks += [prefix + what for what in model.fallbacks]
+        return fallbacks
 
     @property
     def memory_peak(self) -> int:
