@@ -166,7 +166,7 @@ def newest(ledger: pa.Table) -> pa.Table:
 
 def sum_costs(rows: pa.Table) -> TimeCost:
     """Return the total cost of the rows of a ledger."""
-    costs = _known(rows)
+    costs = _timed(rows)
     seconds, gpu_seconds = (math.fsum(costs[name].to_pylist()) for name in ("seconds", "gpu_seconds"))
     return TimeCost(costs.num_rows, seconds, gpu_seconds)
 
@@ -205,7 +205,7 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
         return sorted((name for name in of_shards(names) if not name.endswith("-0.parquet")), key=_file)[-1:]
 
     parts = log.read(last_part)
-    if not parts or not (last := _known(_join_parts(parts))).num_rows:
+    if not parts or not (last := _timed(_join_parts(parts))).num_rows:
         return None
     moments = last["made_at"].cast(pa.int64()).to_pylist()
     at = moments.index(max(moments))
@@ -227,14 +227,14 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
         # Each row counts once, because the entries of rows that moved to another shard are in both.
         keys = set[tuple[str, str]]()
         for shard in shards_to_read:
-            entries = _known(read(store, asset, shard))
+            entries = _timed(read(store, asset, shard))
             runs = entries["run_id"].to_pylist()
             keys.update(key for entered, key in zip(runs, keys_of(entries), strict=True) if entered == run_id)
         rows[asset] = len(keys)
     return LastRun(run_id, ended, rows)
 
 
-def _known(rows: pa.Table) -> pa.Table:
+def _timed(rows: pa.Table) -> pa.Table:
     """Return the rows whose time is known."""
     # A mask and numeric times are used, because filter expressions and Python datetimes load pandas.
     return rows.filter(rows["seconds"].is_valid())

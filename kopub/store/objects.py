@@ -34,7 +34,7 @@ class ObjectFile(io.RawIOBase):
         super().__init__()
         self._size, self._fetch, self._end = size, fetch, last_bytes
         self._at = self._begins = 0
-        self._known = b""
+        self._buffer = b""
 
     def readable(self) -> bool:
         return True
@@ -60,10 +60,10 @@ class ObjectFile(io.RawIOBase):
         if self._at >= end_begins:
             content = self._end[self._at - end_begins : end - end_begins]
         else:
-            if not self._begins <= self._at <= end <= self._begins + len(self._known):
+            if not self._begins <= self._at <= end <= self._begins + len(self._buffer):
                 self._begins = self._at
-                self._known = self._fetch(self._at, min(max(end, self._at + _AHEAD), self._size))
-            content = self._known[self._at - self._begins : end - self._begins]
+                self._buffer = self._fetch(self._at, min(max(end, self._at + _AHEAD), self._size))
+            content = self._buffer[self._at - self._begins : end - self._begins]
         self._at += len(content)
         return content
 

@@ -77,7 +77,7 @@ class FooterCache:
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
-        self._known: dict[str, dict[str, tuple[str, Entry]]] = {}
+        self._footers: dict[str, dict[str, tuple[str, Entry]]] = {}
         self.damaged: dict[tuple[str, str], DamagedTable] = {}
         """The tables, by asset and shard, whose footers were found to be damaged."""
         self._can_write = True
@@ -85,8 +85,8 @@ class FooterCache:
     def tables(self, asset: str) -> dict[str, Entry]:
         """Return the published, undamaged tables of an asset by shard. Raises `StoreError`."""
         stamps = self._store.published(asset)
-        if asset in self._known or not stamps:
-            before = self._known.get(asset, {})
+        if asset in self._footers or not stamps:
+            before = self._footers.get(asset, {})
         elif (before := _last_footers.get((self._store.url, asset))) is None:
             before = self._read(asset)
         new = [shard for shard, stamp in stamps.items() if shard not in before or before[shard][0] != stamp]
@@ -104,7 +104,7 @@ class FooterCache:
         # An empty cache is not worth a file, nor loading pandas, which the first new array does.
         if now != before and now and self._can_write:
             self._write(asset, now)
-        self._known[asset] = now
+        self._footers[asset] = now
         if not self._store.local:
             _last_footers[self._store.url, asset] = now
         return {shard: entry for shard, (_, entry) in now.items()}

@@ -107,7 +107,7 @@ class HfRelease(ShardAsset):
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
-        self._made: dict[str, dict[str, str]] = {}
+        self._hashes: dict[str, dict[str, str]] = {}
         """The hashes of the files that this run released, by shard."""
         self._is_placed = False
 
@@ -154,7 +154,7 @@ class HfRelease(ShardAsset):
                 self.store.write(self.name, shard, table, metadata, replaces=stored is not None)
             account = Account(self.store, self.name, run.run_id, self.recipe_hash, gpus=0)
             account.enter(shard, Work(changed, [], time.monotonic() - started), first=stored is None)
-        self._made[shard] = {file.path: file.sha256 for file in files}
+        self._hashes[shard] = {file.path: file.sha256 for file in files}
         watcher().planned(self.name, shard, len(changed))
         for _ in changed:
             watcher().computed(self.name, shard)
@@ -176,7 +176,7 @@ class HfRelease(ShardAsset):
             return None
         for check in (EVERY_PAGE_RELEASED, VERIFIED):
             run.problems.note(check.name, shard, None)
-        self._made[shard] = hashes
+        self._hashes[shard] = hashes
         return PublishedShard(stamp.recipe, _files(files, 0))
 
     def _corpus(self, shard: str) -> dict[str, str]:
@@ -287,7 +287,7 @@ class HfRelease(ShardAsset):
         for shard in keys:
             if shard in footers:
                 self.require_not_newer(shard, footers[shard].made_with)
-        files = {shard: self._made.get(shard) or self._listed(shard) for shard in keys if shard in footers}
+        files = {shard: self._hashes.get(shard) or self._listed(shard) for shard in keys if shard in footers}
         here = available_shards(self.engine, files)
         if len(files) == len(keys):
             for shard in files.keys() - set(here.current):

@@ -227,7 +227,7 @@ class Survey:
         inputs = find_inputs(asset, self.tables, shard)
         why = tuple(find_reasons(entry, asset, inputs))
         contents = {parent: content for parent, content in inputs.items() if content is not None}
-        if (name, shard, recipe_of(asset.recipe_hash, contents)) in self._kept:
+        if (name, shard, recipe_of(asset.recipe_hash, contents)) in self._replaced:
             return Redo(0, 0, 0.0, True, (*why, "a replaced table of the same recipe is kept"))
         # Each row's fingerprint holds the own recipe. If that is unchanged, or a run has begun, rows must be compared.
         # Files of a release have no recipe: which of them change is known only once they are made.
@@ -249,7 +249,7 @@ class Survey:
     def expected_rows(self, name: str, shard: str, rows_now: int | None) -> int:
         """Return how many rows of a shard are to be made.
 
-        Pages that only moved to another file do not count. Its table has `rows_now`, None if there is no table.
+        Pages that only moved to another file do not count. `rows_now` are those of its table, None without one.
         """
         asset, tables = self.assets[name], self.tables[name]
         # A row of chunks is a document, named after its first page.
@@ -312,7 +312,7 @@ class Survey:
         return {(asset, shard) for asset, shard, _ in names}
 
     @cached_property
-    def _kept(self) -> set[tuple[str, str, str]]:
+    def _replaced(self) -> set[tuple[str, str, str]]:
         """The (asset, shard, recipe) of each replaced table that the store still holds."""
         names = (PurePosixPath(name) for name in self.store.parts(VERSIONS).names())
         return {(name.parts[0], name.parent.name, name.stem.partition("-")[2]) for name in names}

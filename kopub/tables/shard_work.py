@@ -61,7 +61,7 @@ class ShardWork:
         self.todo = [spec for spec in todo if spec.predetermined is None]
         self.ids = frozenset(spec.id for spec in self.todo)
         self._unanswered = {spec.id: spec for spec in todo}
-        self._made: dict[Key, float] = {}
+        self._costs: dict[Key, float] = {}
         self._figures: dict[Key, Mapping[str, float]] = {}
 
     def take_predetermined(self) -> None:
@@ -81,7 +81,7 @@ class ShardWork:
         if spec is None:
             raise unasked(result.id)
         self._journal.add(spec.row(result.columns))
-        self._made[spec.key] = result.cost
+        self._costs[spec.key] = result.cost
         if spec.predetermined is None:
             ended = {} if state is State.OK else {f"rows_{state}": 1}
             self._figures[spec.key] = {**figures, **result.figures, **ended}
@@ -97,7 +97,7 @@ class ShardWork:
         while self._unanswered:
             _, spec = self._unanswered.popitem()
             self._journal.add(spec.row({"state": State.FAILED, "reason": "the engine ended without an answer"}))
-            self._made[spec.key] = 0.0
+            self._costs[spec.key] = 0.0
             watcher().computed(self._asset.name, self.shard, State.FAILED)
 
     def record(self) -> None:
@@ -162,7 +162,7 @@ class ShardWork:
 
     @property
     def _work(self) -> Work:
-        return Work(self._made, list(keys(self._before, self._asset.table.key)), self.seconds, self._figures)
+        return Work(self._costs, list(keys(self._before, self._asset.table.key)), self.seconds, self._figures)
 
     def _published(self) -> pa.Table:
         """Return the published table; empty if there is none, or if its schema is different."""

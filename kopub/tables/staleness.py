@@ -131,7 +131,7 @@ class RecipeChange:
     new: Any
 
     def __str__(self) -> str:
-        return f"{self.name} {_shown(self.old)} -> {_shown(self.new)}"
+        return f"{self.name} {_as_text(self.old)} -> {_as_text(self.new)}"
 
 
 @cache
@@ -163,6 +163,6 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return '""' if text == "" else shortened(text, _VALUE_WIDTH)
