@@ -218,9 +218,9 @@ class MovedRows:
         self._indexed = indexed
 
     def find(self, shard: str, keys: Collection[Key]) -> pa.Table:
-        """Return the rows of a shard with these `keys`, once each, and copy their ledger entries.
+        """Return the rows of a shard with these `keys`, once each.
 
-        The caller holds the table's lock. Raises `StoreError`.
+        Their ledger entries are copied. The caller holds the table's lock. Raises `StoreError`.
         """
         by_shard: dict[str, list[Key]] = defaultdict(list)
         for key in keys:

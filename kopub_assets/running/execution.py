@@ -33,7 +33,7 @@ fails, the others go on."""
 
 
 def chosen(names: Sequence[str], choice: Sequence[str], what: str) -> list[str]:
-    """Return the names of the `choice`, in the order of `names`; all if it is empty.
+    """Return the `choice` in the order of `names`; all if it is empty.
 
     Raises `KopubError` for an unknown name.
     """
