@@ -57,9 +57,9 @@ class Reach(TypedDict, total=False):
 
 def bare_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables for a process that is confined, without anyone's keys."""
-    kept = {name: value for name, value in environment.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
+    variables = {name: value for name, value in environment.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
     # One page at a time needs no threads, each of which would reserve memory.
-    return {**kept, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return {**variables, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def confine(reads: Sequence[str] = (), writes: Sequence[str] = ()) -> None:
@@ -97,19 +97,19 @@ def _landlock() -> int:
 def _leave_files(libc: ctypes.CDLL, reads: Sequence[str], writes: Sequence[str]) -> None:
     """Give up all rights to files but those that `confine` names."""
     version = _landlock()
-    known = (1 << max(count for since, count in _RIGHTS.items() if since <= version)) - 1
+    all_rights = (1 << max(count for since, count in _RIGHTS.items() if since <= version)) - 1
     rules = dict.fromkeys([*_program_paths(), *reads], _TO_USE)
     rules |= dict.fromkeys(_DEVICES, _READ | _WRITE)
     if writes:
         rules["/tmp"] = _MAKE_SOCKET | _REMOVE  # LibreOffice has its socket there, whatever TMPDIR is
-    rules |= dict.fromkeys(writes, known)
-    ruleset = _call(libc, _CREATE_RULESET, struct.pack("Q", known), 8, 0)
+    rules |= dict.fromkeys(writes, all_rights)
+    ruleset = _call(libc, _CREATE_RULESET, struct.pack("Q", all_rights), 8, 0)
     for path, rights in rules.items():
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)  # pyright: ignore[reportAttributeAccessIssue]
-            allowed = rights & known if os.path.isdir(path) else rights & known & _OF_FILES
-            _call(libc, _ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", allowed, opened), 0)
-            os.close(opened)
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)  # pyright: ignore[reportAttributeAccessIssue]
+            allowed = rights & all_rights if os.path.isdir(path) else rights & all_rights & _OF_FILES
+            _call(libc, _ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", allowed, descriptor), 0)
+            os.close(descriptor)
     _call(libc, _RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
 
@@ -128,8 +128,8 @@ def _program_paths() -> list[str]:
     python = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     libraries = [os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix)]
     shared = [f"/usr/share/{name}" for name in _SHARED]
-    named = [os.environ[name] for name in ("FONTCONFIG_FILE", "FONTCONFIG_PATH") if os.environ.get(name)]
-    fonts = [*_FONTS, *named, *(os.path.expanduser(f"~/{name}") for name in _OWN_FONTS)]
+    configured = [os.environ[name] for name in ("FONTCONFIG_FILE", "FONTCONFIG_PATH") if os.environ.get(name)]
+    fonts = [*_FONTS, *configured, *(os.path.expanduser(f"~/{name}") for name in _OWN_FONTS)]
     own = str(Path(__file__).parent)
     return [own, *packages, *python, *libraries, *_PROGRAMS, *_SETTINGS, *_OFFICE, *shared, *fonts]
 

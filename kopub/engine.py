@@ -162,13 +162,13 @@ def releases(*packages: str) -> dict[str, str]:
     An engine's `weights` name the packages with which it computes. Builds of one release for different hardware
     (2.13.0+cu130, 2.13.0+cpu) count as the same.
     """
-    found = {}
+    by_package = {}
     for package in packages:
         try:
-            found[package] = version(package).partition("+")[0]
+            by_package[package] = version(package).partition("+")[0]
         except PackageNotFoundError:
-            found[package] = "missing"
-    return found
+            by_package[package] = "missing"
+    return by_package
 
 
 def missing_modules(*modules: str) -> list[str]:
@@ -188,5 +188,5 @@ def require_installed(engines: Iterable[Engine], profile: str = "") -> None:
 
 
 def _missing(names: Sequence[str]) -> str:
-    listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-    return f"{listed} {'is' if len(names) == 1 else 'are'} not installed"
+    subject = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"{subject} {'is' if len(names) == 1 else 'are'} not installed"

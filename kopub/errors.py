@@ -107,21 +107,23 @@ def is_of_machine(error: Exception) -> bool:
     return without_memory or (isinstance(error, OSError) and error.errno is not None)
 
 
-def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to three of the `known` names, the nearest by edit distance first."""
+def near_names(name: str, names: Iterable[str]) -> list[str]:
+    """Return up to three of the `names`, the nearest by edit distance first."""
     from rapidfuzz import process
     from rapidfuzz.distance import OSA
 
-    found = process.extract(name, list(known), scorer=OSA.normalized_similarity, limit=_SUGGESTED, score_cutoff=_ALIKE)
-    return [str(candidate) for candidate, _, _ in found]
+    matches = process.extract(
+        name, list(names), scorer=OSA.normalized_similarity, limit=_SUGGESTED, score_cutoff=_ALIKE
+    )
+    return [str(candidate) for candidate, _, _ in matches]
 
 
-def did_you_mean(name: str, known: Iterable[str], in_brackets: bool = False) -> str:
+def did_you_mean(name: str, names: Iterable[str], in_brackets: bool = False) -> str:
     """Return `; did you mean A or B?` for a name that does not exist.
 
     ` (did you mean A or B?)` if `in_brackets`, and empty if no name resembles it.
     """
-    near = " or ".join(near_names(name, known))
+    near = " or ".join(near_names(name, names))
     if not near:
         return ""
     return f" (did you mean {near}?)" if in_brackets else f"; did you mean {near}?"
@@ -209,8 +211,5 @@ def harmless(text: str, most: int | None = None) -> str:
 
     It has at most `most` characters.
     """
-    return shortened(" ".join(_MODEL_MARK.sub(_with_blank, blanked(text)).split()), most)
-
-
-def _with_blank(mark: re.Match[str]) -> str:
-    return "< " if mark[0] == "<" else " >"
+    text = _MODEL_MARK.sub(lambda mark: "< " if mark[0] == "<" else " >", blanked(text))
+    return shortened(" ".join(text.split()), most)

@@ -62,7 +62,7 @@ def write_new(path: Path, content: "pa.Buffer") -> None:
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        missing = [folder for folder in path.parents if not folder.exists()]
+        new_folders = [folder for folder in path.parents if not folder.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
         _clear_left_overs(path.parent.glob(".*.tmp"))
         with temporary.open("wb") as file:
@@ -71,7 +71,7 @@ def write_new(path: Path, content: "pa.Buffer") -> None:
             os.fsync(file.fileno())
         temporary.rename(path)
         # A name is part of its folder.
-        for folder in (path.parent, *(folder.parent for folder in missing)):
+        for folder in (path.parent, *(folder.parent for folder in new_folders)):
             _sync_folder(folder)
     except OSError as error:
         # If nothing can be written, there may be nothing to remove either.
@@ -82,11 +82,11 @@ def write_new(path: Path, content: "pa.Buffer") -> None:
 
 def _sync_folder(folder: Path) -> None:
     if os.name == "posix":
-        opened = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(opened)
+            os.fsync(descriptor)
         finally:
-            os.close(opened)
+            os.close(descriptor)
 
 
 def file_sha256(path: Path) -> str:

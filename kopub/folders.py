@@ -30,7 +30,8 @@ def placed(folder: str | Path) -> Path:
     if _URL.match(str(folder)):
         raise ValueError(f"{str(folder)!r} is a URL, and must be a folder of this machine")
     try:
-        path = _base() / Path(folder).expanduser()
+        base = ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()
+        path = base / Path(folder).expanduser()
         is_other = path.exists() and not path.is_dir()
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else first_line(error)
@@ -46,8 +47,8 @@ def runtime_folder() -> Path:
     It is created if needed. Like GPUs, it belongs to the machine and not to a session or checkout, because a daemon and
     a command line must find the same servers. Raises `PermissionError` for a folder that others could have created.
     """
-    chosen = os.environ.get("KOPUB_RUNTIME")
-    folder = Path(chosen) if chosen else Path("/tmp") / f"kopub-{os.getuid()}"
+    setting = os.environ.get("KOPUB_RUNTIME")
+    folder = Path(setting) if setting else Path("/tmp") / f"kopub-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
@@ -73,10 +74,6 @@ def store_url(url: str) -> str:
     return url
 
 
-def _base() -> Path:
-    return ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()
-
-
 def _protocol_and_path(link: str, url: str) -> tuple[str, str]:
     """Return protocol and path of one link of a URL like `simplecache::s3://bucket`.
 
@@ -85,9 +82,9 @@ def _protocol_and_path(link: str, url: str) -> tuple[str, str]:
     import fsspec
 
     protocol, slashes, path = link.partition("://")
-    known = fsspec.available_protocols()
-    if protocol not in known:
-        guess = did_you_mean(protocol, known, in_brackets=True)
+    protocols = fsspec.available_protocols()
+    if protocol not in protocols:
+        guess = did_you_mean(protocol, protocols, in_brackets=True)
         raise ValueError(f"{url!r} has the unknown protocol {protocol!r}{guess}")
     if slashes and protocol not in _WITHOUT_PATH and not path.strip("/"):
         raise ValueError(f"{url!r} names no bucket or folder")

@@ -51,19 +51,16 @@ class GpuCard:
         import pynvml
 
         try:
-            used = pynvml.nvmlDeviceGetUtilizationRates(self.handle)
+            rates = pynvml.nvmlDeviceGetUtilizationRates(self.handle)
             memory = int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).used)
         except pynvml.NVMLError as error:
             raise NoGpuFigures(f"NVML: {error}") from None
-        return GpuReading(int(used.gpu) / 100, int(used.memory) / 100, memory, self._joules())
-
-    def _joules(self) -> float | None:
-        import pynvml
-
         try:
-            return pynvml.nvmlDeviceGetTotalEnergyConsumption(self.handle) / 1000
+            joules = pynvml.nvmlDeviceGetTotalEnergyConsumption(self.handle) / 1000
         except pynvml.NVMLError:
-            return None
+            # Not every card counts its energy.
+            joules = None
+        return GpuReading(int(rates.gpu) / 100, int(rates.memory) / 100, memory, joules)
 
 
 def open_cards(names: Sequence[str] | None = None) -> list[GpuCard]:
@@ -79,7 +76,14 @@ def open_cards(names: Sequence[str] | None = None) -> list[GpuCard]:
         pynvml.nvmlInit()
         if names is None:
             names = [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        cards = [_card(name) for name in names]
+        cards = []
+        for name in names:
+            if name.isdigit():
+                handle = pynvml.nvmlDeviceGetHandleByIndex(int(name))
+            else:
+                handle = pynvml.nvmlDeviceGetHandleByUUID(name)
+            model = pynvml.nvmlDeviceGetName(handle)
+            cards.append(GpuCard(name, str(model), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), handle))
     except pynvml.NVMLError as error:
         raise NoGpuFigures(f"no GPU answers here: {error}") from None
     if not cards:
@@ -95,15 +99,6 @@ def largest_card() -> GpuCard | None:
         return max(open_cards(), key=lambda card: card.memory)
     except NoGpuFigures:
         return None
-
-
-def _card(name: str) -> GpuCard:
-    import pynvml
-
-    by_index = name.isdigit()
-    handle = pynvml.nvmlDeviceGetHandleByIndex(int(name)) if by_index else pynvml.nvmlDeviceGetHandleByUUID(name)
-    model = pynvml.nvmlDeviceGetName(handle)
-    return GpuCard(name, str(model), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), handle)
 
 
 GIB = 2**30
@@ -123,10 +118,10 @@ class Readings:
         """Return the energy that the cards used, or None if unknown."""
         totals = []
         for cards in self.within(start, end):
-            used = [card.joules for card in cards if card.joules is not None]
-            if len(used) < len(cards):
+            joules = [card.joules for card in cards if card.joules is not None]
+            if len(joules) < len(cards):
                 return None
-            totals.append(sum(used))
+            totals.append(sum(joules))
         return totals[-1] - totals[0] if len(totals) > 1 else None
 
     def figures(self, start: float, end: float) -> dict[str, float]:
@@ -135,24 +130,23 @@ class Readings:
         `gpu_busy` and `gpu_memory_busy` (`_median`, `_max`) are shares of each card's time, 0 to 1;
         `gpu_memory_used_gib` (`_median_gib`, `_peak_gib`) is for all cards together.
         """
-        taken = self.within(start, end)
-        busy, memory_busy = ([getattr(card, of) for cards in taken for card in cards] for of in ("busy", "memory_busy"))
-        used = [sum(card.memory for card in cards) / GIB for cards in taken]
-        named = (
+        moments = self.within(start, end)
+        readings = [card for cards in moments for card in cards]
+        busy, memory_busy = [card.busy for card in readings], [card.memory_busy for card in readings]
+        memory = [sum(card.memory for card in cards) / GIB for cards in moments]
+        series = (
             (("gpu_busy", "gpu_busy_median", "gpu_busy_max"), busy),
             (("gpu_memory_busy", "gpu_memory_busy_median", "gpu_memory_busy_max"), memory_busy),
-            (("gpu_memory_used_gib", "gpu_memory_used_median_gib", "gpu_memory_used_peak_gib"), used),
+            (("gpu_memory_used_gib", "gpu_memory_used_median_gib", "gpu_memory_used_peak_gib"), memory),
         )
-        known = {
-            name: figure(values)
-            for names, values in named
-            if values
-            for name, figure in zip(names, (fmean, median, max), strict=True)
-        }
+        figures: dict[str, float] = {}
+        for names, values in series:
+            if values:
+                figures |= zip(names, (fmean(values), median(values), max(values)), strict=True)
         joules = self.joules(start, end)
         if joules is not None:
-            known["gpu_joules"] = joules
-        return {name: round(value, 3) for name, value in known.items()}
+            figures["gpu_joules"] = joules
+        return {name: round(value, 3) for name, value in figures.items()}
 
 
 class Sampler:

@@ -51,6 +51,11 @@ def start_child(
         from kopub.confinement import bare_environment
 
         closed, environment = json.dumps(confined), bare_environment()
+    # Without the folders of packages in others: OpenCV adds its own, with a `typing`, while another thread imports it.
+    path = list(sys.path)
+    modules = [
+        folder for folder in path if str(Path(folder).parent) not in path or not Path(folder, "__init__.py").exists()
+    ]
     ours, theirs = Pipe()
     # After this block only the child holds its end, so its death closes the pipe.
     with theirs:
@@ -63,7 +68,7 @@ def start_child(
                 str(theirs.fileno()),
                 " ".join(map(str, descriptors)),
                 closed,
-                *_path(),
+                *modules,
             ],
             stdin=subprocess.DEVNULL,
             env=environment,
@@ -121,7 +126,7 @@ class ChildWorker:
 
         The child, which may be unable to open the `file`, gets its descriptor by `recv_handle`.
         """
-        lost = LostAnswer("nobody wants it any more")
+        failure = LostAnswer("nobody wants it any more")
         for attempt in range(_ATTEMPTS):
             if self._cancelled:
                 break
@@ -140,8 +145,8 @@ class ChildWorker:
             if -code == signal.SIGPROF:  # from the timer of its computing time
                 raise LostAnswer("it takes too long to compute", is_certain=True)
             is_certain = attempt > 0 and -code in OF_REQUEST
-            lost = LostAnswer(f"the process that read it ended {how_it_ended(code)}", is_certain)
-        raise lost
+            failure = LostAnswer(f"the process that read it ended {how_it_ended(code)}", is_certain)
+        raise failure
 
     def cancel(self) -> None:
         """Kill the process; a thread waiting for its answer gets a `LostAnswer`."""
@@ -199,15 +204,6 @@ def answer_requests(connection: Connection, answer: Callable[[Any], object]) -> 
             connection.send(answer(connection.recv()))
 
 
-def _path() -> list[str]:
-    """Return this process's module path without the folders of packages found through it.
-
-    OpenCV adds its own folder, which has a `typing`, while another thread imports it.
-    """
-    path = list(sys.path)
-    return [each for each in path if str(Path(each).parent) not in path or not Path(each, "__init__.py").exists()]
-
-
 _CACHE = "~/.cache/kopub"
 _WRITE_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _BYTECODE = "PYTHONPYCACHEPREFIX"
@@ -221,13 +217,13 @@ def lasting_caches(environ: Mapping[str, str], packages: Iterable[Path]) -> dict
     that sets PYTHONDONTWRITEBYTECODE, or an installer that compiles nothing) each import of PyTorch or vLLM takes two
     to three times as long. Python writes them beside the sources, or into the user's cache folder if it must not.
     """
-    given = {_WRITE_NO_BYTECODE: ""}
+    variables = {_WRITE_NO_BYTECODE: ""}
     if _BYTECODE not in environ and not all(map(_may_compile, packages)):
-        given[_BYTECODE] = _folder("bytecode")
+        variables[_BYTECODE] = _folder("bytecode")
     if _INDUCTOR not in environ:
         # The default is in /tmp, which is emptied when the machine restarts.
-        given[_INDUCTOR] = _folder("inductor")
-    return given
+        variables[_INDUCTOR] = _folder("inductor")
+    return variables
 
 
 def beside_program(program: Path, package: str) -> list[Path]:

@@ -35,8 +35,8 @@ def count_states(states: Iterable[str]) -> dict[str, int]:
 
     Every state is a key, so that zeros are plotted too.
     """
-    seen = Counter(states)
-    return {state.value: seen[state.value] for state in State}
+    counts = Counter(states)
+    return {state.value: counts[state.value] for state in State}
 
 
 def decisive(states: Mapping[str, str]) -> str | None:

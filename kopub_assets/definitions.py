@@ -78,31 +78,31 @@ def build_assets(
     loaded.
     """
     partitions = dg.StaticPartitionsDefinition(settings.corpus.manifest.keys)
-    wanted = graph.on(settings.resources)
-    declared = wanted.declared(settings.resources)
+    active = graph.on(settings.resources)
+    declared = active.declared(settings.resources)
     scores = [retrieval_scores(settings)]
     if _has_known_answers(settings):
         scores.append(ocr_scores())
     if settings.gates.benchmarks:
         scores.append(benchmark_scores(settings))
-    there = {asset.key.path[-1] for asset in scores}
-    engines = run_engines(wanted, scan)
+    score_names = {asset.key.path[-1] for asset in scores}
+    engines = run_engines(active, scan)
     shards = [
         dagster_asset(
             asset,
             declared[name],
             partitions,
             settings.shards_per_run,
-            wanted.assets,
+            active.assets,
             engines,
-            there,
+            score_names,
             settings.reading_room,
             partial(require_read_well, settings),
         )
-        for name, asset in wanted.by_name.items()
+        for name, asset in active.by_name.items()
     ]
-    shown = [shown_off(graph.by_name[name], why) for name, why in graph.off(settings.resources).items()]
-    return [*shards, *scores, *shown]
+    off = [shown_off(graph.by_name[name], why) for name, why in graph.off(settings.resources).items()]
+    return [*shards, *scores, *off]
 
 
 def _has_known_answers(settings: Settings) -> bool:

@@ -33,10 +33,10 @@ def shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
     Fractions get four significant digits, records become a table, and markdown and links are rendered.
     """
-    return {name: _shown(value) for name, value in metadata.items()}
+    return {name: _metadata_value(value) for name, value in metadata.items()}
 
 
-def _shown(value: Any) -> Any:
+def _metadata_value(value: Any) -> Any:
     match value:
         case Moment():
             return dg.MetadataValue.timestamp(float(value))

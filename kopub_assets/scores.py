@@ -145,11 +145,10 @@ def _retrieval_account(searched: SearchedCorpus, measured: Measurement) -> list[
 
 
 def _retrieval_metadata(searched: SearchedCorpus, measured: Measurement) -> Metadata:
-    plotted = {
-        f"{retriever}_{metric.replace('@', '_at_')}": value
-        for retriever, metrics in retrieval_headline(measured.scores).items()
-        for metric, value in metrics.items()
-    }
+    plotted: Metadata = {}
+    for retriever, metrics in retrieval_headline(measured.scores).items():
+        for metric, value in metrics.items():
+            plotted[f"{retriever}_{metric.replace('@', '_at_')}"] = value
     return {
         "dagster/row_count": measured.scores.num_rows,
         **plotted,
@@ -214,9 +213,9 @@ def _measure_reading(
 def _reading_account(answers: Sequence[KnownAnswers], measured: ReadingScores) -> list[str]:
     """Return what was measured, and what was not and why."""
     lines = []
-    for known in answers:
-        benchmark = known.benchmark
-        some = f"the first {len(benchmark.samples)} of {known.of}" if len(benchmark.samples) < known.of else known.of
+    for of_benchmark in answers:
+        benchmark, count = of_benchmark.benchmark, of_benchmark.of
+        some = f"the first {len(benchmark.samples)} of {count}" if len(benchmark.samples) < count else count
         lines.append(f"{benchmark.name}, version {benchmark.version}: {some} samples")
         lines += [f"{benchmark.name}: left out {sample}" for sample in benchmark.left_out]
     lines += [f"{shard} was not read to the end: its samples are lost" for shard in measured.unread]
@@ -225,13 +224,14 @@ def _reading_account(answers: Sequence[KnownAnswers], measured: ReadingScores) -
 
 def _reading_metadata(answers: Sequence[KnownAnswers], measured: ReadingScores) -> Metadata:
     every = [row for row in measured.scores.to_pylist() if row["slice"] == EVERY]
+    samples = sum(len(of_benchmark.benchmark.samples) for of_benchmark in answers)
     return {
         "dagster/row_count": measured.scores.num_rows,
         **{f"{row['benchmark']}_{row['metric']}": row["value"] for row in every if row["value"] is not None},
-        "samples": sum(len(known.benchmark.samples) for known in answers),
+        "samples": samples,
         "lost": max((row["lost"] for row in every), default=0),
-        "left_out": sum(len(known.benchmark.left_out) for known in answers),
-        "computed": sum(len(known.benchmark.samples) for known in answers) if measured.computed else 0,
+        "left_out": sum(len(of_benchmark.benchmark.left_out) for of_benchmark in answers),
+        "computed": samples if measured.computed else 0,
         "compared": measured.compared,
         "measured": "\n".join(_reading_account(answers, measured)),
         "scores": shown(
@@ -259,11 +259,11 @@ def benchmark_scores(settings: Settings) -> dg.AssetsDefinition:
         try:
             watcher().began(BENCHMARKS)
             with canceled_when_stopped(context):
-                evaluated = _evaluate(settings, context.log.info)
+                evaluations = _evaluate(settings, context.log.info)
         except KopubError as error:
             raise dg.Failure(str(error), allow_retries=False) from None
         watcher().ended(BENCHMARKS)
-        yield from _benchmark_result(evaluated, context.log.info)
+        yield from _benchmark_result(evaluations, context.log.info)
 
     return materialize
 
@@ -276,41 +276,39 @@ def _evaluate(settings: Settings, log: Callable[[str], None]) -> dict[str, Evalu
     by more than its margin, unless `gates.override` gives the reason: then later runs are compared with this one.
     """
     evaluations = {}
-    for asked in guards_of(settings):
-        if asked.benchmark == CORRECTIONS.name:
-            write_checked_pages(settings.corpus, settings.store, asked.folder)
-        prepare_answers(asked, settings.home)
-        moved, baseline = settings_in(settings, asked), asked.baseline(settings.home)
-        begin_baseline(baseline, asked.stores(settings.home, settings.profile_name))
+    for request in guards_of(settings):
+        if request.benchmark == CORRECTIONS.name:
+            write_checked_pages(settings.corpus, settings.store, request.folder)
+        prepare_answers(request, settings.home)
+        moved, baseline = settings_in(settings, request), request.baseline(settings.home)
+        begin_baseline(baseline, request.stores(settings.home, settings.profile_name))
         before = HISTORY.latest(baseline)
         with watched_by(NOBODY):
             evaluated = evaluate(moved)
         scores, compared = keep_baseline(baseline, moved.store, bool(settings.gates.override))
-        evaluations[asked.benchmark] = replace(evaluated, scores=scores, compared=compared)
+        evaluations[request.benchmark] = replace(evaluated, scores=scores, compared=compared)
         if before is None or before.inputs != evaluated.run.inputs:
-            watcher().computed(BENCHMARKS, asked.benchmark)
-        log(f"{asked.benchmark} of {asked.folder}: {evaluations[asked.benchmark].compared}")
+            watcher().computed(BENCHMARKS, request.benchmark)
+        log(f"{request.benchmark} of {request.folder}: {evaluations[request.benchmark].compared}")
     return evaluations
 
 
 def _benchmark_result(
-    evaluated: dict[str, Evaluation], log: Callable[[str], None]
+    evaluations: dict[str, Evaluation], log: Callable[[str], None]
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    drops = [line for each in evaluated.values() for line in significant_drops(each.scores)]
-    compared = "; ".join(f"{benchmark}: {each.compared}" for benchmark, each in evaluated.items())
+    columns = ("benchmark", "metric", "slice", "samples", "lost", "value_of_read", "skipped_reason")
+    values: Metadata = {}
+    tables: Metadata = {}
+    drops: list[str] = []
+    for benchmark, evaluation in evaluations.items():
+        values |= {f"{benchmark}_{row['metric']}": row["value"] for row in headline(evaluation.scores)}
+        tables[f"{benchmark}_scores"] = shown(evaluation.scores, columns)
+        drops += significant_drops(evaluation.scores)
+    compared = "; ".join(f"{benchmark}: {evaluation.compared}" for benchmark, evaluation in evaluations.items())
     for line in drops:
         log(line)
-    columns = ("benchmark", "metric", "slice", "samples", "lost", "value_of_read", "skipped_reason")
     yield dg.MaterializeResult(
-        metadata={
-            **{
-                f"{benchmark}_{row['metric']}": row["value"]
-                for benchmark, each in evaluated.items()
-                for row in headline(each.scores)
-            },
-            **{f"{benchmark}_scores": shown(each.scores, columns) for benchmark, each in evaluated.items()},
-            "compared": compared,
-        },
+        metadata={**values, **tables, "compared": compared},
         check_results=[drop_check("; ".join(drops) or compared, passed=not drops)],
     )
 

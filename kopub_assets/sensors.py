@@ -60,8 +60,8 @@ def with_upgrades(
         ),
         [asset for asset in assets if isinstance(asset, dg.AssetsDefinition)],
     )
-    shown = [asset for asset in assets if isinstance(asset, dg.AssetSpec)]
-    return dg.Definitions([*conditioned, *shown], sensors=[sensor])
+    off = [asset for asset in assets if isinstance(asset, dg.AssetSpec)]
+    return dg.Definitions([*conditioned, *off], sensors=[sensor])
 
 
 def _freshness(asset: str, days: float | None) -> dg.FreshnessPolicy | None:
@@ -98,7 +98,7 @@ class _Ticks:
     def __init__(self, settings: Settings, graph: Graph) -> None:
         self._settings, self._graph = settings, graph
         self._footers = FooterCache(settings.store)
-        self._seen: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+        self._of_tick: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
     def scan(self, context: Any) -> Survey:
         """Return the standing of every table. Raises `KopubError`."""
@@ -125,7 +125,7 @@ class _Ticks:
             for record in view.instance.get_asset_records(keys)
         }
         if (scored := last.pop(scores, None)) is not None:
-            return any(made > scored for made in last.values() if made is not None)
+            return any(event > scored for event in last.values() if event is not None)
         # Dagster's history may be younger than the store.
         store, keys_now = self._settings.store, self._settings.corpus.manifest.keys
         check = CorpusCheck(store, sources_of(self._settings.resources, self._graph))
@@ -133,10 +133,10 @@ class _Ticks:
 
     def _once(self, context: Any, what: str, look: Callable[[], T]) -> T:
         """Return what `look` returned at its first call in this tick."""
-        seen = self._seen.setdefault(context.asset_graph_view, {})
-        if what not in seen:
-            seen[what] = look()
-        return seen[what]
+        answers = self._of_tick.setdefault(context.asset_graph_view, {})
+        if what not in answers:
+            answers[what] = look()
+        return answers[what]
 
 
 class _Condition(dg.AutomationCondition[Any]):

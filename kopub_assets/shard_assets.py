@@ -3,7 +3,7 @@
 import inspect
 import platform
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cache
@@ -169,15 +169,18 @@ def over_shards(
                 failures["in the end"] = error
         watcher().ended(asset.name)
         # One line covers all of them, because an event costs more than checking a small shard.
-        if kept := sum(not made.metadata["computed"] for made in finished.values()):
-            context.log.info(f"{asset.name}: nothing to compute in {counted(kept, 'shard')}")
+        if unchanged := sum(not table.metadata["computed"] for table in finished.values()):
+            context.log.info(f"{asset.name}: nothing to compute in {counted(unchanged, 'shard')}")
         if failures or engines.left_out(asset):
             yield from results_of(run.problems)
             yield from _report_in_part(context, asset, finished, failures, engines)
             return
-    for shard, made in finished.items():
-        context.add_asset_metadata(shown(made.metadata), partition_key=shard)
-    yield dg.MaterializeResult(check_results=results_of(run.problems), data_version=_data_version(finished.values()))
+    for shard, table in finished.items():
+        context.add_asset_metadata(shown(table.metadata), partition_key=shard)
+    # One event covers all shards, so a mixture of recipes gets a version of its own.
+    recipes = sorted({table.recipe for table in finished.values()})
+    version = dg.DataVersion(recipes[0] if len(recipes) == 1 else fingerprint(recipes))
+    yield dg.MaterializeResult(check_results=results_of(run.problems), data_version=version)
 
 
 def _begin_run(
@@ -229,8 +232,8 @@ def _report_in_part(
     Dagster's `MaterializeResult` would report every shard of the run as made.
     """
     left_out = engines.left_out(asset)
-    for shard, made in finished.items():
-        yield _materialization(context, shard, made)
+    for shard, table in finished.items():
+        yield _materialization(context, shard, table)
     away = any(isinstance(failure, StorageAway) for failure in failures.values())
     if finished and not away and failures.keys() <= set(context.partition_keys):
         engines.leave_out(asset, left_out | failures.keys())
@@ -248,21 +251,12 @@ def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:
     return places if address is None else {**places, "reading_room": dg.MetadataValue.url(address)}
 
 
-def _head_start(run: RunContext, made: PublishedShard) -> Metadata:
+def _head_start(run: RunContext, table: PublishedShard) -> Metadata:
     """Return how long before its step the engine was given the rows it made."""
     seconds = run.calls.seconds_before_step
-    return {"seconds_before_step": seconds} if seconds and made.metadata["computed"] else {}
+    return {"seconds_before_step": seconds} if seconds and table.metadata["computed"] else {}
 
 
-def _materialization(context: dg.AssetExecutionContext, shard: str, made: PublishedShard) -> dg.AssetMaterialization:
-    tags = {DATA_VERSION_TAG: made.recipe}
-    return dg.AssetMaterialization(context.asset_key, None, shown(made.metadata), shard, tags)
-
-
-def _data_version(finished: Iterable[PublishedShard]) -> dg.DataVersion:
-    """Return the recipe by which a run's shards were made.
-
-    One event covers them all, so a mixture of recipes gets a version of its own.
-    """
-    recipes = sorted({made.recipe for made in finished})
-    return dg.DataVersion(recipes[0] if len(recipes) == 1 else fingerprint(recipes))
+def _materialization(context: dg.AssetExecutionContext, shard: str, table: PublishedShard) -> dg.AssetMaterialization:
+    tags = {DATA_VERSION_TAG: table.recipe}
+    return dg.AssetMaterialization(context.asset_key, None, shown(table.metadata), shard, tags)

@@ -55,37 +55,37 @@ def open(
     whose engine embeds questions, by default $KOPUB_PROFILE or `cpu`. Raises `SourceError` for anything else,
     `HubError` if a repository cannot be read, and `StoreError` for a damaged table or a storage that does not answer.
     """
-    given = os.environ.get("KOPUB_HOME", "data") if where is None else os.fspath(where)
-    if where is not None and is_url(given):
-        given = _package_url(given)
-    if where is not None and is_url(given):
+    address = os.environ.get("KOPUB_HOME", "data") if where is None else os.fspath(where)
+    if where is not None and is_url(address):
+        address = _package_url(address)
+    if where is not None and is_url(address):
         from kopub.api.sources.release import ObjectReleaseSource
 
-        _require_none(given, "a release", store=store, index=index, revision=revision)
-        return Corpus(ObjectReleaseSource(given, CorpusPlace(_default_home()).fetched), profile)
-    folder = _default_home() if where is None else Path(os.path.expanduser(given)).absolute()
+        _require_none(address, "a release", store=store, index=index, revision=revision)
+        return Corpus(ObjectReleaseSource(address, CorpusPlace(_default_home()).fetched), profile)
+    folder = _default_home() if where is None else Path(os.path.expanduser(address)).absolute()
     # Unlike pathlib's, these functions call a name that no file can have one that is not there; an empty one, as of a
     # variable that is not set, would be the current folder.
     if where != "" and os.path.isdir(folder):
-        _require_none(given, "a folder", revision=revision)
+        _require_none(address, "a folder", revision=revision)
         if not is_release(folder):
-            return Corpus(_home(folder, given, store, index), profile)
-        _require_none(given, "a release", store=store, index=index)
+            return Corpus(_home(folder, address, store, index), profile)
+        _require_none(address, "a release", store=store, index=index)
         return Corpus(ReleaseSource(folder), profile)
-    if os.path.exists(folder) or where is None or not _HUB_ID.fullmatch(given):
+    if os.path.exists(folder) or where is None or not _HUB_ID.fullmatch(address):
         raise SourceError(
-            f"{quoted(given)} is no folder: name a home, a release by its folder or URL, or OWNER/NAME on the Hub"
+            f"{quoted(address)} is no folder: name a home, a release by its folder or URL, or OWNER/NAME on the Hub"
         )
 
-    _require_none(given, "a release", store=store, index=index)
-    return Corpus(HubSource(given, revision), profile)
+    _require_none(address, "a release", store=store, index=index)
+    return Corpus(HubSource(address, revision), profile)
 
 
-def _require_none(given: str, kind: str, **options: str | None) -> None:
+def _require_none(address: str, kind: str, **options: str | None) -> None:
     """Raise `SourceError` for an option without a meaning for what was given."""
     for name, value in options.items():
         if value is not None:
-            raise SourceError(f"{quoted(given)} is {kind}, which has no {name}: leave out {name}={quoted(value)}")
+            raise SourceError(f"{quoted(address)} is {kind}, which has no {name}: leave out {name}={quoted(value)}")
 
 
 def _default_home() -> Path:
@@ -96,23 +96,23 @@ def _default_home() -> Path:
         raise SourceError(f"KOPUB_HOME: {error}") from None
 
 
-def _package_url(given: str) -> str:
+def _package_url(address: str) -> str:
     """Return a URL, or a folder as an absolute path. Raises `SourceError`."""
     try:
-        url = store_url(given)
+        url = store_url(address)
     except ValueError as error:
         raise SourceError(str(error)) from None
     # A profile's relative folder is below the checkout; that of a Python program is below the current folder.
-    return url if is_url(given) else str(Path(given).expanduser().absolute())
+    return url if is_url(address) else str(Path(address).expanduser().absolute())
 
 
-def _home(folder: Path, given: str, store: str | None, index: str | None) -> HomeSource:
+def _home(folder: Path, address: str, store: str | None, index: str | None) -> HomeSource:
     corpus = CorpusPlace(folder, _package_url(index).rstrip("/") if index else "")
     if not store and not (folder / STORE).is_dir():
         if (folder / NAME).exists():
-            raise SourceError(f"{quoted(given)} has an index and no tables yet: run `kopub run`")
+            raise SourceError(f"{quoted(address)} has an index and no tables yet: run `kopub run`")
         line = "is neither a home with tables nor a release: run `kopub run` in it, or name another folder"
-        raise SourceError(f"{quoted(given)} {line}")
+        raise SourceError(f"{quoted(address)} {line}")
     if index and not corpus.has(NAME):
         raise SourceError(f"{quoted(index)} has no {NAME}: correct index=, or run `kopub index`")
     tables = TableStore(_package_url(store) if store else str(folder / STORE))
@@ -217,7 +217,10 @@ class Corpus:
             raise KopubError(f"limit is {limit}, and must be at least 1")
         searcher, notes = self._searcher
         where = Where(_names(documents), _names(shards), has_table, has_figure, _names(scripts))
-        return answer_of(searcher.search(query, limit, _mode(mode), where), self._page_now, notes)
+        if mode is not None and mode not in list(Mode):
+            raise KopubError(f"there is no mode {mode!r}{did_you_mean(mode, list(Mode))}; there are {', '.join(Mode)}")
+        answer = searcher.search(query, limit, None if mode is None else Mode(mode), where)
+        return answer_of(answer, self._page_now, notes)
 
     def embed(self, texts: Sequence[str], *, queries: bool = False) -> np.ndarray:
         """Return the vectors of texts, or of `queries` that find them.
@@ -233,11 +236,11 @@ class Corpus:
         for at, text in numbered:
             if not isinstance(text, str):
                 raise KopubError(f"text {at} is {text!r}, and must be a string")
-        for made in embedder.embed_queries(numbered) if queries else embedder.embed_texts(numbered):
-            if made.vector is not None:
-                vectors[int(made.id)] = made.vector
-            elif made.reason:
-                raise KopubError(f"text {made.id} has no vector: {made.reason}")
+        for embedding in embedder.embed_queries(numbered) if queries else embedder.embed_texts(numbered):
+            if embedding.vector is not None:
+                vectors[int(embedding.id)] = embedding.vector
+            elif embedding.reason:
+                raise KopubError(f"text {embedding.id} has no vector: {embedding.reason}")
         return vectors
 
     def to_arrow(self, table: TableName = "pages") -> pa.Table:
@@ -251,8 +254,8 @@ class Corpus:
     def table(self, name: TableName, ids: Sequence[str]) -> pa.Table:
         """Return the rows of the pages `ids`, in their order."""
         rows = [at for page_id in ids if (at := self.position(page_id)) is not None]
-        named = set(self.catalogue["shard"].take(numbers_array(np.array(rows, np.int64))).to_pylist())
-        shards = [shard for shard in self.shards if shard in named]
+        of_pages = set(self.catalogue["shard"].take(numbers_array(np.array(rows, np.int64))).to_pylist())
+        shards = [shard for shard in self.shards if shard in of_pages]
         return collect_rows(ids, shards, lambda shard: self._source.table(shard, name), empty(name))
 
     def page_at(self, at: int) -> Page:
@@ -322,15 +325,7 @@ class Corpus:
         return list(ids), documents, order, places, starts
 
 
-def _names(given: Document | Iterable[Document | str]) -> frozenset[str]:
+def _names(items: Document | Iterable[Document | str]) -> frozenset[str]:
     """Return names as a set; a single string is one name, not several letters."""
-    listed = [given] if isinstance(given, str | Document) else given
-    return frozenset(each.id if isinstance(each, Document) else each for each in listed)
-
-
-def _mode(name: str | None) -> Mode | None:
-    if name is None:
-        return None
-    if name not in list(Mode):
-        raise KopubError(f"there is no mode {name!r}{did_you_mean(name, list(Mode))}; there are {', '.join(Mode)}")
-    return Mode(name)
+    items = [items] if isinstance(items, str | Document) else items
+    return frozenset(item.id if isinstance(item, Document) else item for item in items)

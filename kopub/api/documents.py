@@ -113,14 +113,14 @@ class Document:
         pages = list(self.pages.in_corpus_order)
         numbered = [(page.id, page.number) for page in pages]
         parts = split_namesakes(numbered).values() if self.id else [[at] for at in range(len(pages))]
-        found = []
+        documents = []
         for part in parts:
             of_part = [pages[at] for at in part]
             numbers = page_numbers([page.number for page in of_part])
-            read = sorted(map(_read_page, of_part, numbers), key=lambda page: page.number)
-            document = ReadDocument(self.id or of_part[0].id, self.id, 0, tuple(read))
-            found.append((document, structure_document(document).blocks))
-        return tuple(found)
+            of_document = sorted(map(_read_page, of_part, numbers), key=lambda page: page.number)
+            document = ReadDocument(self.id or of_part[0].id, self.id, 0, tuple(of_document))
+            documents.append((document, structure_document(document).blocks))
+        return tuple(documents)
 
 
 def _linked(
@@ -128,12 +128,14 @@ def _linked(
 ) -> "list[DocumentBlock]":
     """Return the blocks with the link targets of their pictures."""
     ids = {page.number: page.page_id for page in document.pages}
-    return [
-        replace(block, picture=replace(block.picture, path=picture(ids[block.page], block.parts[0].region.index)))
-        if block.picture
-        else block
-        for block in blocks
-    ]
+    linked = []
+    for block in blocks:
+        if block.picture:
+            path = picture(ids[block.page], block.parts[0].region.index)
+            linked.append(replace(block, picture=replace(block.picture, path=path)))
+        else:
+            linked.append(block)
+    return linked
 
 
 def _read_page(page: Page, number: int) -> "DocumentPage":

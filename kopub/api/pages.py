@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from kopub.api.rows import Picture, Region, Step, TableName, known, numbers_array
+from kopub.api.rows import Picture, Region, Step, TableName, numbers_array, table_name
 from kopub.api.sources.source import Place
 from kopub.errors import KopubError, counted, did_you_mean
 from kopub.pages.page import decode
@@ -308,28 +308,28 @@ class Pages(Sequence[Page]):
 
     def without(self, ids: Iterable[Page | str]) -> "Pages":
         """Return the pages that are not among `ids`, ids or pages, in order."""
-        given = [ids] if isinstance(ids, str) else ids
-        left_out = {each.id if isinstance(each, Page) else each for each in given}
-        kept = np.array([page_id not in left_out for page_id in self.ids], bool)
-        return Pages(self._corpus, self._positions[kept])
+        items = [ids] if isinstance(ids, str) else ids
+        left_out = {item.id if isinstance(item, Page) else item for item in items}
+        mask = np.array([page_id not in left_out for page_id in self.ids], bool)
+        return Pages(self._corpus, self._positions[mask])
 
     def where(self, state: State | str | Collection[State | str] = (), shard: str | None = None) -> "Pages":
         """Return the pages in one of the states, or in the shard.
 
         They keep their order. Raises `KopubError` for an unknown state or shard.
         """
-        wanted = set([state] if isinstance(state, str) else state)
-        if unknown := wanted.difference(State):
+        states = set([state] if isinstance(state, str) else state)
+        if unknown := states.difference(State):
             raise KopubError(f"there is no state {min(unknown)!r}; there are {', '.join(State)}")
-        kept = np.ones(len(self), bool)
+        mask = np.ones(len(self), bool)
         catalogue = self.catalogue
-        if wanted:
-            kept &= np.isin(catalogue["state"].to_pylist(), list(wanted))
+        if states:
+            mask &= np.isin(catalogue["state"].to_pylist(), list(states))
         if shard is not None:
             if shard not in self._corpus.shards:
                 raise KopubError(f"there is no shard {shard!r}{did_you_mean(shard, self._corpus.shards)}")
-            kept &= np.isin(catalogue["shard"].to_pylist(), [shard])
-        return Pages(self._corpus, self._positions[kept])
+            mask &= np.isin(catalogue["shard"].to_pylist(), [shard])
+        return Pages(self._corpus, self._positions[mask])
 
     def to_arrow(self, table: TableName = "pages") -> pa.Table:
         """Return the pages with their texts, or their regions or vectors, a row each.
@@ -337,7 +337,7 @@ class Pages(Sequence[Page]):
         Rows are in the order of the pages. All of their data is read. `pages` has no pictures; a page without a vector
         has no row in the table of vectors.
         """
-        return self._corpus.table(known(table), self.ids)
+        return self._corpus.table(table_name(table), self.ids)
 
     def to_pandas(self, table: TableName = "pages") -> "pd.DataFrame":
         """Return `to_arrow` as a DataFrame; boxes and vectors are NumPy arrays."""

@@ -38,7 +38,7 @@ from kopub.pages.indexing import index
 from kopub.states import LOST
 from kopub.store.corpus_tables import TABLES
 from kopub.store.table_store import ShardStore
-from kopub.tables.asset import RunContext, ShardAsset
+from kopub.tables.asset import RunContext
 from kopub.tables.checks import Problems
 from kopub.tables.graph import GRAPH
 from kopub.tables.shard_loop import make_all
@@ -131,21 +131,20 @@ class Reading:
 
         Raises `KopubError` for a file that is no document, and for wrong `pages`.
         """
-        found = _documents(files)
-        wanted = _ranges(pages)
+        documents = _documents(files)
+        ranges = _ranges(pages)
         self._folder, self._owner = Path(tempfile.mkdtemp(prefix="kopub-read-")), os.getpid()
         self._processes = ExitStack()
         try:
             self._settings = _settings(self._folder, profile, text_layer)
             self._pool = self._processes.enter_context(DocumentPool())
-            counts = list(zip(found, self._pool.count(file.path for file in found), strict=True))
-            self._pages = [page for file, count in counts for page in _chosen(file, count, wanted)]
-            self.left_out: list[LeftOut] = [
-                LeftOut(file.path, file.name, reason)
-                for file, count in counts
-                if isinstance(count, PageCount)
-                for reason in count.left_out()
-            ]
+            counts = list(self._pool.count(file.path for file in documents))
+            self._pages: list[_Page] = []
+            self.left_out: list[LeftOut] = []
+            for file, count in zip(documents, counts, strict=True):
+                self._pages += _chosen(file, count, ranges)
+                if isinstance(count, PageCount):
+                    self.left_out += [LeftOut(file.path, file.name, reason) for reason in count.left_out()]
         except BaseException:
             self.close()
             raise
@@ -158,9 +157,9 @@ class Reading:
         """
         gpus = self._settings.layout.gpus + self._settings.recognition.gpus
         most = at_once or (_MOST_ON_A_GPU if gpus else _MOST)
-        left, size = iter(self._pages), at_once or min(_FIRST, most)
+        to_read, size = iter(self._pages), at_once or min(_FIRST, most)
         with self._processes:
-            while pages := list(islice(left, size)):
+            while pages := list(islice(to_read, size)):
                 yield self._part(pages)
                 size = min(2 * size, most)
 
@@ -192,7 +191,7 @@ def require_pages(documents: Sequence[Document]) -> None:
 
 def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
     """Return the files as documents; paths tell apart those of one name."""
-    found: dict[Path, DocumentFile] = {}
+    documents: dict[Path, DocumentFile] = {}
     for file in files:
         if is_url(os.fspath(file)):
             raise SourceError(f"{quoted(os.fspath(file), 200)} is a URL: name a file of this machine")
@@ -202,18 +201,19 @@ def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
             raise SourceError(
                 f"{quoted(str(source), 200)} is no file: name a PDF, an image, an HWP, office or text file"
             )
-        listed = find_documents(source)
-        for left_out in listed.left_out:
+        contents = find_documents(source)
+        for left_out in contents.left_out:
             raise SourceError(f"{quoted(left_out.name, 200)} cannot be read: {left_out.reason}")
-        (found[source],) = listed.documents
-    names, ids = (Counter(getattr(file, part) for file in found.values()) for part in ("name", "id"))
+        (documents[source],) = contents.documents
+    names = Counter(file.name for file in documents.values())
+    ids = Counter(file.id for file in documents.values())
     return [
         replace(
             file,
             name=file.name if names[file.name] == 1 else visible(str(source)),
             id=file.id if ids[file.id] == 1 else f"{file.id}~{hashlib.sha256(os.fsencode(source)).hexdigest()[:_HASH]}",
         )
-        for source, file in found.items()
+        for source, file in documents.items()
     ]
 
 
@@ -231,9 +231,14 @@ def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
     elif not isinstance(pages, str):
         ranges = [(number, number) for number in _whole_numbers(pages)]
     else:
-        parts = [_RANGE.fullmatch(part.strip()) for part in pages.split(",")]
-        ranges = [(int(part["first"] or 1), _last(part)) for part in parts if part]
-        ranges = ranges if all(parts) else []
+        ranges = []
+        for part in pages.split(","):
+            match = _RANGE.fullmatch(part.strip())
+            if match is None:
+                ranges = []
+                break
+            last = match["until"] or match["last"] or (None if match["dash"] else match["first"])
+            ranges.append((int(match["first"] or 1), None if last is None else int(last)))
     if not ranges or any(first < 1 or (last is not None and last < first) for first, last in ranges):
         raise ConfigError(f"pages {quoted(str(pages))}: write numbers from 1 and ranges, such as 3-7 or 3,5,9-")
     return ranges
@@ -247,24 +252,19 @@ def _whole_numbers(pages: int | Iterable[int]) -> list[int]:
         return []
 
 
-def _last(part: re.Match[str]) -> int | None:
-    last = part["until"] or part["last"] or (None if part["dash"] else part["first"])
-    return None if last is None else int(last)
-
-
 def _chosen(
-    file: DocumentFile, made: PageCount | Failure, wanted: Sequence[tuple[int, int | None]] | None
+    file: DocumentFile, result: PageCount | Failure, ranges: Sequence[tuple[int, int | None]] | None
 ) -> list[_Page]:
     """Return the pages of a file to read, by their numbers.
 
-    Raises `ConfigError` if it has none of those `wanted`.
+    Raises `ConfigError` if it has none in the `ranges`.
     """
-    if isinstance(made, Failure):
-        return [_Page(file, None, made)]
-    count = made.pages
+    if isinstance(result, Failure):
+        return [_Page(file, None, result)]
+    count = result.pages
     numbers = range(1, count + 1)
-    if wanted is not None:
-        numbers = sorted({number for first, last in wanted for number in range(first, min(last or count, count) + 1)})
+    if ranges is not None:
+        numbers = sorted({number for first, last in ranges for number in range(first, min(last or count, count) + 1)})
     if not numbers:
         raise ConfigError(f"{quoted(file.name, 200)} has {counted(count, 'page')}: none of them was asked for")
     return [_Page(file, number) for number in numbers]
@@ -272,39 +272,40 @@ def _chosen(
 
 def _write(path: Path, pages: Sequence[_Page], pool: DocumentPool) -> None:
     """Draw pages into a file of the corpus."""
-    drawn = pool.render(((page.file.path, page.number - 1) for page in pages if page.number is not None), DPI)
+    drawings = pool.render(((page.file.path, page.number - 1) for page in pages if page.number is not None), DPI)
     with pq.ParquetWriter(path, _SCHEMA, compression="none") as writer:
         for page in pages:
-            made = page.problem or next(drawn)
-            failed = isinstance(made, Failure)
+            drawing = page.problem or next(drawings)
+            failed = isinstance(drawing, Failure)
             row = {
                 ID: page.id,
-                IMAGE: {BYTES: None if failed else made.data},
+                IMAGE: {BYTES: None if failed else drawing.data},
                 FILE_NAME: page.file.name,
                 PAGE_NUMBER: page.number,
-                TEXT_LAYER: None if failed else made.text_layer,
-                PROBLEM: f"{page.file.name}: {made.reason}" if failed else made.damage,
-                FAILED: failed and made.may_pass,
+                TEXT_LAYER: None if failed else drawing.text_layer,
+                PROBLEM: f"{page.file.name}: {drawing.reason}" if failed else drawing.damage,
+                FAILED: failed and drawing.may_pass,
             }
             writer.write_table(pa.Table.from_pylist([row], _SCHEMA))
 
 
 def _settings(home: Path, profile: str | None, text_layer: TextLayers | None) -> Settings:
     """Return the profile's settings with an empty home of their own."""
-    chosen = {"KOPUB_PROFILE": profile} if profile else {}
+    changes = {"KOPUB_PROFILE": profile} if profile else {}
     layer = {"KOPUB_PDF__TEXT_LAYER": text_layer} if text_layer else {}
-    settings = read_settings({**os.environ, **chosen, **layer, "KOPUB_HOME": str(home)})
+    settings = read_settings({**os.environ, **changes, **layer, "KOPUB_HOME": str(home)})
     require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
     return settings
 
 
 def _make(settings: Settings) -> None:
     """Make the texts of the pages, and what they are made from."""
-    wanted = _with_ancestors(TABLES.texts.name)
-    assets = [asset(settings.resources) for name, asset in GRAPH.by_name.items() if name in wanted]
+    names = _with_ancestors(TABLES.texts.name)
+    assets = [asset(settings.resources) for name, asset in GRAPH.by_name.items() if name in names]
     for asset in assets:
         try:
-            make_all(asset, _run(asset))
+            shards = tuple(asset.corpus.manifest.keys)
+            make_all(asset, RunContext(uuid.uuid4().hex, shards, Problems(asset.checks, {}), _unsaid, _unsaid))
         finally:
             for engine in asset.engines:
                 engine.release()
@@ -312,11 +313,6 @@ def _make(settings: Settings) -> None:
 
 def _with_ancestors(asset: str) -> set[str]:
     return {asset}.union(*map(_with_ancestors, GRAPH.parents(asset)))
-
-
-def _run(asset: ShardAsset) -> RunContext:
-    problems = Problems(asset.checks, {})
-    return RunContext(uuid.uuid4().hex, tuple(asset.corpus.manifest.keys), problems, _unsaid, _unsaid)
 
 
 def _unsaid(line: str) -> None:

@@ -168,7 +168,7 @@ PAGES = pa.schema(
 """A row for each page."""
 
 
-def known(name: str) -> TableName:
+def table_name(name: str) -> TableName:
     """Return `name` if it is that of a table. Raises `KopubError` otherwise."""
     for table in TABLES:
         if table == name:
@@ -188,8 +188,8 @@ def vectors(table: pa.Table) -> pa.Table:
     Types are the same for every source.
     """
     width = table.schema.field("vector").type.list_size
-    made = table.select(["page_id", "vector"]).filter(table["vector"].is_valid())
-    return made.cast(pa.schema([("page_id", pa.string()), ("vector", pa.list_(pa.float16(), width))]))
+    rows = table.select(["page_id", "vector"]).filter(table["vector"].is_valid())
+    return rows.cast(pa.schema([("page_id", pa.string()), ("vector", pa.list_(pa.float16(), width))]))
 
 
 def collect_rows(
@@ -206,11 +206,11 @@ def collect_rows(
         table = read(shard)
         if table is None:
             continue
-        found = np.array([ranks.get(page_id, -1) for page_id in table["page_id"].to_pylist()], np.int64)
-        wanted = np.flatnonzero(found >= 0)
+        table_ranks = np.array([ranks.get(page_id, -1) for page_id in table["page_id"].to_pylist()], np.int64)
+        rows = np.flatnonzero(table_ranks >= 0)
         # A table that is needed whole stays as it is, since taking rows would copy it.
-        tables.append(table if len(wanted) == table.num_rows else table.take(wanted))
-        places.append(found[wanted])
+        tables.append(table if len(rows) == table.num_rows else table.take(rows))
+        places.append(table_ranks[rows])
     if not tables:
         return none.empty_table()
     if any(table.schema != tables[0].schema for table in tables):
@@ -249,15 +249,17 @@ def catalogue_of(shards: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
         "shard": pa.DictionaryArray.from_arrays(numbers_array(numbers), _strings(shards)),
         "row": numbers_array(rows),
     }
-    read = pa.concat_tables(tables)
-    columns = [own[field.name] if field.name in own else _cast(read[field.name], field) for field in CATALOGUE]
+    stored = pa.concat_tables(tables)
+    columns = []
+    for declared in CATALOGUE:
+        if declared.name in own:
+            columns.append(own[declared.name])
+            continue
+        column = stored[declared.name]
+        if pa.types.is_dictionary(declared.type) and not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        columns.append(column.cast(declared.type))
     return pa.Table.from_arrays(columns, schema=CATALOGUE).combine_chunks()
-
-
-def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    return column.cast(field.type)
 
 
 def numbers_array(values: np.ndarray) -> pa.Array:

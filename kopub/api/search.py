@@ -123,13 +123,13 @@ def _release_searcher(release: "ReleaseSource", profile: str | None) -> tuple[Se
 def _fits(tables: SearchedTables, release: "ReleaseSource", embedding: Embedder) -> bool:
     """Return whether the engine made the vectors of the first shard."""
     recipe = json.loads(json.dumps([embedding.recipe()]))
-    made = (tables.metadata(asset, release.shards[0])[MADE_WITH] for asset in VECTORS.values())
-    return any(json.loads(made_with)["engines"] == recipe for made_with in made)
+    stored = (tables.metadata(asset, release.shards[0])[MADE_WITH] for asset in VECTORS.values())
+    return any(json.loads(made_with)["engines"] == recipe for made_with in stored)
 
 
 def _settings(home: Path, profile: str | None) -> Settings:
-    chosen = {"KOPUB_PROFILE": profile} if profile else {}
-    return read_settings({**os.environ, **chosen, "KOPUB_HOME": str(home)})
+    variables = {"KOPUB_PROFILE": profile} if profile else {}
+    return read_settings({**os.environ, **variables, "KOPUB_HOME": str(home)})
 
 
 def _cache_folder(release: "ReleaseSource") -> Path:
@@ -207,7 +207,7 @@ class Answer(Sequence[Hit]):
         return pd.DataFrame(rows, columns=["rank", "score", "page_id", "doc_id", "page_no", "passage"])
 
 
-def answer_of(found: "SearcherAnswer", page_of: "Callable[[str], Page]", notes: Sequence[str] = ()) -> Answer:
+def answer_of(answer: "SearcherAnswer", page_of: "Callable[[str], Page]", notes: Sequence[str] = ()) -> Answer:
     """Return a searcher's answer as hits with pages.
 
     `page_of` returns a page by its id; `notes` come before the searcher's own.
@@ -223,7 +223,7 @@ def answer_of(found: "SearcherAnswer", page_of: "Callable[[str], Page]", notes: 
             tuple(page_of(page.page_id) for page in hit.also),
             hit.matches_well,
         )
-        for hit in found.hits
+        for hit in answer.hits
     )
-    every = (*notes, *found.notes)
-    return Answer(found.query, found.mode.value, found.chosen, hits, found.matches_well, found.searched, every)
+    every = (*notes, *answer.notes)
+    return Answer(answer.query, answer.mode.value, answer.chosen, hits, answer.matches_well, answer.searched, every)

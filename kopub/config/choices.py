@@ -167,7 +167,7 @@ class Upgrades(BaseModel):
 
     @field_validator("timezone")
     @classmethod
-    def _known(cls, name: str) -> str:
+    def _existing_zone(cls, name: str) -> str:
         try:
             ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError):  # a region such as Asia is a folder

@@ -59,10 +59,10 @@ def overrides_of(
         elif path[0] in pins:
             of_pins.append(Override(source, path, text))
         else:
-            known = [*sections, *pins]
-            guess = did_you_mean(path[0], known, in_brackets=True)
+            names = [*sections, *pins]
+            guess = did_you_mean(path[0], names, in_brackets=True)
             raise ConfigError(
-                f"{source}: {path[0]!r} is neither a section nor a pin{guess}; there are {', '.join(known)}"
+                f"{source}: {path[0]!r} is neither a section nor a pin{guess}; there are {', '.join(names)}"
             )
     return of_sections, of_pins
 
@@ -216,9 +216,9 @@ def _unknown(name: str) -> str:
     else:
         near = [section + BETWEEN + bare[len(section) + 1 :] for section in sections if bare.startswith(f"{section}_")]
         near += near_names(bare, plain)
-    guess = f" (did you mean {' or '.join(PREFIX + each for each in near)}?)" if near else ""
-    known = ", ".join(PREFIX + each for each in plain)
-    return f"{name} is no setting{guess}; there are {known}, and KOPUB_<SECTION>__<KEY> of {', '.join(sections)}"
+    guess = f" (did you mean {' or '.join(PREFIX + variable for variable in near)}?)" if near else ""
+    names = ", ".join(PREFIX + variable for variable in plain)
+    return f"{name} is no setting{guess}; there are {names}, and KOPUB_<SECTION>__<KEY> of {', '.join(sections)}"
 
 
 def _home(text: str) -> Path:
@@ -303,13 +303,13 @@ def locate(environ: Mapping[str, str]) -> Location:
         if override.path[0] in values:
             put(override, values, _LocatedProfile)
     try:
-        given = _LocatedProfile.model_validate(values)
+        sections = _LocatedProfile.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"profile {profile.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    tables = _absolute(profile.name, STORE, given.store.url) or str(environment.home / STORE)
-    index = _absolute(profile.name, CORPUS, given.corpus.url).rstrip("/")
-    return Location(environment.home, profile.name, tables, index, given.corpus.cache_gb)
+        fault = error.errors()[0]
+        raise ConfigError(f"profile {profile.name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+    tables = _absolute(profile.name, STORE, sections.store.url) or str(environment.home / STORE)
+    index = _absolute(profile.name, CORPUS, sections.corpus.url).rstrip("/")
+    return Location(environment.home, profile.name, tables, index, sections.corpus.cache_gb)
 
 
 def _absolute(profile: str, section: str, url: str) -> str:

@@ -96,8 +96,9 @@ def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDema
             models[key] = server, engine.memory if isinstance(engine, ServedEngine) else None
         if engine.gpu_memory:
             asks += [MemoryDemand(section, gpu, bytes=engine.gpu_memory) for gpu in _gpus_of(engine, count)]
-    servers = (_of_server(" and ".join(shared[key]), *of, count) for key, of in models.items())
-    return [*asks, *(ask for of_one in servers for ask in of_one)]
+    for key, (server, model) in models.items():
+        asks += _of_server(" and ".join(shared[key]), server, model, count)
+    return asks
 
 
 def _gpus_of(engine: Engine, count: int) -> list[int]:
@@ -105,9 +106,9 @@ def _gpus_of(engine: Engine, count: int) -> list[int]:
     device = str(getattr(engine, "device", ""))
     if device.strip() == ALL_GPUS:
         return list(range(count))
-    found = (_CUDA.fullmatch(name.strip()) for name in device.split(","))
+    matches = (_CUDA.fullmatch(name.strip()) for name in device.split(","))
     # Torch reports a name that it does not know when the model is loaded.
-    return sorted({int(each[1] or 0) for each in found if each}) or [0]
+    return sorted({int(match[1] or 0) for match in matches if match}) or [0]
 
 
 def demands_at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDemand]:
@@ -143,10 +144,10 @@ def memory_sums(engines: Mapping[str, Engine], card: Card) -> tuple[str, bool]:
 
 
 def _by_gpu(asks: Iterable[MemoryDemand]) -> dict[int, list[MemoryDemand]]:
-    found: dict[int, list[MemoryDemand]] = defaultdict(list)
+    of_gpu: dict[int, list[MemoryDemand]] = defaultdict(list)
     for ask in asks:
-        found[ask.gpu].append(ask)
-    return found
+        of_gpu[ask.gpu].append(ask)
+    return of_gpu
 
 
 def require_fit(engines: Mapping[str, Engine], card: Card) -> None:
@@ -174,8 +175,8 @@ def require_cache(engines: Mapping[str, Engine]) -> None:
         server, model = managed_server(engine), engine.memory if isinstance(engine, ServedEngine) else None
         if server is None or model is None or not server.kv_cache_memory:
             continue
-        need, given = _cache_of_one(server, model), _bytes(server.kv_cache_memory)
-        if 0 < given < need:
+        need, size = _cache_of_one(server, model), _bytes(server.kv_cache_memory)
+        if 0 < size < need:
             raise ConfigError(
                 f"{section}.server.kv_cache_memory is {server.kv_cache_memory}, and one request of max_model_len "
                 f"({server.max_model_len} tokens) takes {math.ceil(need / 2**20)}M: raise it, or lower max_model_len"
@@ -204,14 +205,14 @@ def _parts(server: VLLMServer, model: ModelMemory) -> ServerMemory:
     """Return a server's parts; its cache holds at least one longest request."""
     files = list(server.folder.glob("*.safetensors")) if server.folder.is_dir() else []
     weights = sum(file.stat().st_size for file in files) or model.weights
-    kept = _KEPT.get(server.quantization or "", 1.0)
+    share = _KEPT.get(server.quantization or "", 1.0)
     fixed = server.kv_cache_memory
     cache = _bytes(fixed) if fixed else _cache_of_one(server, model)
     activations = server.max_num_batched_tokens * model.step_token + model.picture
-    return ServerMemory(int(weights * kept / server.tensor_parallel), cache, activations, bool(fixed))
+    return ServerMemory(int(weights * share / server.tensor_parallel), cache, activations, bool(fixed))
 
 
 def _bytes(size: str) -> int:
     """Return the bytes of a size as vLLM reads it, 0 if it refuses."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)(?:i?B)?", size.strip())
-    return int(float(found[1]) * _UNITS[found[2]]) if found else 0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)(?:i?B)?", size.strip())
+    return int(float(match[1]) * _UNITS[match[2]]) if match else 0

@@ -118,9 +118,9 @@ def nested_resource(resource: type[Resource], name: str) -> type[Resource] | Non
     if name not in resource.model_fields:
         return None
     for option in alternatives(resource.model_fields[name].annotation):
-        for each in (option, *get_args(option)):
-            if isinstance(each, type) and issubclass(each, Resource):
-                return each
+        for kind in (option, *get_args(option)):
+            if isinstance(kind, type) and issubclass(kind, Resource):
+                return kind
     return None
 
 
@@ -203,9 +203,12 @@ def checked_profile(
     for section, engine in LEFT_OUT.items():
         values.setdefault(section, {"engine": engine})
 
-    of_choice = [each for each in overrides if each.path[0] in PROTOCOLS and _chooses(each.path)]
-    for override in of_choice:
-        put(override, values, _AS_WRITTEN)
+    of_choice = []
+    for override in overrides:
+        section, *keys = override.path
+        if section in PROTOCOLS and (not keys or keys[0] in _CHOICES):
+            of_choice.append(override)
+            put(override, values, _AS_WRITTEN)
     with named(name):
         engines = _engines(values)
     model = profile_model(engines)
@@ -216,8 +219,7 @@ def checked_profile(
     with named(name):
         for section, (_, engine) in engines.items():
             _fill_in_pin(section, values[section], engine, pins)
-            _fill_in_reuse(section, values[section], engine, home)
-            _fill_in_home(section, values[section], engine, home, values["corpus"])
+            _fill_in_folders(section, values[section], engine, home, values["corpus"])
         for place in PLACES:
             _fill_in_place(values, place, home)
         try:
@@ -248,13 +250,9 @@ def named(profile: str) -> Iterator[None]:
         raise ConfigError(f"profile {profile}: {error}") from None
 
 
-def _chooses(path: Sequence[str]) -> bool:
-    return len(path) == 1 or path[1] in _CHOICES
-
-
 def _engines(values: Mapping[Any, Any]) -> dict[str, tuple[str, type[Engine]]]:
     """Return the names and classes of a profile's engines by section."""
-    found = find_engines()
+    installed = find_engines()
     engines = {}
     for section in PROTOCOLS:
         if section not in values:
@@ -262,12 +260,12 @@ def _engines(values: Mapping[Any, Any]) -> dict[str, tuple[str, type[Engine]]]:
             instead = f" in place of {near[0]!r}" if near else ""
             raise ConfigError(
                 f"there is no section {section!r}: write {section}: {{engine: NAME}}{instead}, "
-                f"with one of {', '.join(found[section])}"
+                f"with one of {', '.join(installed[section])}"
             )
         if not isinstance(values[section], dict):
             raise ConfigError(f"{section} is {values[section]!r:.60}, and must be a mapping, as {{engine: NAME}}")
         name = values[section].get("engine")
-        engines[section] = (name, load_engine(section, name, found))
+        engines[section] = (name, load_engine(section, name, installed))
     return engines
 
 
@@ -276,7 +274,7 @@ def _with_changes(pins: Pins, changes: Iterable[Override], used: Sequence[Any]) 
         pin = change.path[0]
         if pin not in used:
             raise ConfigError(f"{change.source}: no engine of this profile uses the pin {pin}")
-        written = {name: each.model_dump() for name, each in pins.items()}
+        written = {name: value.model_dump() for name, value in pins.items()}
         put(change, written, Pins)
         pins = checked_pins(written, change.source)
     return pins
@@ -308,16 +306,12 @@ def _fill_in_pin(section: str, values: dict[str, Any], engine: type[Engine], pin
         target.setdefault("revision", pins[name].revision)
 
 
-def _fill_in_reuse(section: str, values: dict[str, Any], engine: type[Engine], home: Path) -> None:
-    """Give an engine that keeps answers its folder below the home."""
+def _fill_in_folders(section: str, values: dict[str, Any], engine: type[Engine], home: Path, corpus: Any) -> None:
+    """Fill in the folders of an engine that keeps answers or reads the corpus."""
     if "reuse_folder" in engine.model_fields:
         values.setdefault("reuse_folder", str(home / "reuse" / section))
         if isinstance(folder := values["reuse_folder"], str) and folder:
             values["reuse_folder"] = _resolve(f"{section}.reuse_folder", folder, placed)
-
-
-def _fill_in_home(section: str, values: dict[str, Any], engine: type[Engine], home: Path, corpus: Any) -> None:
-    """Fill in the home and the shared index for an engine that reads the corpus."""
     if "index" in engine.model_fields and isinstance(corpus, dict):
         values.setdefault("index", corpus.get("url") or "")
     if "home" in engine.model_fields and isinstance(folder := values.setdefault("home", str(home)), str):
@@ -329,9 +323,9 @@ def _fill_in_place(values: dict[str, Any], place: tuple[str, str], home: Path) -
     section, key = place
     default, resolve = PLACES[place]
     if isinstance(values[section], dict):
-        given = values[section].setdefault(key, str(home / default))
-        if isinstance(given, str):
-            values[section][key] = _resolve(f"{section}.{key}", given, resolve)
+        path = values[section].setdefault(key, str(home / default))
+        if isinstance(path, str):
+            values[section][key] = _resolve(f"{section}.{key}", path, resolve)
 
 
 def _resolve(where: str, place: str, resolve: Callable[[str], str | Path]) -> str:
@@ -352,23 +346,23 @@ def find_engines() -> dict[str, EntryPoints]:
     Imports no engine.
     """
     installed = entry_points()
-    found: dict[str, EntryPoints] = {}
+    points: dict[str, EntryPoints] = {}
     for section in PROTOCOLS:
         by_name: EntryPoints = defaultdict(list)
         for point in installed.select(group=f"{_PROJECT}.{section}"):
             by_name[point.name].append(point)
-        found[section] = dict(sorted(by_name.items()))
-    return found
+        points[section] = dict(sorted(by_name.items()))
+    return points
 
 
-def load_engine(section: str, name: object, found: Mapping[str, EntryPoints]) -> type[Engine]:
+def load_engine(section: str, name: object, installed: Mapping[str, EntryPoints]) -> type[Engine]:
     """Return the engine called `name`.
 
     Imports only the module of this engine. Raises `ConfigError`.
     """
-    points = found[section].get(name) if isinstance(name, str) else None
+    points = installed[section].get(name) if isinstance(name, str) else None
     if points is None:
-        raise ConfigError(_no_such_engine(section, name, found[section]))
+        raise ConfigError(_no_such_engine(section, name, installed[section]))
     if len(points) > 1:
         packages = " and ".join(sorted(_package(point) for point in points))
         raise ConfigError(f"{section}.engine {name!r} is in two packages, {packages}: uninstall one of them")
@@ -383,13 +377,13 @@ def load_engine(section: str, name: object, found: Mapping[str, EntryPoints]) ->
     return engine
 
 
-def _no_such_engine(section: str, name: object, found: EntryPoints) -> str:
-    if not any(_package(point) == _PROJECT for points in found.values() for point in points):
+def _no_such_engine(section: str, name: object, installed: EntryPoints) -> str:
+    if not any(_package(point) == _PROJECT for points in installed.values() for point in points):
         return "the engines of KoPub are not installed: run `pip install -e .` in its checkout again"
     if name is None:
-        return f"{section} names no engine: set {section}.engine to one of {', '.join(found)}"
-    guess = did_you_mean(name, found, in_brackets=True) if isinstance(name, str) else ""
-    return f"{section}.engine is {name!r}{guess}; choose one of {', '.join(found)}"
+        return f"{section} names no engine: set {section}.engine to one of {', '.join(installed)}"
+    guess = did_you_mean(name, installed, in_brackets=True) if isinstance(name, str) else ""
+    return f"{section}.engine is {name!r}{guess}; choose one of {', '.join(installed)}"
 
 
 def _package(point: EntryPoint) -> str:

@@ -76,12 +76,12 @@ Pins = dict[str, Pin]
 _PINS = TypeAdapter(Pins)
 
 
-def find_profile(name: str, said: str = "profile ") -> Profile:
+def find_profile(name: str, prefix: str = "profile ") -> Profile:
     """Return the profile of a name or path, or of a card with a reader.
 
-    Raises `ConfigError`, which begins with `said` if there is no such profile.
+    Raises `ConfigError`, which begins with `prefix` if there is no such profile.
     """
-    written = _find(name, said, Path(), ())
+    written = _find(name, prefix, Path(), ())
     stem = Path(name).stem if _is_path(name) else name
     return Profile(stem, written, _pop_card(stem, written))
 
@@ -128,31 +128,31 @@ def read_profile(path: Path) -> dict[Any, Any]:
     return written
 
 
-def _find(name: str, said: str, folder: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
+def _find(name: str, prefix: str, folder: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
     """Return the keys of a profile, `card` among them; a path is one in `folder`."""
     card, plus, reader = name.rpartition("+")
     if not plus or _is_path(name):
-        path = _file(name, said, folder)
+        path = _file(name, prefix, folder)
         if path.resolve() in extended_by:
-            raise ConfigError(f"{said}{name} extends {extended_by[-1].name} in turn; take one of them out")
+            raise ConfigError(f"{prefix}{name} extends {extended_by[-1].name} in turn; take one of them out")
         return _read_profile(path, extended_by)
-    below = _find(card, said, folder, extended_by)
+    below = _find(card, prefix, folder, extended_by)
     path = _READERS / f"{reader}.yaml"
     if not _is_file(path):
-        known = _additions()
-        guess = did_you_mean(reader, known, in_brackets=True)
-        raise ConfigError(f"{said}{name}: there is no reader {reader!r}{guess}; there are {', '.join(known)}")
+        names = _additions()
+        guess = did_you_mean(reader, names, in_brackets=True)
+        raise ConfigError(f"{prefix}{name}: there is no reader {reader!r}{guess}; there are {', '.join(names)}")
     addition = _read_profile(path, ())
-    return _with_reader(addition, below, f"{said}{name}") if _READER in addition else _on_top(addition, below)
+    return _with_reader(addition, below, f"{prefix}{name}") if _READER in addition else _on_top(addition, below)
 
 
-def _file(name: str, said: str, folder: Path) -> Path:
+def _file(name: str, prefix: str, folder: Path) -> Path:
     path = folder / name if _is_path(name) else PROFILES / f"{name}.yaml"
     if not _is_file(path):
-        known = known_profiles()
-        there_is_none = f"there is no such profile{did_you_mean(name, known, in_brackets=True)}"
-        there_are = f"there are {', '.join(known)}, or the path of a YAML file"
-        raise ConfigError(f"{said}{name or repr(name)}: {there_is_none}; {there_are}")
+        names = known_profiles()
+        there_is_none = f"there is no such profile{did_you_mean(name, names, in_brackets=True)}"
+        there_are = f"there are {', '.join(names)}, or the path of a YAML file"
+        raise ConfigError(f"{prefix}{name or repr(name)}: {there_is_none}; {there_are}")
     return path
 
 
@@ -187,11 +187,11 @@ def _place_beside(path: Path, content: dict[Any, Any]) -> None:
     for section, key in _FOLDERS:
         values = content.get(section)
         if isinstance(values, dict) and isinstance(values.get(key), str | dict):
-            given = values[key]
+            folders = values[key]
             values[key] = (
-                _beside(path, given)
-                if isinstance(given, str)
-                else {name: _beside(path, folder) for name, folder in given.items()}
+                _beside(path, folders)
+                if isinstance(folders, str)
+                else {name: _beside(path, folder) for name, folder in folders.items()}
             )
 
 
@@ -224,7 +224,7 @@ def _on_top(content: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[Any, A
     return together
 
 
-def _with_reader(reader: dict[Any, Any], card: Mapping[Any, Any], said: str) -> dict[Any, Any]:
+def _with_reader(reader: dict[Any, Any], card: Mapping[Any, Any], subject: str) -> dict[Any, Any]:
     """Return the profile of a card with another reader, whose server keeps its size.
 
     A layout engine that is the reader itself has the reader's server.
@@ -233,10 +233,10 @@ def _with_reader(reader: dict[Any, Any], card: Mapping[Any, Any], said: str) -> 
     server = there.get("server") if isinstance(there, dict) else None
     if not isinstance(there, dict) or not isinstance(server, dict):
         raise ConfigError(
-            f"{said}: a reader needs the profile of a card, as rtx4090+{engine}; `kopub profiles` lists them"
+            f"{subject}: a reader needs the profile of a card, as rtx4090+{engine}; `kopub profiles` lists them"
         )
-    described = None if card.get(_CARD) is None else _describe(said, card[_CARD], Card, _CARD)
-    published = _describe(said, reader.pop(_READER), PublishedReader, _READER)
+    described = None if card.get(_CARD) is None else _describe(subject, card[_CARD], Card, _CARD)
+    published = _describe(subject, reader.pop(_READER), PublishedReader, _READER)
     by_memory = reader.pop(_BY_MEMORY, {})
     memory = described.memory_gb if described else 0
     fitting = max((least for least in by_memory if least <= memory), default=None)
@@ -247,13 +247,13 @@ def _with_reader(reader: dict[Any, Any], card: Mapping[Any, Any], said: str) -> 
         if described:
             measured = described.measured and described.gpu in published.measured
             card = {**card, _CARD: {**described.model_dump(), "measured": measured}}
-    made = _on_top(reader, {**card, "recognition": there})
-    made = made if fitting is None else _on_top(by_memory[fitting], made)
-    layout = made.get("layout")
+    merged = _on_top(reader, {**card, "recognition": there})
+    merged = merged if fitting is None else _on_top(by_memory[fitting], merged)
+    layout = merged.get("layout")
     # Anything else than a mapping is refused with the other mistakes of a profile.
     if isinstance(layout, dict) and layout.get("engine") == engine:
-        made["layout"] = {**layout, "server": deepcopy(made["recognition"]["server"])}
-    return made
+        merged["layout"] = {**layout, "server": deepcopy(merged["recognition"]["server"])}
+    return merged
 
 
 def _pop_card(name: str, written: dict[Any, Any]) -> Card | None:
@@ -297,14 +297,14 @@ class _Loader(yaml.SafeLoader):
     """A YAML loader that refuses duplicate keys, where the standard one keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
+        keys: set[Any] = set()
         for key_node, _ in node.value:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
-            if key is not None and key in seen:
+            if key is not None and key in keys:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} stands there twice", key_node.start_mark
                 )
-            seen.add(key)
+            keys.add(key)
         return super().construct_mapping(node, deep)
 
 

@@ -100,7 +100,7 @@ class Settings:
         pins = read_pins() if pins is None else pins
         sections = checked_profile(profile, home, pins, name, overrides, changes)
         with named(name):
-            made = cls(
+            settings = cls(
                 home=home,
                 profile_name=name,
                 shards_per_run=sections.shards_per_run,
@@ -122,16 +122,16 @@ class Settings:
                 reading_room=sections.reading_room,
                 card=card,
             )
-            made._check_figures()
-            if card is not None or any(engine.needs_server for engine in made.engines.values()):
+            settings._check_figures()
+            if card is not None or any(engine.needs_server for engine in settings.engines.values()):
                 # This module imports the servers, whose clients a profile without them never loads.
                 from kopub.config.memory import require_cache, require_fit
 
-                require_cache(made.engines)
+                require_cache(settings.engines)
                 if card is not None:
-                    require_fit(made.engines, card)
-            require_apart(made.release, home, made.store.url)
-        return made
+                    require_fit(settings.engines, card)
+            require_apart(settings.release, home, settings.store.url)
+        return settings
 
     def _check_figures(self) -> None:
         """Raise `ConfigError` if nothing makes the vectors or notes set for figures."""
@@ -150,8 +150,8 @@ class Settings:
     @property
     def resources(self) -> Resources:
         """The resources by the names that assets use."""
-        named = {name: getattr(self, name) for name in Resources.__annotations__ if name != "profile"}
-        return cast(Resources, {"profile": self.profile_name, **named})
+        parts = {name: getattr(self, name) for name in Resources.__annotations__ if name != "profile"}
+        return cast(Resources, {"profile": self.profile_name, **parts})
 
 
 def read_settings(environ: Mapping[str, str], changes: Mapping[str, str] | None = None) -> Settings:

@@ -36,34 +36,34 @@ def first_problem(
     `sources` names the origins of values that are not in the file, by the path of their key.
     """
     # A misspelt key is the cause of the missing one.
-    found = min(error.errors(), key=lambda each: each["type"] not in _UNKNOWN)
-    path = found["loc"]
+    first = min(error.errors(), key=lambda fault: fault["type"] not in _UNKNOWN)
+    path = first["loc"]
     source = (sources or {}).get(tuple(str(part) for part in path))
-    return f"{_describe_fault(found, model, section)} ({source})" if source else _describe_fault(found, model, section)
+    return f"{_describe_fault(first, model, section)} ({source})" if source else _describe_fault(first, model, section)
 
 
-def _describe_fault(found: "ErrorDetails", model: Any, section: str) -> str:
-    path = found["loc"]
-    if found["type"] in _UNKNOWN:
+def _describe_fault(fault: "ErrorDetails", model: Any, section: str) -> str:
+    path = fault["loc"]
+    if fault["type"] in _UNKNOWN:
         return _unknown_key(model, section, path)
     at = ".".join(str(part) for part in ((section, *path) if section else path)) or "it"
-    if found["type"] in _RAISED:
-        message = visible(str(found.get("ctx", {}).get("error", found["msg"])))
+    if fault["type"] in _RAISED:
+        message = visible(str(fault.get("ctx", {}).get("error", fault["msg"])))
         return f"{at}{'.' if _NAMES_KEY.match(message) else ': '}{message}"
-    if found["type"] == "missing":
+    if fault["type"] == "missing":
         field = _model_at(model, path[:-1]).model_fields[str(path[-1])]
         return f"{at} is missing: {field.description or possible(field.annotation, field.metadata)}"
-    if found["type"] == "recursion_loop":
+    if fault["type"] == "recursion_loop":
         return f"{at} contains itself"
-    quotes = ", in quotes" if found["type"] == "string_type" and isinstance(found["input"], int | float | date) else ""
+    quotes = ", in quotes" if fault["type"] == "string_type" and isinstance(fault["input"], int | float | date) else ""
     must = possible(*annotation_at(model, path))
-    return f"{at} is {visible(repr(found['input']), _SHOWN)}, and must be {must}{quotes}"
+    return f"{at} is {visible(repr(fault['input']), _SHOWN)}, and must be {must}{quotes}"
 
 
 def _unknown_key(model: Any, section: str, path: tuple[Any, ...]) -> str:
-    known = list(_model_at(model, path[:-1]).model_fields)
+    keys = list(_model_at(model, path[:-1]).model_fields)
     key, parents = visible(str(path[-1]), _SHOWN), ".".join(str(part) for part in (section, *path[:-1]) if part)
-    guess, names = did_you_mean(key, known, in_brackets=True), ", ".join(known)
+    guess, names = did_you_mean(key, keys, in_brackets=True), ", ".join(keys)
     if not parents:
         return f"there is no section {key!r}{guess}; there are {names}"
     return f"{parents} has no key {key!r}{guess}; it has {names}"
@@ -71,7 +71,7 @@ def _unknown_key(model: Any, section: str, path: tuple[Any, ...]) -> str:
 
 def _model_at(model: Any, path: tuple[Any, ...]) -> type[BaseModel]:
     annotation, _ = annotation_at(model, path)
-    return next(each for each in alternatives(annotation) if is_model(each))
+    return next(option for option in alternatives(annotation) if is_model(option))
 
 
 _NAMES: dict[Any, tuple[str, str]] = {
@@ -127,12 +127,12 @@ def limit_text(metadata: Iterable[Any]) -> str:
 
     `from 64 to 16384`, `more than 0`, `at most 200 characters`.
     """
-    bounds = {
-        name: value
-        for limit in metadata
-        for name in ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern")
-        if (value := getattr(limit, name, None)) is not None
-    }
+    bounds: dict[str, Any] = {}
+    for limit in metadata:
+        for name in _LIMITS:
+            value = getattr(limit, name, None)
+            if value is not None:
+                bounds[name] = value
     if {"ge", "le"} <= bounds.keys():
         return f"from {bounds['ge']} to {bounds['le']}"
     return " and ".join(

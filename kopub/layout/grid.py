@@ -69,16 +69,16 @@ def ruled_cells(xs: list[tuple[int, int]], ys: list[tuple[int, int]], rules: Rul
     groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for cell in owner:
         groups.setdefault(root(cell), []).append(cell)
-    found = []
+    cells = []
     for members in groups.values():
         first_row, first_column = min(row for row, _ in members), min(column for _, column in members)
         last_row, last_column = max(row for row, _ in members), max(column for _, column in members)
         if (last_row - first_row + 1) * (last_column - first_column + 1) != len(members):
             # If missing rules leave no rectangle, the plain grid is used, which loses nothing.
-            found += [_cell(xs, ys, member, member) for member in members]
+            cells += [_cell(xs, ys, member, member) for member in members]
         else:
-            found.append(_cell(xs, ys, (first_row, first_column), (last_row, last_column)))
-    return _drop_empty_lines(found)
+            cells.append(_cell(xs, ys, (first_row, first_column), (last_row, last_column)))
+    return _drop_empty_lines(cells)
 
 
 def _drop_empty_lines(cells: list[RuledCell]) -> list[RuledCell]:

@@ -64,28 +64,28 @@ class GroundTruthLayout(LayoutDetector):
         return named_regions(CorpusPlace(Path(self.home), self.index))
 
 
-def _layout(page: Page, named: list[dict[str, Any]] | None) -> PageLayout:
+def _layout(page: Page, entries: list[dict[str, Any]] | None) -> PageLayout:
     try:
         info = inspect(page.data)
-        found = tuple(_region(at, region, info.width, info.height) for at, region in enumerate(named or ()))
+        regions = tuple(_region(at, region, info.width, info.height) for at, region in enumerate(entries or ()))
     except UndecodableImage as error:
         return PageLayout(page.page_id, error.state, str(error))
     except (KeyError, TypeError, ValueError) as error:
         return PageLayout(page.page_id, State.FAILED, f"the corpus names a region that cannot be used: {error}")
-    if not found:
+    if not regions:
         return PageLayout(page.page_id, State.FAILED, "the corpus names no region of this page")
-    return PageLayout(page.page_id, State.OK, regions=found)
+    return PageLayout(page.page_id, State.OK, regions=regions)
 
 
-def _region(index: int, named: dict[str, Any], width: int, height: int) -> Region:
+def _region(index: int, entry: dict[str, Any], width: int, height: int) -> Region:
     """Make a region from an entry of the corpus. Raises `ValueError` if it is unusable."""
-    label, box = named["label"], tuple(named["bbox"] or _WHOLE)
+    label, box = entry["label"], tuple(entry["bbox"] or _WHOLE)
     if label not in LABELS:
         raise ValueError(f"{label!r:.40} is no label")
     if len(box) != 4 or not all(0 <= edge <= 1 for edge in box) or box[0] >= box[2] or box[1] >= box[3]:
         raise ValueError(f"{list(box)!r:.80} is no box of shares")
     x1, y1, x2, y2 = box
-    return Region(index, label, Task(named["task"]), 1.0, (x1 * width, y1 * height, x2 * width, y2 * height))
+    return Region(index, label, Task(entry["task"]), 1.0, (x1 * width, y1 * height, x2 * width, y2 * height))
 
 
 def named_regions(corpus: CorpusPlace) -> NamedRegions:
@@ -95,16 +95,16 @@ def named_regions(corpus: CorpusPlace) -> NamedRegions:
     read, and `StoreError` if fetching it fails.
     """
     manifest = Manifest.load(corpus)
-    found: dict[str, list[dict[str, Any]] | None] = {}
+    regions_of: dict[str, list[dict[str, Any]] | None] = {}
     for shard in manifest.shards:
         place = manifest.place(shard.file)
         try:
             with manifest.held(shard.file, shard.sha256) as path:
                 for page_id, regions in _rows(path, shard, place):
-                    found.setdefault(page_id, regions)
+                    regions_of.setdefault(page_id, regions)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise SourceError(f"{place} cannot be read: {first_line(error)}") from None
-    return found
+    return regions_of
 
 
 def _rows(path: Path, shard: Shard, place: str) -> list[tuple[str, list[dict[str, Any]] | None]]:

@@ -34,8 +34,8 @@ def grey_histogram(gray: "NDArray[np.uint8]") -> "NDArray[np.intp]":
     import cv2
 
     # np.bincount first converts every pixel to eight bytes, which takes at least three times as long.
-    counted = cv2.calcHist([np.ascontiguousarray(gray)], [0], None, [256], [0, 256])
-    return counted.ravel().astype(np.intp)
+    counts = cv2.calcHist([np.ascontiguousarray(gray)], [0], None, [256], [0, 256])
+    return counts.ravel().astype(np.intp)
 
 
 def paper_level(gray: "NDArray[np.uint8]") -> int:

@@ -1,6 +1,6 @@
 """Text lines and ruled lines of a page from its ink, as boxes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +30,10 @@ class InkBox(NamedTuple):
         """Return whether the centre of this box lies in `other`."""
         x, y = (self.x1 + self.x2) / 2, (self.y1 + self.y2) / 2
         return other.x1 <= x <= other.x2 and other.y1 <= y <= other.y2
+
+    def inside_any(self, others: Iterable["InkBox"]) -> bool:
+        """Return whether the centre of this box lies in one of the `others`."""
+        return any(self.inside(other) for other in others)
 
     def overlaps(self, other: "InkBox") -> bool:
         """Return whether the boxes share a pixel."""

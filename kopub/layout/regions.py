@@ -91,8 +91,8 @@ def tasks_by_label(changes: Mapping[str, str]) -> dict[str, Task]:
     return {**DEFAULT_TASKS, **{label: Task(task) for label, task in changes.items()}}
 
 
-def check_labels(field: str, named: Mapping[str, object]) -> None:
+def check_labels(field: str, by_label: Mapping[str, object]) -> None:
     """Raise `ConfigError` if a field names a label that PP-DocLayoutV3 lacks."""
-    unknown = sorted(set(named) - set(LABELS))
+    unknown = sorted(set(by_label) - set(LABELS))
     if unknown:
         raise ConfigError(f"{field}: {', '.join(unknown)} is no label; use one of {', '.join(LABELS)}")

@@ -184,7 +184,7 @@ class Journal:
     def __init__(self, parts: AppendLog, schema: pa.Schema) -> None:
         self._parts = parts
         self._schema = schema
-        self._known: list[pa.Table] | None = None
+        self._tables: list[pa.Table] | None = None
         self._waiting: list[dict[str, Any]] = []
         self._not_before = 0.0
 
@@ -205,11 +205,11 @@ class Journal:
     def flush(self) -> None:
         if not self._waiting:
             return
-        written = self._written()
+        parts = self._written()
         started = time.monotonic()
         rows = pa.Table.from_pylist(self._waiting, self._schema)
         self._parts.append(rows)
-        written.append(rows)
+        parts.append(rows)
         self._waiting = []
         finished = time.monotonic()
         self._not_before = finished + (finished - started) / self.SHARE
@@ -217,10 +217,10 @@ class Journal:
     def clear(self) -> None:
         """Forget the parts, once their rows are in the table."""
         self._parts.clear()
-        self._known = []
+        self._tables = []
 
     def _written(self) -> list[pa.Table]:
         """Return the stored parts, read once; the journal adds the parts that it writes."""
-        if self._known is None:
-            self._known = [part for part in self._parts.read() if part.schema.equals(self._schema)]
-        return self._known
+        if self._tables is None:
+            self._tables = [part for part in self._parts.read() if part.schema.equals(self._schema)]
+        return self._tables

@@ -81,19 +81,19 @@ BENCHMARKS = "benchmark_scores"
 """The asset that evaluates the benchmarks of the gates; its tables are in homes of their own."""
 
 
-def lacking(stored: pa.Schema, wanted: Iterable[str], known: pa.Schema | None = None) -> str | None:
-    """Return the first of the `wanted` columns, or of their fields, that is not stored.
+def lacking(schema: pa.Schema, columns: Iterable[str], full_schema: pa.Schema | None = None) -> str | None:
+    """Return the first of the `columns`, or of their fields, that a stored `schema` lacks.
 
-    A field is named with its column: `regions.origin`.
+    A field is named with its column: `regions.origin`. `full_schema` has the fields that there should be.
     """
-    for name in wanted:
-        if name not in stored.names:
+    for name in columns:
+        if name not in schema.names:
             return name
-        if known is not None and name in known.names:
-            there = set(_fields(name, stored.field(name).type))
-            missing = [field for field in _fields(name, known.field(name).type) if field not in there]
-            if missing:
-                return missing[0]
+        if full_schema is not None and name in full_schema.names:
+            there = set(_fields(name, schema.field(name).type))
+            for field in _fields(name, full_schema.field(name).type):
+                if field not in there:
+                    return field
     return None
 
 

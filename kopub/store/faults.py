@@ -119,9 +119,9 @@ def _line(path: str, doing: str, error: Exception) -> str:
 
 
 def _reason(error: Exception) -> str:
-    told_by = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
     # Ceph sends only a code.
-    return told_by if told_by not in ("", "None") else error_code(error) or type(error).__name__
+    return reason if reason not in ("", "None") else error_code(error) or type(error).__name__
 
 
 def error_code(error: BaseException) -> str | None:

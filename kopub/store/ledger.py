@@ -93,16 +93,16 @@ def entries(
 ) -> pa.Table:
     """Return ledger rows for (id, fingerprint) `keys` just made; unknown `seconds` are None."""
     count = len(keys)
-    counted = [(figures or {}).get(key) for key in keys]
+    row_figures = [(figures or {}).get(key) for key in keys]
     columns = [
         [row_id for row_id, _ in keys],
         [row_fingerprint for _, row_fingerprint in keys],
         [run_id] * count,
         [datetime.now(UTC)] * count,
         seconds,
-        [None if each is None else each * gpus for each in seconds],
+        [None if value is None else value * gpus for value in seconds],
         [recipe] * count,
-        [canonical_json(dict(each)) if each else None for each in counted],
+        [canonical_json(dict(counts)) if counts else None for counts in row_figures],
     ]
     return pa.Table.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, LEDGER, strict=True)], schema=LEDGER
@@ -140,9 +140,9 @@ def carry(store: TableStore, asset: str, source: str, shard: str, keys: Collecti
     Keys that already have an entry in `shard` are skipped. The copies keep their place in time, so that they do not
     pass for what was computed last.
     """
-    wanted = set(keys) - set(keys_of(read(store, asset, shard)))
-    rows = newest(read(store, asset, source)) if wanted else LEDGER.empty_table()
-    rows = rows.filter(pa.array([key in wanted for key in keys_of(rows)], pa.bool_()))
+    missing = set(keys) - set(keys_of(read(store, asset, shard)))
+    rows = newest(read(store, asset, source)) if missing else LEDGER.empty_table()
+    rows = rows.filter(pa.array([key in missing for key in keys_of(rows)], pa.bool_()))
     if rows.num_rows:
         moment = 1000 * max(rows["made_at"].cast(pa.int64()).to_pylist())
         _of(store, asset, shard).insert(rows, moment, f"{uuid.uuid4().hex[:_RUN_DIGITS]}-{_MERGED}")
@@ -166,7 +166,7 @@ def newest(ledger: pa.Table) -> pa.Table:
 
 def sum_costs(rows: pa.Table) -> TimeCost:
     """Return the total cost of the rows of a ledger."""
-    costs = _known(rows)
+    costs = _timed(rows)
     seconds, gpu_seconds = (math.fsum(costs[name].to_pylist()) for name in ("seconds", "gpu_seconds"))
     return TimeCost(costs.num_rows, seconds, gpu_seconds)
 
@@ -176,19 +176,19 @@ def rates(store: TableStore, assets: Iterable[str]) -> dict[str, TimeCost]:
 
     An asset that has never computed anything is left out.
     """
-    wanted = {asset: list[str]() for asset in assets}
-    if not wanted:
+    names_of = {asset: list[str]() for asset in assets}
+    if not names_of:
         return {}
     log = store.parts(_FOLDER)
     for name in log.names():
-        if (asset := _shard(name)[0]) in wanted:
-            wanted[asset].append(name)
-    spents = {}
-    for asset, names in wanted.items():
+        if (asset := _shard(name)[0]) in names_of:
+            names_of[asset].append(name)
+    costs = {}
+    for asset, names in names_of.items():
         # A part may be gone by now, merged into a newer one by another run; it is skipped.
         parts = filter(None, map(log.read_one, sorted(names, key=_file)[-_SAMPLE:]))
-        spents[asset] = sum_costs(_join_parts([_last_run(part) for part in parts]))
-    return {asset: rate for asset, rate in spents.items() if rate.rows}
+        costs[asset] = sum_costs(_join_parts([_last_run(part) for part in parts]))
+    return {asset: rate for asset, rate in costs.items() if rate.rows}
 
 
 def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRun | None:
@@ -201,11 +201,11 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
     def of_shards(names: Sequence[str]) -> list[str]:
         return [name for name in names if _shard(name)[1] in shards.get(_shard(name)[0], ())]
 
-    def newest(names: Sequence[str]) -> list[str]:
+    def last_part(names: Sequence[str]) -> list[str]:
         return sorted((name for name in of_shards(names) if not name.endswith("-0.parquet")), key=_file)[-1:]
 
-    parts = log.read(newest)
-    if not parts or not (last := _known(_join_parts(parts))).num_rows:
+    parts = log.read(last_part)
+    if not parts or not (last := _timed(_join_parts(parts))).num_rows:
         return None
     moments = last["made_at"].cast(pa.int64()).to_pylist()
     at = moments.index(max(moments))
@@ -223,27 +223,21 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
             to_read[asset][shard] = None
         elif run is not None:
             rows[asset] += run[1]
-    for asset, read_of in to_read.items():
-        rows[asset] = _count_computed((_known(read(store, asset, shard)) for shard in read_of), run_id)
+    for asset, shards_to_read in to_read.items():
+        # Each row counts once, because the entries of rows that moved to another shard are in both.
+        keys = set[tuple[str, str]]()
+        for shard in shards_to_read:
+            entries = _timed(read(store, asset, shard))
+            runs = entries["run_id"].to_pylist()
+            keys.update(key for entered, key in zip(runs, keys_of(entries), strict=True) if entered == run_id)
+        rows[asset] = len(keys)
     return LastRun(run_id, ended, rows)
 
 
-def _known(rows: pa.Table) -> pa.Table:
+def _timed(rows: pa.Table) -> pa.Table:
     """Return the rows whose time is known."""
     # A mask and numeric times are used, because filter expressions and Python datetimes load pandas.
     return rows.filter(rows["seconds"].is_valid())
-
-
-def _count_computed(tables: Iterable[pa.Table], run_id: str) -> int:
-    """Return how many rows of an asset a run computed, given its entries by shard.
-
-    Each row counts once, because the entries of rows that moved to another shard are in both.
-    """
-    keys = set[tuple[str, str]]()
-    for table in tables:
-        runs = table["run_id"].to_pylist()
-        keys.update(key for run, key in zip(runs, keys_of(table), strict=True) if run == run_id)
-    return len(keys)
 
 
 def _file(name: str) -> str:

@@ -55,7 +55,7 @@ class Lock(Protocol):
         ...
 
 
-_held: dict[str, Lock | None] = {}
+_locks: dict[str, Lock | None] = {}
 _changed = threading.Condition()
 
 
@@ -65,21 +65,21 @@ def acquire_lock(path: str, lock: Lock, what: str, wait: bool) -> None:
     Without `wait`, raises `BusyTable` instead of waiting. Raises `StoreError`.
     """
     with _changed:
-        while path in _held:
+        while path in _locks:
             if not wait:
                 raise BusyTable(f"{what} is being made by another run")
             _changed.wait()
-        _held[path] = None
+        _locks[path] = None
     try:
         lock.acquire(wait)
     except BaseException:
         _forget(path)
         raise
-    _held[path] = lock
+    _locks[path] = lock
 
 
 def release_lock(path: str) -> None:
-    lock = _held[path]
+    lock = _locks[path]
     try:
         if lock is not None:
             lock.release()
@@ -89,12 +89,12 @@ def release_lock(path: str) -> None:
 
 def find_lock(path: str) -> Lock | None:
     """Return the lock of `path` if this process holds it."""
-    return _held.get(path)
+    return _locks.get(path)
 
 
 def _forget(path: str) -> None:
     with _changed:
-        del _held[path]
+        del _locks[path]
         _changed.notify_all()
 
 
@@ -192,7 +192,7 @@ class ObjectLock:
         if self._lost or self._is_late():
             return
         if self._took_over or self._beats:
-            for name in self._seen().keys() - {"holder"}:
+            for name in self._signs().keys() - {"holder"}:
                 self._remove(f"{self._folder}/{name}")
         self._remove(self._holder_path)
 
@@ -252,20 +252,20 @@ class ObjectLock:
 
     def _wait(self) -> None:
         """Wait until the holder is done or has shown no life for too long."""
-        seen, since, holder, has_said = self._seen(), now(), self._read(self._holder_path), False
+        last_signs, since, holder, has_logged = self._signs(), now(), self._read(self._holder_path), False
         while True:
-            if holder is not None and not has_said:
+            if holder is not None and not has_logged:
                 _log.info("%s is being made by process %s of %s: waiting", self._what, holder.pid, holder.host)
-                has_said = True
+                has_logged = True
             lives = self._self.lives if holder is None else holder.lives
             time.sleep(min(lives / _POLLS, _LONGEST_POLL))
-            looked, signs = now(), self._seen()
+            looked, signs = now(), self._signs()
             if "holder" not in signs:
                 self._beaten = now()
                 if self._create():
                     return
-            if signs != seen:
-                seen, since, holder = signs, looked, self._read(self._holder_path)
+            if signs != last_signs:
+                last_signs, since, holder = signs, looked, self._read(self._holder_path)
             elif holder is not None and looked - since > lives:
                 self._beaten = now()
                 if self._take_over(holder):
@@ -316,9 +316,13 @@ class ObjectLock:
     def _after(self, holder: _Holder) -> str:
         return f"{self._folder}/after-{holder.id}"
 
-    def _seen(self) -> Mapping[str, Any]:
+    def _signs(self) -> Mapping[str, Any]:
         """Return the objects in the folder, each with a mark that identifies its version."""
-        return {str(entry["name"]).rpartition("/")[2]: _stamp(entry) for entry in self._objects.listed(self._folder)}
+        signs = {}
+        for entry in self._objects.listed(self._folder):
+            name = str(entry["name"]).rpartition("/")[2]
+            signs[name] = tuple(f"{key}={entry[key]}" for key in sorted(entry))
+        return signs
 
     def _read(self, path: str) -> _Holder | None:
         try:
@@ -333,7 +337,3 @@ class ObjectLock:
             self._objects.remove(path)
         except FileNotFoundError:
             return
-
-
-def _stamp(listed: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(f"{key}={listed[key]}" for key in sorted(listed))

@@ -28,13 +28,13 @@ _AHEAD = 2**16
 
 
 class ObjectFile(io.RawIOBase):
-    """A readable file of `size` bytes, fetched by ranges; its last bytes are `known`."""
+    """A readable file of `size` bytes, fetched by ranges; its `last_bytes` are there already."""
 
-    def __init__(self, size: int, fetch: Callable[[int, int], bytes], known: bytes) -> None:
+    def __init__(self, size: int, fetch: Callable[[int, int], bytes], last_bytes: bytes) -> None:
         super().__init__()
-        self._size, self._fetch, self._end = size, fetch, known
+        self._size, self._fetch, self._end = size, fetch, last_bytes
         self._at = self._begins = 0
-        self._known = b""
+        self._buffer = b""
 
     def readable(self) -> bool:
         return True
@@ -56,16 +56,16 @@ class ObjectFile(io.RawIOBase):
         end = self._size if size is None or size < 0 else min(self._at + size, self._size)
         if self._at >= end:
             return b""
-        known_from = self._size - len(self._end)
-        if self._at >= known_from:
-            found = self._end[self._at - known_from : end - known_from]
+        end_begins = self._size - len(self._end)
+        if self._at >= end_begins:
+            content = self._end[self._at - end_begins : end - end_begins]
         else:
-            if not self._begins <= self._at <= end <= self._begins + len(self._known):
+            if not self._begins <= self._at <= end <= self._begins + len(self._buffer):
                 self._begins = self._at
-                self._known = self._fetch(self._at, min(max(end, self._at + _AHEAD), self._size))
-            found = self._known[self._at - self._begins : end - self._begins]
-        self._at += len(found)
-        return found
+                self._buffer = self._fetch(self._at, min(max(end, self._at + _AHEAD), self._size))
+            content = self._buffer[self._at - self._begins : end - self._begins]
+        self._at += len(content)
+        return content
 
     def readall(self) -> bytes:
         return self.read()
@@ -126,7 +126,10 @@ class Objects:
     @classmethod
     def at(cls, url: str) -> tuple["Objects", str]:
         """Return the files at a folder or URL, uncached, and its path among them."""
-        fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **_client(url))
+        options = {}
+        if url.partition("://")[0] in ("s3", "s3a"):
+            options = {"config_kwargs": _S3 | fsspec.config.conf.get("s3", {}).get("config_kwargs", {})}
+        fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **options)
         return cls(fs), root.rstrip("/")
 
     @property
@@ -297,8 +300,8 @@ class Objects:
         return self._call(path, "written", attempt)
 
     def _ends(self) -> dict[str, _End]:
-        known = _fetched.get()
-        return {} if known is None else known
+        ends = _fetched.get()
+        return {} if ends is None else ends
 
     def _below(self, start: str, end: str) -> list[dict[str, Any]]:
         """Return every object whose path begins with `start` and `end`.
@@ -333,13 +336,6 @@ def _remember(ends: dict[str, _End], path: str, end: _End) -> None:
     ends[path] = end
 
 
-def _client(url: str) -> dict[str, Any]:
-    """Return the client's options for a URL."""
-    if url.partition("://")[0] not in ("s3", "s3a"):
-        return {}
-    return {"config_kwargs": _S3 | fsspec.config.conf.get("s3", {}).get("config_kwargs", {})}
-
-
 _AT_ONCE = 8
 _UNDER_WAY = b'{"complete": false}\n'
 
@@ -356,8 +352,8 @@ def upload_folder(url: str, marker: str) -> Iterator[Path]:
     before = {path.removeprefix(f"{root}/") for path in objects.below(root)}
     if before and marker not in before:
         raise StoreError(f"{url} holds files that no such export wrote; name a new or empty place")
-    with tempfile.TemporaryDirectory(prefix="kopub-export-") as made:
-        folder = Path(made) / "out"
+    with tempfile.TemporaryDirectory(prefix="kopub-export-") as temporary:
+        folder = Path(temporary) / "out"
         yield folder
         files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
         objects.put(f"{root}/{marker}", _UNDER_WAY)

@@ -103,7 +103,7 @@ def made_with(metadata: Mapping[str, str]) -> MadeWith:
 def lineage_rows(
     shard: str,
     tables: Mapping[str, pa.Table],
-    made: Mapping[str, Mapping[str, str]],
+    metadata_of: Mapping[str, Mapping[str, str]],
     ledger: Mapping[str, pa.Table],
 ) -> pa.Table:
     """Return the `LINEAGE` rows of one shard.
@@ -112,33 +112,26 @@ def lineage_rows(
     with a column `query_id`, per query; only its id, state, reason and fingerprint are used. The ledger may hold other
     rows too, and lacks those made before it was introduced.
     """
-    rows = [
-        row
-        for asset, table in tables.items()
-        for row in _asset_rows(shard, asset, table, made.get(asset, {}), ledger.get(asset))
-    ]
+    rows = []
+    for asset, table in tables.items():
+        metadata = metadata_of.get(asset, {})
+        by = made_with(metadata)
+        same = {
+            "shard": shard,
+            "asset": asset,
+            "recipe": metadata.get("recipe"),
+            "engine": by.engine,
+            "model": by.model,
+            "revision": by.revision,
+            "parameters": _json(by.parameters),
+            "versions": _json(by.versions),
+            "code_version": by.code_version,
+        }
+        runs = made_in(ledger.get(asset))
+        id_column = "query_id" if "query_id" in table.column_names else "page_id"
+        for row in table.select([id_column, "state", "reason", "fingerprint"]).to_pylist():
+            rows.append({**same, **row, **runs.get((row[id_column], row["fingerprint"]), {})})
     return pa.Table.from_pylist(rows, LINEAGE)
-
-
-def _asset_rows(
-    shard: str, asset: str, table: pa.Table, metadata: Mapping[str, str], ledger: pa.Table | None
-) -> Iterator[dict[str, Any]]:
-    id_column = "query_id" if "query_id" in table.column_names else "page_id"
-    by = made_with(metadata)
-    same = {
-        "shard": shard,
-        "asset": asset,
-        "recipe": metadata.get("recipe"),
-        "engine": by.engine,
-        "model": by.model,
-        "revision": by.revision,
-        "parameters": _json(by.parameters),
-        "versions": _json(by.versions),
-        "code_version": by.code_version,
-    }
-    runs = made_in(ledger)
-    for row in table.select([id_column, "state", "reason", "fingerprint"]).to_pylist():
-        yield {**same, **row, **runs.get((row[id_column], row["fingerprint"]), {})}
 
 
 def made_in(ledger: pa.Table | None) -> dict[tuple[str, str], dict[str, Any]]:
@@ -224,21 +217,21 @@ class MovedRows:
         self._store, self._asset, self._schema, self._id_column = store, asset, schema, id_column
         self._indexed = indexed
 
-    def find(self, shard: str, wanted: Collection[Key]) -> pa.Table:
-        """Return the `wanted` rows of a shard, once each, and copy their ledger entries.
+    def find(self, shard: str, keys: Collection[Key]) -> pa.Table:
+        """Return the rows of a shard with these `keys`, once each.
 
-        The caller holds the table's lock. Raises `StoreError`.
+        Their ledger entries are copied. The caller holds the table's lock. Raises `StoreError`.
         """
         by_shard: dict[str, list[Key]] = defaultdict(list)
-        for key in wanted:
+        for key in keys:
             if (other := self._shards.get(key, shard)) != shard:
                 by_shard[other].append(key)
         tables = [self._schema.empty_table()]
-        for other, keys in by_shard.items():
+        for other, moved in by_shard.items():
             tables.append(
-                known_rows(self._store, self._asset, other, self._schema, self._id_column, keys, published=True)
+                known_rows(self._store, self._asset, other, self._schema, self._id_column, moved, published=True)
             )
-            ledger.carry(self._store, self._asset, other, shard, keys)
+            ledger.carry(self._store, self._asset, other, shard, moved)
         return pa.concat_tables(tables)
 
     @cached_property
@@ -247,11 +240,11 @@ class MovedRows:
         published = self._store.published(self._asset)
         if not published:
             return {}
-        left = published.keys() - set(self._indexed)
+        unindexed = published.keys() - set(self._indexed)
         # If a shard's file changed, its table of pages was replaced, which left a version.
         changed = {name.partition("/")[0] for name in self._store.parts(VERSIONS, TABLES.pages.name).names()}
         shards = {}
-        for shard in sorted(left | changed):
+        for shard in sorted(unindexed | changed):
             for version in _tables(self._store, self._asset, shard, published=True):
                 try:
                     rows = _finished_places(self._store, self._asset, shard, version, self._id_column)
@@ -268,15 +261,15 @@ def known_rows(
     shard: str,
     schema: pa.Schema,
     id_column: str,
-    wanted: Collection[Key],
+    keys: Collection[Key],
     published: bool = False,
 ) -> pa.Table:
-    """Return the `wanted` finished rows of kept versions, once each.
+    """Return the finished rows of kept versions with these `keys`, once each.
 
-    With `published`, the table itself is searched too. A version without wanted rows costs only a read of its keys and
+    With `published`, the table itself is searched too. A version without such rows costs only a read of its keys and
     states, and one version at a time is in memory. Versions of another schema are skipped. Raises `StoreError`.
     """
-    missing = set(wanted)
+    missing = set(keys)
     tables = [schema.empty_table()]
     for version in _tables(store, asset, shard, published) if missing else ():
         try:

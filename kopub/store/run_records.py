@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,15 +54,15 @@ class Summary:
     @property
     def most_tokens(self) -> list[tuple[str, int]]:
         """The (id, tokens) of the rows with the longest answers, longest first."""
-        return sorted(self.tokens.items(), key=lambda each: (-each[1], each[0]))[:_LISTED]
+        return sorted(self.tokens.items(), key=lambda row: (-row[1], row[0]))[:_LISTED]
 
     def figures(self) -> dict[str, float]:
         """Return the sums by name, with the mean, median and maximum of the tokens."""
-        known = {name: self.counted[name] for name in COUNTED if self.counted.get(name)}
+        sums = {name: self.counted[name] for name in COUNTED if self.counted.get(name)}
         if not self.tokens:
-            return known
-        each = list(self.tokens.values())
-        return {**known, "tokens_per_row": mean(each), "tokens_median": median(each), "tokens_most": max(each)}
+            return sums
+        tokens = list(self.tokens.values())
+        return {**sums, "tokens_per_row": mean(tokens), "tokens_median": median(tokens), "tokens_most": max(tokens)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,15 @@ class AssetRun:
 
 def sum_rows(figures: Mapping[tuple[str, str], Mapping[str, float]]) -> Summary | None:
     """Return the summary of rows by (id, fingerprint), or None if nothing was counted."""
-    counted: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
-    for (row_id, _), each in figures.items():
-        counted.update(each)  # pyright: ignore[reportCallIssue, reportArgumentType]
-        if each.get(ANSWER_TOKENS):
-            tokens[row_id] += int(each[ANSWER_TOKENS])
-    rows = sum(1 for each in figures.values() if each)
-    return Summary(rows, dict(counted), dict(tokens)) if rows else None
+    rows = 0
+    for (row_id, _), counts in figures.items():
+        sums.update(counts)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        if counts.get(ANSWER_TOKENS):
+            tokens[row_id] += int(counts[ANSWER_TOKENS])
+        rows += bool(counts)
+    return Summary(rows, dict(sums), dict(tokens)) if rows else None
 
 
 def runs_of(ledger: pa.Table, most: int | None = None) -> list[AssetRun]:
@@ -108,12 +109,13 @@ def runs_of(ledger: pa.Table, most: int | None = None) -> list[AssetRun]:
         rows[run_id].append(row)
         ended[run_id] = max(moment, ended.get(run_id, moment))
     newest = sorted(ended, key=lambda run_id: -ended[run_id])
-    return [_run(run_id, moment_of(ended[run_id]), rows[run_id]) for run_id in newest[:most]]
-
-
-def _run(run_id: str, ended: datetime, rows: Sequence[Mapping[str, Any]]) -> AssetRun:
-    counted = {(row["row_id"], row["fingerprint"]): json.loads(row["figures"]) for row in rows if row["figures"]}
-    return AssetRun(run_id, ended, len(rows), sum(row["seconds"] for row in rows), sum_rows(counted))
+    runs = []
+    for run_id in newest[:most]:
+        of_run = rows[run_id]
+        figures = {(row["row_id"], row["fingerprint"]): json.loads(row["figures"]) for row in of_run if row["figures"]}
+        seconds = sum(row["seconds"] for row in of_run)
+        runs.append(AssetRun(run_id, moment_of(ended[run_id]), len(of_run), seconds, sum_rows(figures)))
+    return runs
 
 
 _FOLDER = "self_tests"
@@ -150,8 +152,8 @@ class SelfTest:
         day = self.tested_at.partition("T")[0]
         if not self.passed:
             return f"failed on {day}: {self.problems[0]}"
-        shown = ", ".join(f"{name} {value:.3f}" for name, value in self.figures.items())
-        return f"passed on {day}{f' with {shown}' if shown else ''}"
+        figures = ", ".join(f"{name} {value:.3f}" for name, value in self.figures.items())
+        return f"passed on {day}{f' with {figures}' if figures else ''}"
 
 
 def keep(home: Path, result: SelfTest) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
@@ -15,12 +15,12 @@ from kopub.store.table_store import TableStore
 
 _log = logging.getLogger(__name__)
 
-_told: set[str] = set()
+_warned: set[str] = set()
 """URLs of stores about which this process has already warned that footers cannot be kept."""
 _FOLDER, _NAME = ".footers", "footers.parquet"
 SOURCES = "sources"
 """Key of a table's metadata: JSON of (asset, fingerprint) for all that it and its parents read from the corpus."""
-_seen: dict[tuple[str, str], "dict[str, tuple[str, Entry]]"] = {}
+_last_footers: dict[tuple[str, str], "dict[str, tuple[str, Entry]]"] = {}
 """The footers that this process last saw, by URL of an object store and asset, to avoid fetching them again."""
 _FEW, _AT_ONCE = 4, 16
 """Most footers that are read one after another, and the concurrent requests if there are more."""
@@ -77,7 +77,7 @@ class FooterCache:
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
-        self._known: dict[str, dict[str, tuple[str, Entry]]] = {}
+        self._footers: dict[str, dict[str, tuple[str, Entry]]] = {}
         self.damaged: dict[tuple[str, str], DamagedTable] = {}
         """The tables, by asset and shard, whose footers were found to be damaged."""
         self._can_write = True
@@ -85,29 +85,29 @@ class FooterCache:
     def tables(self, asset: str) -> dict[str, Entry]:
         """Return the published, undamaged tables of an asset by shard. Raises `StoreError`."""
         stamps = self._store.published(asset)
-        known = self._known.get(asset)
-        kept = self._kept(asset) if known is None and stamps else known or {}
-        new = [shard for shard, stamp in stamps.items() if shard not in kept or kept[shard][0] != stamp]
-        read = dict(zip(new, self._footers(asset, new), strict=True))
-        known_now = {shard: (stamp, read[shard]) if shard in read else kept[shard] for shard, stamp in stamps.items()}
-        now = {shard: (stamp, entry) for shard, (stamp, entry) in known_now.items() if entry is not None}
+        if asset in self._footers or not stamps:
+            before = self._footers.get(asset, {})
+        elif (before := _last_footers.get((self._store.url, asset))) is None:
+            before = self._read(asset)
+        new = [shard for shard, stamp in stamps.items() if shard not in before or before[shard][0] != stamp]
+        if self._store.local or len(new) <= _FEW:
+            footers = [self._footer(asset, shard) for shard in new]
+        else:
+            # Each footer is a request, which takes time but hardly any work.
+            footers = ordered_map(lambda shard: self._footer(asset, shard), new, _AT_ONCE)
+        entries = dict(zip(new, footers, strict=True))
+        now = {}
+        for shard, stamp in stamps.items():
+            entry = entries[shard] if shard in entries else before[shard][1]
+            if entry is not None:
+                now[shard] = stamp, entry
         # An empty cache is not worth a file, nor loading pandas, which the first new array does.
-        if now != kept and now and self._can_write:
+        if now != before and now and self._can_write:
             self._write(asset, now)
-        self._known[asset] = now
+        self._footers[asset] = now
         if not self._store.local:
-            _seen[self._store.url, asset] = now
+            _last_footers[self._store.url, asset] = now
         return {shard: entry for shard, (_, entry) in now.items()}
-
-    def _kept(self, asset: str) -> dict[str, tuple[str, Entry]]:
-        seen = _seen.get((self._store.url, asset))
-        return self._read(asset) if seen is None else seen
-
-    def _footers(self, asset: str, shards: Sequence[str]) -> list[Entry | None]:
-        if self._store.local or len(shards) <= _FEW:
-            return [self._footer(asset, shard) for shard in shards]
-        # Each footer is a request, which takes time but hardly any work.
-        return list(ordered_map(lambda shard: self._footer(asset, shard), shards, _AT_ONCE))
 
     def _footer(self, asset: str, shard: str) -> Entry | None:
         try:
@@ -117,8 +117,8 @@ class FooterCache:
             self.damaged[asset, shard] = error
             return None
         # A table written by another program has no such metadata, and counts as stale.
-        *known, regions = (metadata.get(name) for name in _COLUMNS)
-        recipe, content, made_with, made_from, states, sources = (value or "" for value in known)
+        *values, regions = (metadata.get(name) for name in _COLUMNS)
+        recipe, content, made_with, made_from, states, sources = (value or "" for value in values)
         return Entry(rows, recipe, content, made_with, made_from or "{}", states or "{}", sources or "[]", regions)
 
     def _read(self, asset: str) -> dict[str, tuple[str, Entry]]:
@@ -136,8 +136,8 @@ class FooterCache:
             self._store.parts(_FOLDER, asset).add(_NAME, pa.Table.from_arrays(arrays, schema=_SCHEMA))
         except StoreError as error:
             self._can_write = False
-            if self._store.url not in _told:
-                _told.add(self._store.url)
+            if self._store.url not in _warned:
+                _warned.add(self._store.url)
                 _log.warning("every footer is read each time: %s", error)
 
 
@@ -168,20 +168,20 @@ class CorpusCheck:
         self._source = source
         self.footers: FooterCache = FooterCache(store)
 
-    def look(self, known: Mapping[str, Mapping[str, Entry]] | None = None) -> IsOfCorpus:
+    def look(self, footers: Mapping[str, Mapping[str, Entry]] | None = None) -> IsOfCorpus:
         """Return the check for the present tables; a missing table fails it.
 
-        `known` are the footers of assets that the caller has just read. Calling the check raises `SourceError` for a
+        `footers` are those of assets that the caller has just read. Calling the check raises `SourceError` for a
         shard that the corpus lacks.
         """
         tables: dict[str, dict[str, list[list[str]]]] = {}
 
         def is_of_corpus(asset: str, shard: str) -> bool:
             if asset not in tables:
-                entries = (known or {}).get(asset)
+                entries = (footers or {}).get(asset)
                 entries = self.footers.tables(asset) if entries is None else entries
                 tables[asset] = {key: entry.sources for key, entry in entries.items()}
-            found = tables[asset].get(shard)
-            return found is not None and all(self._source(root, shard) == content for root, content in found)
+            roots = tables[asset].get(shard)
+            return roots is not None and all(self._source(root, shard) == content for root, content in roots)
 
         return is_of_corpus

@@ -87,7 +87,7 @@ class TableStore:
     def open(self, asset: str, shard: str) -> pq.ParquetFile:
         """Return the table as an open file, for reading single rows. Raises `StoreError`."""
         path = self._path(asset, shard)
-        with self._told(asset, shard, None):
+        with self._translate_errors(asset, shard, None):
             return pq.ParquetFile(self._opened(path), page_checksum_verification=True)
 
     def find(self, asset: str, shard: str) -> tuple[pa.Table, dict[str, str]] | None:
@@ -96,7 +96,7 @@ class TableStore:
             table = self.read(asset, shard)
         except MissingTable:
             return None
-        with self._told(asset, shard, None):
+        with self._translate_errors(asset, shard, None):
             return table, _stored_metadata(table.schema.metadata)
 
     def find_sound(
@@ -140,21 +140,21 @@ class TableStore:
         If the current table is damaged, all versions are returned. Raises `StoreError`.
         """
         kept = self._versions(asset, shard)
-        recipes, found, now = kept.found(), [], None
+        recipes, versions, now = kept.recipes(), [], None
         with suppress(MissingTable, DamagedTable):
             now = self.metadata(asset, shard).get("recipe") if recipes else None
         for recipe in recipes:
             if recipe == now:
                 continue
             try:
-                with self._told(asset, shard, recipe):
-                    found.append(kept.describe(recipe))
+                with self._translate_errors(asset, shard, recipe):
+                    versions.append(kept.describe(recipe))
             except MissingTable:
                 # A run that publishes the shard has just evicted this version.
                 continue
             except DamagedTable as error:
                 self._objects.set_aside(kept.path(recipe), error)
-        return found
+        return versions
 
     def write(
         self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str], replaces: bool = True
@@ -171,7 +171,7 @@ class TableStore:
         if lock is not None:
             lock.check()
         if replaces and self.keep_versions:
-            with self._told(asset, shard, None):
+            with self._translate_errors(asset, shard, None):
                 replaces = versions.keep(path, recipe)
         # After the publication, another process may hold the lock and have kept a version of this table.
         outdated = versions.outdated(self.keep_versions, recipe) if replaces else []
@@ -185,7 +185,11 @@ class TableStore:
 
     def update(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
         """Write the table, unless it already has these rows and metadata. Raises `StoreError`."""
-        if not self._holds(asset, shard, table, metadata):
+        try:
+            stored = self.find(asset, shard)
+        except DamagedTable:
+            stored = None
+        if stored is None or stored[1] != metadata or not stored[0].equals(table):
             self.write(asset, shard, table, metadata)
 
     @contextmanager
@@ -259,20 +263,12 @@ class TableStore:
     def _path(self, asset: str, shard: str) -> str:
         return f"{self._root}/{asset}/{shard}.parquet"
 
-    def _holds(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> bool:
-        """Return whether the stored table is `table`, with `metadata`."""
-        try:
-            stored = self.find(asset, shard)
-        except DamagedTable:
-            return False
-        return stored is not None and stored[1] == metadata and stored[0].equals(table)
-
     def _versions(self, asset: str, shard: str) -> Versions:
         return Versions(self._objects, f"{self._root}/{FOLDER}/{asset}/{shard}")
 
     @contextmanager
     def _reading(self, asset: str, shard: str, version: str | None = None, whole: bool = False) -> Iterator[Any]:
-        with self._told(asset, shard, version):
+        with self._translate_errors(asset, shard, version):
             path = self._path(asset, shard) if version is None else self._versions(asset, shard).path(version)
             with translate_errors(path, "read"), self._opened(path, whole) as file:
                 yield file
@@ -284,7 +280,7 @@ class TableStore:
         return pa.BufferReader(self._objects.whole(path)) if whole else self._objects.open(path)
 
     @contextmanager
-    def _told(self, asset: str, shard: str, version: str | None) -> Iterator[None]:
+    def _translate_errors(self, asset: str, shard: str, version: str | None) -> Iterator[None]:
         """Turn read errors into `MissingTable` and `DamagedTable`."""
         try:
             yield
@@ -354,11 +350,11 @@ def _prove(content: pa.Buffer) -> pa.Table:
     return table.replace_schema_metadata(metadata)
 
 
-def _stored_metadata(stored: Mapping[bytes, bytes] | None) -> dict[str, str]:
+def _stored_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
     """Return the metadata stored with a table. Raises `pa.ArrowInvalid` if it was changed."""
-    own = {key: value for key, value in (stored or {}).items() if key.startswith(_METADATA_PREFIX)}
+    own = {key: value for key, value in (metadata or {}).items() if key.startswith(_METADATA_PREFIX)}
     # Files of earlier releases have no fingerprint.
-    if stored and stored.get(_SAID, said := _fingerprint_of(own)) != said:
+    if metadata and metadata.get(_SAID, expected := _fingerprint_of(own)) != expected:
         raise pa.ArrowInvalid("what it says of its making was changed after it was written")
     return {key.removeprefix(_METADATA_PREFIX).decode(): value.decode() for key, value in own.items()}
 

@@ -48,7 +48,7 @@ class Versions:
         self._objects = objects
         self._folder = folder
 
-    def found(self) -> list[str]:
+    def recipes(self) -> list[str]:
         """Return the recipes of the kept versions, newest first."""
         return list(dict.fromkeys(entry.recipe for entry in self._entries()))
 
@@ -83,11 +83,11 @@ class Versions:
         if recipe in ("", current):
             return True
         number = max((entry.number for entry in self._entries()), default=0) + 1
-        kept = f"{self._folder}/{number:06d}-{recipe}.parquet"
+        copy = f"{self._folder}/{number:06d}-{recipe}.parquet"
         if content is None:
-            replace_file(Path(kept), lambda temporary: _link(table, temporary))
+            replace_file(Path(copy), lambda temporary: _link(table, temporary))
         else:
-            self._objects.put(kept, content)
+            self._objects.put(copy, content)
         return True
 
     def outdated(self, most: int, current: str) -> list[str]:
@@ -96,11 +96,11 @@ class Versions:
         Any of the `current` recipe are among them.
         """
         entries, paths = self._entries(), []
-        wanted = list(dict.fromkeys(entry.recipe for entry in entries if entry.recipe != current))[:most]
+        recipes = list(dict.fromkeys(entry.recipe for entry in entries if entry.recipe != current))[:most]
         for entry in entries:
-            if entry.recipe in wanted:
+            if entry.recipe in recipes:
                 # Only the newest of a recipe is kept; after a kill there may be a second one.
-                wanted.remove(entry.recipe)
+                recipes.remove(entry.recipe)
             else:
                 paths.append(entry.path)
         return paths
@@ -115,13 +115,13 @@ class Versions:
 
     def _entries(self) -> list[_Version]:
         """Return the kept files, newest first; after a kill, a recipe may occur twice."""
-        files = (file["name"] for file in self._objects.listed(self._folder))
-        return sorted((_entry(path) for path in files if path.endswith(".parquet")), reverse=True)
-
-
-def _entry(path: str) -> _Version:
-    number, _, recipe = PurePosixPath(path).stem.partition("-")
-    return _Version(int(number), recipe, path)
+        entries = []
+        for file in self._objects.listed(self._folder):
+            path = PurePosixPath(file["name"])
+            if path.suffix == ".parquet":
+                number, _, recipe = path.stem.partition("-")
+                entries.append(_Version(int(number), recipe, file["name"]))
+        return sorted(entries, reverse=True)
 
 
 def _link(table: str, name: Path) -> None:

@@ -205,12 +205,12 @@ class ShardAsset(ABC):
         """Return the other shards whose tables are read to make the one of `shard`."""
         return ()
 
-    def expected_rows(self, shard: str, made: int | None) -> int:
+    def expected_rows(self, shard: str, rows_now: int | None) -> int:
         """Return how many rows a shard would have if it were made now.
 
-        `made` is its present number of rows, None if it was never made.
+        `rows_now` is its present number of rows, None if it was never made.
         """
-        return self.corpus.manifest.shard(shard).rows if made is None else made
+        return self.corpus.manifest.shard(shard).rows if rows_now is None else rows_now
 
     def provenance(self, shard: str) -> Provenance:
         """Return the provenance of a table that is about to be made.
@@ -296,7 +296,7 @@ class RowTable(ShardAsset):
         """Return what the UI plots and shows about the table besides counts and costs."""
         return {}
 
-    def problems(self, made: ShardResult) -> Mapping[str, str | None]:
+    def problems(self, result: ShardResult) -> Mapping[str, str | None]:
         """Return what this asset's own checks find wrong with a finished table, by check."""
         return {}
 
@@ -339,9 +339,9 @@ class RowTable(ShardAsset):
         """Count the lost rows of every shard of the corpus, for `nothing_lost`."""
         run.problems.count_losses(self.store, self.name, self.table.key, self.corpus.manifest.keys)
 
-    def unfinished(self, specs: Sequence[RowSpec], *known: pa.Table, retry_partial: bool = False) -> list[RowSpec]:
-        """Return the rows of `specs` finished in no `known` table; `failed` is not finished."""
-        return unfinished(specs, known, self.table.key, retry_partial, self.parts)
+    def unfinished(self, specs: Sequence[RowSpec], *tables: pa.Table, retry_partial: bool = False) -> list[RowSpec]:
+        """Return the rows of `specs` finished in none of the `tables`; `failed` is not finished."""
+        return unfinished(specs, tables, self.table.key, retry_partial, self.parts)
 
     @cached_property
     def moved_rows(self) -> MovedRows:

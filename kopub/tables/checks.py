@@ -73,7 +73,7 @@ class Problems:
 
     def __init__(self, checks: Iterable[Check], before: Mapping[str, Mapping[str, str]]) -> None:
         self._checks = {check.name: check for check in checks}
-        self._found: dict[str, dict[str, str]] = {name: dict(before.get(name, {})) for name in self._checks}
+        self._problems: dict[str, dict[str, str]] = {name: dict(before.get(name, {})) for name in self._checks}
         self._figures: dict[str, Any] = {}
         self._of_this_run: set[str] = set()
         self._concluded: dict[str, tuple[bool, str]] = {}
@@ -81,9 +81,9 @@ class Problems:
     def note(self, check: str, shard: str, problem: str | None) -> None:
         """Record the problem that a check found in a shard, or that it found none."""
         self._of_this_run.add(shard)
-        self._found[check].pop(shard, None)
+        self._problems[check].pop(shard, None)
         if problem:
-            self._found[check][shard] = problem
+            self._problems[check][shard] = problem
 
     def conclude(self, check: str, passed: bool, says: str) -> None:
         """Give a check a single result over all shards, even if it passed."""
@@ -91,9 +91,10 @@ class Problems:
 
     def stop_at(self, shard: str) -> None:
         """Raise `ClosedGate` when a blocking check has a problem with the shard."""
-        blocking = [
-            found[shard] for name, found in self._found.items() if self._checks[name].blocking and shard in found
-        ]
+        blocking = []
+        for name, problems in self._problems.items():
+            if self._checks[name].blocking and shard in problems:
+                blocking.append(problems[shard])
         if blocking:
             raise ClosedGate("; ".join(blocking))
 
@@ -103,22 +104,22 @@ class Problems:
         Raises `StoreError`.
         """
         tables = FooterCache(store).tables(asset)
-        counted = {shard: tables[shard].states for shard in shards if shard in tables}
-        problems = self._found[NOTHING_LOST.name]
+        states_of = {shard: tables[shard].states for shard in shards if shard in tables}
+        problems = self._problems[NOTHING_LOST.name]
         problems.clear()
-        for shard, states in counted.items():
+        for shard, states in states_of.items():
             lacking = sum(states.get(state, 0) for state in (*LOST, State.PARTIAL))
             if lacking and len(problems) < _NAMED:
                 problems[shard] = losses(store.read(asset, shard, [key, "state", "reason"]), key) or ""
             elif lacking:
                 problems[shard] = f"{lacking} of {sum(states.values())}"
         total = Counter[str]()
-        for states in counted.values():
+        for states in states_of.values():
             total.update(states)
         rows = sum(total.values())
         lost = sum(total[state] for state in LOST)
         self._figures = {
-            "shards": len(counted),
+            "shards": len(states_of),
             "rows": rows,
             **{f"rows_{state}": total[state] for state in State},
             "lost_share": lost / rows if rows else 0.0,
@@ -126,40 +127,33 @@ class Problems:
 
     def results(self) -> list[Result]:
         figures = {NOTHING_LOST.name: self._figures}
-        found = [
-            Result(
-                check=name,
-                passed=not found,
-                stops=self._stops(name),
-                says="; ".join(f"{shard}: {problem}" for shard, problem in found.items()) or None,
-                metadata={**found, "shards_with_problems": len(found), **figures.get(name, {})},
-            )
-            for name, found in self._found.items()
-            if name not in self._concluded
-        ]
-        return found + [Result(name, passed, False, says, {}) for name, (passed, says) in self._concluded.items()]
-
-    def _stops(self, check: str) -> bool:
-        """Return whether a blocking check has a problem with this run's shards.
-
-        Problems with shards of other runs are only reported.
-        """
-        return self._checks[check].blocking and bool(self._found[check].keys() & self._of_this_run)
+        results = []
+        for name, problems in self._problems.items():
+            if name in self._concluded:
+                continue
+            # Problems with shards of other runs are only reported.
+            stops = self._checks[name].blocking and bool(problems.keys() & self._of_this_run)
+            says = "; ".join(f"{shard}: {problem}" for shard, problem in problems.items()) or None
+            metadata = {**problems, "shards_with_problems": len(problems), **figures.get(name, {})}
+            results.append(Result(name, not problems, stops, says, metadata))
+        for name, (passed, says) in self._concluded.items():
+            results.append(Result(name, passed, False, says, {}))
+        return results
 
 
-def unaccounted(made: ShardResult) -> str | None:
+def unaccounted(result: ShardResult) -> str | None:
     """Return why the states do not add up to the rows, or None.
 
     in = ok + partial + blank + failed + quarantined: every specified row exactly once, and no other.
     """
-    expected = Counter(spec.id for spec in made.specs)
-    counted = Counter(made.table[made.id_column].to_pylist())
-    lost, extra = expected - counted, counted - expected
-    unknown = set(made.table["state"].to_pylist()) - set(State)
+    expected = Counter(spec.id for spec in result.specs)
+    actual = Counter(result.table[result.id_column].to_pylist())
+    lost, extra = expected - actual, actual - expected
+    unknown = set(result.table["state"].to_pylist()) - set(State)
     if not (lost or extra or unknown):
         return None
     return (
-        f"{expected.total()} rows in, {counted.total()} out: lost {sorted(lost)[:3]}, "
+        f"{expected.total()} rows in, {actual.total()} out: lost {sorted(lost)[:3]}, "
         f"doubled or unasked {sorted(extra)[:3]}, unknown states {sorted(unknown)[:3]}"
     )
 
@@ -169,8 +163,8 @@ def losses(table: pa.Table, id_column: str) -> str | None:
     lost = table.filter(pc.field("state").isin([*LOST, State.PARTIAL]))
     if not lost.num_rows:
         return None
-    named = zip(lost[id_column].to_pylist(), lost["state"].to_pylist(), lost["reason"].to_pylist(), strict=True)
-    first = "; ".join(f"{row_id} {state}: {reason}" for row_id, state, reason in list(named)[:_NAMED])
+    rows = zip(lost[id_column].to_pylist(), lost["state"].to_pylist(), lost["reason"].to_pylist(), strict=True)
+    first = "; ".join(f"{row_id} {state}: {reason}" for row_id, state, reason in list(rows)[:_NAMED])
     return f"{lost.num_rows} of {table.num_rows}: {first}"
 
 
@@ -221,14 +215,14 @@ def unsound_passage_vectors(table: pa.Table, dim: int) -> str | None:
     return f"{bare} rows are ok without a passage" if bare else None
 
 
-def _unsound(rows: pa.Table, dim: int, with_vector: Sequence[State], named: str) -> str | None:
+def _unsound(rows: pa.Table, dim: int, with_vector: Sequence[State], what: str) -> str | None:
     width = vector_width(rows.schema)
     if width != dim:
         return f"vectors have {width} dimensions, the engine says {dim}"
     expects_vector, has_vector = pc.field("state").isin(list(with_vector)), pc.field("vector").is_valid()
     misplaced = rows.filter((expects_vector & ~has_vector) | (~expects_vector & has_vector)).num_rows
     if misplaced:
-        return f"{misplaced} {named} are ok without a vector, or have one without being ok"
+        return f"{misplaced} {what} are ok without a vector, or have one without being ok"
     vectors = (
         rows.filter(expects_vector)["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
     )

@@ -68,17 +68,17 @@ class DocumentChunks(RowTable):
 
     @property
     def _max_tokens(self) -> int:
-        wanted: Documents = self.resources["documents"]
-        return wanted.chunk_tokens
+        documents: Documents = self.resources["documents"]
+        return documents.chunk_tokens
 
     def typical_seconds(self, megabytes: float) -> float:
         return _SECONDS
 
-    def expected_rows(self, shard: str, made: int | None) -> int:
-        if made is not None:
-            return made
+    def expected_rows(self, shard: str, rows_now: int | None) -> int:
+        if rows_now is not None:
+            return rows_now
         is_read = shard in self._entries[RawPages.table.name]
-        return len(self._beginning_in(shard)) if is_read else super().expected_rows(shard, made)
+        return len(self._beginning_in(shard)) if is_read else super().expected_rows(shard, rows_now)
 
     def shard_settings(self, shard: str) -> Mapping[str, str]:
         return CorrectionLog(self.store).shard_settings(shard)
@@ -93,17 +93,17 @@ class DocumentChunks(RowTable):
         alone. A change in another shard makes the table stale, and in it the rows whose pages changed.
         """
         inputs = super().extra_inputs(shard)
-        across = [each for each in self._stream.of_shard(shard) if len(each.shards) > 1]
+        across = [document for document in self._stream.of_shard(shard) if len(document.shards) > 1]
         if not across:
             return inputs
         others = self.other_shards(shard)
         marks = CorrectionLog(self.store).marks(others)
-        read = [
-            [other, marks.get(other), *(self._content(parent.table.name, other) for parent in self.parents)]
-            for other in others
-        ]
+        contents = []
+        for other in others:
+            of_parents = (self._content(parent.table.name, other) for parent in self.parents)
+            contents.append([other, marks.get(other), *of_parents])
         pages = [[[page.page_id, page.shard] for page in document.pages] for document in across]
-        return {**inputs, ELSEWHERE: fingerprint([pages, read])}
+        return {**inputs, ELSEWHERE: fingerprint([pages, contents])}
 
     def provenance(self, shard: str) -> Provenance:
         # A table is made from the other tables as they are now, not as they were when the run began.
@@ -116,7 +116,7 @@ class DocumentChunks(RowTable):
         lacking = {other: why for other in self.other_shards(shard) if (why := self._lacking(other))}
         beginning = self._beginning_in(shard)
         complete = [document for document in beginning if lacking.keys().isdisjoint(document.shards)]
-        known = {
+        columns = {
             document.name: {
                 "page_id": document.pages[0].page_id,
                 "doc_id": document.doc_id,
@@ -124,20 +124,22 @@ class DocumentChunks(RowTable):
             }
             for document in beginning
         }
-        read = {each.name: self._spec(known[each.name], each) for each in self._stream.read_some(complete)}
+        specs = {
+            document.name: self._spec(columns[document.name], document) for document in self._stream.read_some(complete)
+        }
         for planned in beginning:
-            if planned.name in read:
-                yield read[planned.name]
+            if planned.name in specs:
+                yield specs[planned.name]
                 continue
             why = "; ".join(lacking[other] for other in planned.shards if other in lacking)
             ended = {"chunks": None, "state": State.FAILED, "reason": why}
-            of = known[planned.name]
-            yield RowSpec(of["page_id"], [self.recipe_hash], of, predetermined=ended)
+            own = columns[planned.name]
+            yield RowSpec(own["page_id"], [self.recipe_hash], own, predetermined=ended)
 
-    def _spec(self, known: Row, document: Document) -> RowSpec:
+    def _spec(self, columns: Row, document: Document) -> RowSpec:
         # All documents of a shard are held until they are cut; compressed, they take a tenth of the memory.
-        given = zlib.compress(pickle.dumps(document), 1)
-        spec = RowSpec(known["page_id"], [self.recipe_hash, *map(_content, document.pages)], known, given)
+        packed = zlib.compress(pickle.dumps(document), 1)
+        spec = RowSpec(columns["page_id"], [self.recipe_hash, *map(_content, document.pages)], columns, packed)
         incomplete = [page for page in document.pages if page.state in {State.PARTIAL, *LOST}]
         if not incomplete:
             return spec

@@ -47,8 +47,8 @@ class VectorTable(EngineTable):
         vector = None if result.vector is None else result.vector.astype(np.float16)
         return RowResult(spec.id, {"vector": vector, "state": result.state, "reason": result.reason})
 
-    def problems(self, made: ShardResult) -> Mapping[str, str | None]:
-        return {VECTORS_ARE_SOUND.name: unsound_vectors(made.table, self.engine.dim)}
+    def problems(self, result: ShardResult) -> Mapping[str, str | None]:
+        return {VECTORS_ARE_SOUND.name: unsound_vectors(result.table, self.engine.dim)}
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         vectors = table["vector"]
@@ -108,23 +108,19 @@ class TextTable(EngineTable):
         self.engine.prepare_texts()
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
-        notes = self._notes(shard)
+        notes: dict[str, str] = {}
+        if FigureNotes in self.reads:
+            pages = self.store.read(FigureNotes.table.name, shard, ["page_id", "notes"]).to_pylist()
+            notes = {page["page_id"]: notes_text(page["notes"]) for page in pages}
         for row in self.store.read(ParsedTexts.table.name, shard).to_pylist():
-            known, said = {"page_id": row["page_id"]}, notes.get(row["page_id"])
-            if said and row["state"] in (State.OK, State.PARTIAL, State.BLANK):
+            columns, note = {"page_id": row["page_id"]}, notes.get(row["page_id"])
+            if note and row["state"] in (State.OK, State.PARTIAL, State.BLANK):
                 # A page that shows nothing but a figure is found by the note on the figure.
-                text = f"{row['text']}\n\n{said}" if row["text"] else said
+                text = f"{row['text']}\n\n{note}" if row["text"] else note
                 partial = row["reason"] if row["state"] == State.PARTIAL else None
-                yield RowSpec(row["page_id"], [self.recipe_hash, text], known, text, partial=partial)
+                yield RowSpec(row["page_id"], [self.recipe_hash, text], columns, text, partial=partial)
             else:
-                yield RowSpec.after(row, [self.recipe_hash, row["text"]], known, row["text"])
-
-    def _notes(self, shard: str) -> dict[str, str]:
-        """Return the notes on each page's figures, joined into one text to embed."""
-        if FigureNotes not in self.reads:
-            return {}
-        pages = self.store.read(FigureNotes.table.name, shard, ["page_id", "notes"]).to_pylist()
-        return {page["page_id"]: notes_text(page["notes"]) for page in pages}
+                yield RowSpec.after(row, [self.recipe_hash, row["text"]], columns, row["text"])
 
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, str]]:
         return ((row.id, row.given) for row in todo)
@@ -189,8 +185,8 @@ class PassageEmbeddings(TextTable):
         ]
         return RowResult(spec.id, {"passages": passages, "state": result.state, "reason": result.reason})
 
-    def problems(self, made: ShardResult) -> Mapping[str, str | None]:
-        return {PASSAGES_ARE_SOUND.name: unsound_passage_vectors(made.table, self.engine.passage_dim)}
+    def problems(self, result: ShardResult) -> Mapping[str, str | None]:
+        return {PASSAGES_ARE_SOUND.name: unsound_passage_vectors(result.table, self.engine.passage_dim)}
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         lengths = table["passages"].combine_chunks().value_lengths()
@@ -217,7 +213,7 @@ class QueryEmbeddings(VectorTable):
         """Return the fingerprint of a shard's own queries as they were indexed."""
         return queries_source(self.corpus.manifest, shard)
 
-    def expected_rows(self, shard: str, made: int | None) -> int:
+    def expected_rows(self, shard: str, rows_now: int | None) -> int:
         return len(self.corpus.queries(shard))
 
     def rows(self, shard: str) -> Iterator[RowSpec]:

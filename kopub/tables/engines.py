@@ -65,7 +65,7 @@ class RunEngines:
 
     def has_rows_to_make(self, asset: ShardAsset) -> bool:
         """Return whether the engine of `asset` had rows to make when the run began."""
-        return any(asset.name == wanted.name for wanted in self._wanted)
+        return any(asset.name == other.name for other in self._wanted)
 
     @contextmanager
     def during(self, asset: ShardAsset) -> Iterator[None]:
@@ -80,7 +80,7 @@ class RunEngines:
                 del self._forward[name]
                 forward.stop()
         self._prepare(first=asset)
-        needed = _engines_of([asset, *self._coming])
+        engines = _engines_of([asset, *self._coming])
         self._to_come.discard(asset.name)
         self._at_work = asset
         try:
@@ -98,7 +98,7 @@ class RunEngines:
             self._over.add(asset.name)
             self._at_work = None
             still_needed = _engines_of(self._coming)
-            for engine in needed:
+            for engine in engines:
                 if not any(engine is other for other in still_needed):
                     engine.release()
             self._ask_next()
@@ -142,8 +142,8 @@ class RunEngines:
         `using`, which has given it its last row.
         """
         own = () if using is None else using.engines
-        asked = _engines_of(self._assets[name] for name in self._forward)
-        prepared = [engine for engine in asked if not any(engine is other for other in own)]
+        ahead = _engines_of(self._assets[name] for name in self._forward)
+        prepared = [engine for engine in ahead if not any(engine is other for other in own)]
         for asset in sorted(self._coming, key=lambda asset: (not needs_server(asset), asset is not first)):
             if not any(engine is other for engine in asset.engines for other in prepared):
                 asset.prepare()
@@ -161,12 +161,12 @@ class RunEngines:
         for at, asset in enumerate(served):
             if asset.name not in self._to_come or asset.name in self._forward:
                 continue
-            read = {parent.table.name for parent in asset.reads if parent.table.name in self._assets}
+            parents = {parent.table.name for parent in asset.reads if parent.table.name in self._assets}
             if self._at_work is not None and _share_engine(asset, self._at_work):
                 return
             sharing = {other.name for other in served[:at] if _share_engine(asset, other)}
             before = {other.name for other in served[:at]}
-            if not (read | sharing <= self._over and before <= self._over | self._drained):
+            if not (parents | sharing <= self._over and before <= self._over | self._drained):
                 return
             if isinstance(asset, EngineTable) and asset.spans_shards and not asset.after and _is_tested(asset):
                 left_out = self.left_out(asset)

@@ -35,7 +35,7 @@ from kopub.search.scores import ALL, ScoredRun
 from kopub.store.corpus_tables import OCR_SCORES, TABLES
 from kopub.store.table_source import CorpusCheck, FooterCache
 from kopub.store.table_store import ShardStore
-from kopub.tables.asset import RunContext, ShardAsset
+from kopub.tables.asset import RunContext
 from kopub.tables.checks import Problems
 from kopub.tables.engines import RunEngines
 from kopub.tables.graph import GRAPH, Graph
@@ -60,21 +60,21 @@ class Evaluation:
 
 
 def prepare_answers(
-    asked: EvaluationRequest, home: Path, progress: Callable[[str], None] | None = None
+    request: EvaluationRequest, home: Path, progress: Callable[[str], None] | None = None
 ) -> KnownAnswers:
     """Load the benchmark and make it a corpus. Raises `ConfigError`, `SourceError`, `StoreError`, one line each."""
     # Before anything is read, not when it is to be scored.
-    require_scorers(asked.benchmark)
-    return prepare(load(asked.benchmark, asked.folder), asked.home(home), asked.limit, progress)
+    require_scorers(request.benchmark)
+    return prepare(load(request.benchmark, request.folder), request.home(home), request.limit, progress)
 
 
-def settings_in(settings: Settings, asked: EvaluationRequest) -> Settings:
+def settings_in(settings: Settings, request: EvaluationRequest) -> Settings:
     """Return `settings` with the home of a prepared evaluation.
 
     Its tables, ledger and release lie there too. If the benchmark provides regions, they are the layout. The
     platform's own benchmarks do not guard an evaluation.
     """
-    home, place = asked.home(settings.home), asked.place(settings.home, settings.profile_name)
+    home, place = request.home(settings.home), request.place(settings.home, settings.profile_name)
     gates = {name: getattr(settings.gates, name) for name in Gates.model_fields}
     moved = {
         "home": home,
@@ -84,7 +84,7 @@ def settings_in(settings: Settings, asked: EvaluationRequest) -> Settings:
         "release": LocalRelease(folder=str(place / "release")),
         "gates": Gates(**{**gates, "benchmarks": {}}),
     }
-    if asked.gives_regions(settings.home):
+    if request.gives_regions(settings.home):
         moved["layout"] = GroundTruthLayout(home=str(home))
     return replace(settings, **moved)
 
@@ -104,24 +104,18 @@ def evaluate(settings: Settings) -> Evaluation:
     for asset in assets.values():
         run = RunContext(run_id, shards, Problems(asset.checks, {}), _log.info, _log.warning)
         with engines.during(asset):
-            _read(asset, engines.run_of(asset, run), settings.profile_name)
+            watcher().began(asset.name)
+            # As many tables as possible are made before the first failure is reported.
+            outcomes = dict(make_shards(asset, engines.run_of(asset, run)))
+            for shard, outcome in outcomes.items():
+                if isinstance(outcome, KopubError):
+                    line = f"profile {settings.profile_name}: {asset.name}: {shard}: {first_line(outcome)}"
+                    raise KopubError(line)
+            watcher().ended(asset.name)
     _, scores = score(settings.store, settings.corpus, settings.gates, _log.info)
     run = HISTORY.latest(settings.store)
     assert run is not None, "scores that are kept are of a run"
     return Evaluation(settings.profile_name, settings, scores.scores, run, scores.compared)
-
-
-def _read(asset: ShardAsset, run: RunContext, profile: str) -> None:
-    """Make as many tables of an asset as possible.
-
-    Raises `KopubError` for the first shard that failed.
-    """
-    watcher().began(asset.name)
-    outcomes = dict(make_shards(asset, run))
-    for shard, outcome in outcomes.items():
-        if isinstance(outcome, KopubError):
-            raise KopubError(f"profile {profile}: {asset.name}: {shard}: {first_line(outcome)}")
-    watcher().ended(asset.name)
 
 
 def score(
@@ -186,7 +180,7 @@ class GuardStanding:
 
 def standings_of_guards(settings: Settings) -> list[GuardStanding]:
     """Return the standing of every benchmark that the gates name, from stored scores alone."""
-    return [_standing(settings, asked) for asked in guards_of(settings)]
+    return [_standing(settings, request) for request in guards_of(settings)]
 
 
 def guards_of(settings: Settings) -> list[EvaluationRequest]:
@@ -194,16 +188,16 @@ def guards_of(settings: Settings) -> list[EvaluationRequest]:
     return guards(settings.gates.benchmarks, settings.gates.benchmark_samples, settings.home)
 
 
-def _standing(settings: Settings, asked: EvaluationRequest) -> GuardStanding:
-    if not asked.is_indexed(settings.home):
-        return GuardStanding(asked, False, (), ())
-    moved, baseline = settings_in(settings, asked), asked.baseline(settings.home)
+def _standing(settings: Settings, request: EvaluationRequest) -> GuardStanding:
+    if not request.is_indexed(settings.home):
+        return GuardStanding(request, False, (), ())
+    moved, baseline = settings_in(settings, request), request.baseline(settings.home)
     drops = verdict(baseline)
     if drops is None or not _is_scored(moved) or not same_run(moved.store, baseline):
-        return GuardStanding(asked, False, (), ())
+        return GuardStanding(request, False, (), ())
     plans = survey(moved.resources, FooterCache(moved.store), _READING).plans()
     closed = () if settings.gates.override.strip() else drops.closed
-    return GuardStanding(asked, True, plans, closed)
+    return GuardStanding(request, True, plans, closed)
 
 
 def _is_scored(moved: Settings) -> bool:

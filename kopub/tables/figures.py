@@ -61,10 +61,10 @@ class FigureTable(EngineTable):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        wanted = self.figures_wanted
+        options = self.figures_wanted
         # Named only if it is on, so that a table from before the setting existed stays current without it.
         tables = {"figures.tables": True} if self._with_tables else {}
-        return {"figures.smallest": wanted.smallest, "figures.most_pixels": wanted.most_pixels, **tables}
+        return {"figures.smallest": options.smallest, "figures.most_pixels": options.most_pixels, **tables}
 
     @property
     def _with_tables(self) -> bool:
@@ -86,14 +86,14 @@ class FigureTable(EngineTable):
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         pages = page_rows(self.store, RawPages.table, shard)
-        for page, read in with_parent(CorrectedTables(self.store), pages, OcrResults.table, shard, _COLUMNS):
+        for page, reading in with_parent(CorrectedTables(self.store), pages, OcrResults.table, shard, _COLUMNS):
             size = (page["width"], page["height"]) if self._with_tables and page["width"] else None
-            figures = page_figures(read["regions"], read["image_crops"], self.figures_wanted.smallest, size)
-            said = [
+            figures = page_figures(reading["regions"], reading["image_crops"], self.figures_wanted.smallest, size)
+            facts = [
                 [f.index, f.label, f.bbox, f.caption, *([f.context] if self.counts_context else [])] for f in figures
             ]
             row = RowSpec.after(
-                read, [self.recipe_hash, *picture_inputs(page), said], {"page_id": page["page_id"]}, figures
+                reading, [self.recipe_hash, *picture_inputs(page), facts], {"page_id": page["page_id"]}, figures
             )
             if row.predetermined is None and not figures:
                 row = replace(row, predetermined={self.parts: [], "state": State.BLANK, "reason": None})
@@ -106,14 +106,14 @@ class FigureTable(EngineTable):
             pages = {page["page_id"]: page for page in page_rows(self.store, RawPages.table, shard)} if source else {}
             for row in todo:
                 (page,) = table.slice(places[row.id], 1).to_pylist()
-                listed, images = page["image_crops"] or (), page["crop_images"] or ()
-                if len(listed) != len(images):
+                crops, images = page["image_crops"] or (), page["crop_images"] or ()
+                if len(crops) != len(images):
                     raise StoreError(
-                        f"{OcrResults.table} of {row.id} lists {len(listed)} pictures and holds {len(images)}: "
+                        f"{OcrResults.table} of {row.id} lists {len(crops)} pictures and holds {len(images)}: "
                         "materialize it again"
                     )
                 pictures: dict[int, bytes] = {
-                    crop_index(crop["path"]): data for crop, data in zip(listed, images, strict=True)
+                    crop_index(crop["path"]): data for crop, data in zip(crops, images, strict=True)
                 }
                 tables = [figure for figure in row.given if figure.label == TABLE]
                 if source is not None and tables:
@@ -147,22 +147,21 @@ class FigureTable(EngineTable):
 
     def row(self, spec: RowSpec, result: PageResults) -> RowResult:
         figures: list[Figure] = spec.given
-        listed = [
-            {
+        rows = []
+        for figure in figures:
+            answer = result.made[figure.index]
+            row = {
                 "index": figure.index,
                 "label": figure.label,
                 "bbox": list(figure.bbox),
                 "bbox_2d": list(figure.bbox_2d),
                 "caption": figure.caption,
-                "state": made.state,
-                "reason": made.reason,
-                **self.made_of(made),
+                "state": answer.state,
+                "reason": answer.reason,
             }
-            for figure in figures
-            for made in (result.made[figure.index],)
-        ]
-        state, reason = page_end(listed)
-        return RowResult(spec.id, {self.parts: listed, "state": state, "reason": reason}, self.cost_of(result))
+            rows.append(row | self.made_of(answer))
+        state, reason = page_end(rows)
+        return RowResult(spec.id, {self.parts: rows, "state": state, "reason": reason}, self.cost_of(result))
 
     def cost_of(self, result: PageResults) -> float:
         """Return the cost of a page's figures, in any unit."""
@@ -260,8 +259,8 @@ class FigureEmbeddings(FigureTable):
     def made_of(self, result: Embedding) -> Row:
         return {"vector": None if result.vector is None else result.vector.astype(np.float16)}
 
-    def problems(self, made: ShardResult) -> Mapping[str, str | None]:
-        return {FIGURE_VECTORS_ARE_SOUND.name: unsound_figure_vectors(made.table, self.engine.dim)}
+    def problems(self, result: ShardResult) -> Mapping[str, str | None]:
+        return {FIGURE_VECTORS_ARE_SOUND.name: unsound_figure_vectors(result.table, self.engine.dim)}
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         return {"dimensions": self.engine.dim, **self.describe_figures(table["figures"].to_pylist())}

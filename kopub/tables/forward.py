@@ -27,7 +27,7 @@ class ForwardCalls(EngineCalls):
         self._asset, self._shards = asset, shards
         self._began = time.monotonic()
         self._results: SimpleQueue[tuple[Any, Mapping[str, float]] | BaseException | None] = SimpleQueue()
-        self._given: dict[str, Key] = {}
+        self._early_keys: dict[str, Key] = {}
         """The rows that the engine was given before the step began, by id."""
         self._awaited: set[str] = set()
         """Those of them that the step has asked for."""
@@ -39,9 +39,9 @@ class ForwardCalls(EngineCalls):
         self._thread.start()
 
     def has_been_given(self, spec: RowSpec) -> bool:
-        if self._is_over or spec.id not in self._given:
+        if self._is_over or spec.id not in self._early_keys:
             return False
-        if self._given[spec.id] != spec.key:
+        if self._early_keys[spec.id] != spec.key:
             raise StoreError(f"{spec.id} changed while the run went on: run it again")
         self._awaited.add(spec.id)
         return True
@@ -61,10 +61,10 @@ class ForwardCalls(EngineCalls):
                 row_id = asset.row_id(answer[0])
                 early[row_id] = answer
                 # The step opens shard after shard, and a result may come before the shard of its row is open.
-                for ready in [each for each in early if each not in self._given or each in self._awaited]:
+                for ready in [row_id for row_id in early if row_id not in self._early_keys or row_id in self._awaited]:
                     result, self._figures = early.pop(ready)
                     yield result
-            for ready in [each for each in early if each in self._awaited]:
+            for ready in [row_id for row_id in early if row_id in self._awaited]:
                 result, self._figures = early.pop(ready)
                 yield result
         finally:
@@ -111,10 +111,10 @@ class ForwardCalls(EngineCalls):
                 finished = [stored[0]] if stored is not None and is_usable else []
                 finished.append(asset.store.journal(asset.name, shard, asset.schema).rows())
                 todo = [spec for spec in asset.unfinished(specs, *finished) if spec.predetermined is None]
-                if any(spec.id in self._given for spec in todo):
+                if any(spec.id in self._early_keys for spec in todo):
                     return  # the results of the two shards could not be told apart
-                for spec, given in zip(todo, asset.inputs(shard, todo), strict=True):
+                for spec, engine_input in zip(todo, asset.inputs(shard, todo), strict=True):
                     if self._has_begun.is_set():
                         return
-                    self._given[spec.id] = spec.key
-                    yield given
+                    self._early_keys[spec.id] = spec.key
+                    yield engine_input

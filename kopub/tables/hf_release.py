@@ -23,7 +23,6 @@ from kopub.pages.page_reader import origins
 from kopub.release.base import ReleaseDescription, ReleasedFile, ReleaseInput, page_images
 from kopub.release.files import CONFIGS, INCOMPLETE, Inventory, list_parts
 from kopub.release.fitness import Fitness, fitness
-from kopub.release.hub import HubPush
 from kopub.release.local import LocalRelease
 from kopub.release.publishing import describe, publish
 from kopub.release.remote import publish_to
@@ -108,15 +107,15 @@ class HfRelease(ShardAsset):
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
-        self._made: dict[str, dict[str, str]] = {}
+        self._hashes: dict[str, dict[str, str]] = {}
         """The hashes of the files that this run released, by shard."""
         self._is_placed = False
 
-    def expected_rows(self, shard: str, made: int | None) -> int:
+    def expected_rows(self, shard: str, rows_now: int | None) -> int:
         may_lack = {DocumentChunks, FigureNotes, FigureEmbeddings, PassageEmbeddings}
         optional = len(may_lack & {*self.reads})
         of_people = self.engine.corrections != "none"
-        return len(CONFIGS) + optional + of_people if made is None else made
+        return len(CONFIGS) + optional + of_people if rows_now is None else rows_now
 
     def shard_settings(self, shard: str) -> Mapping[str, str]:
         log = CorrectionLog(self.store)
@@ -148,20 +147,20 @@ class HfRelease(ShardAsset):
             run.problems.stop_at(shard)
             files = self._stage(shard, tables)
             before = set(stored[0]["sha256"].to_pylist()) if stored else set()
-            written = {(file.path, file.sha256): 1.0 for file in files if file.sha256 not in before}
+            changed = {(file.path, file.sha256): 1.0 for file in files if file.sha256 not in before}
             table = pa.Table.from_pylist([asdict(file) for file in files], schemas.HF_RELEASE)
             metadata = stamp.metadata(table) | self._corpus(shard)
             if stored is None or stored[1] != metadata or not stored[0].equals(table):
                 self.store.write(self.name, shard, table, metadata, replaces=stored is not None)
             account = Account(self.store, self.name, run.run_id, self.recipe_hash, gpus=0)
-            account.enter(shard, Work(written, [], time.monotonic() - started), first=stored is None)
-        self._made[shard] = {file.path: file.sha256 for file in files}
-        watcher().planned(self.name, shard, len(written))
-        for _ in written:
+            account.enter(shard, Work(changed, [], time.monotonic() - started), first=stored is None)
+        self._hashes[shard] = {file.path: file.sha256 for file in files}
+        watcher().planned(self.name, shard, len(changed))
+        for _ in changed:
             watcher().computed(self.name, shard)
-        if written:
-            run.log(f"{self.name} {shard}: {len(written)} of {len(files)} files changed")
-        return PublishedShard(stamp.recipe, _files(files, len(written)))
+        if changed:
+            run.log(f"{self.name} {shard}: {len(changed)} of {len(files)} files changed")
+        return PublishedShard(stamp.recipe, _files(files, len(changed)))
 
     def keep(self, shard: str, run: RunContext, stamp: Provenance) -> PublishedShard | None:
         self.require_possible()
@@ -169,15 +168,15 @@ class HfRelease(ShardAsset):
         if stored is None or stored[1] != stamp.metadata(stored[0]) | self._corpus(shard):
             return None
         files = [ReleasedFile(**row) for row in stored[0].to_pylist()]
-        listed = {file.path: file.sha256 for file in files}
-        if not available_shards(self.engine, {shard: listed}).current:
+        hashes = {file.path: file.sha256 for file in files}
+        if not available_shards(self.engine, {shard: hashes}).current:
             return None
         roots = {asset.table.name: asset(self.resources).source(shard) for asset in (RawPages, QueryEmbeddings)}
         if any(roots.get(root, content) != content for root, content in json.loads(stamp.sources)):
             return None
         for check in (EVERY_PAGE_RELEASED, VERIFIED):
             run.problems.note(check.name, shard, None)
-        self._made[shard] = listed
+        self._hashes[shard] = hashes
         return PublishedShard(stamp.recipe, _files(files, 0))
 
     def _corpus(self, shard: str) -> dict[str, str]:
@@ -196,33 +195,38 @@ class HfRelease(ShardAsset):
         It is published if it belongs elsewhere, and pushed on request. The card depends on what this run put into the
         release, so it is written last.
         """
-        anew = any(made.metadata["computed"] for made in finished.values())
+        anew = any(table.metadata["computed"] for table in finished.values())
 
-        def verified(folder: Path) -> None:
-            if found := list(verify(folder, finished.keys(), load=anew)):
+        def require_verified(folder: Path) -> None:
+            if problems := list(verify(folder, finished.keys(), load=anew)):
                 for shard in finished:
-                    run.problems.note(VERIFIED.name, shard, "; ".join(found))
-                raise ClosedGate("; ".join(found))
+                    run.problems.note(VERIFIED.name, shard, "; ".join(problems))
+                raise ClosedGate("; ".join(problems))
 
         with self.store.fetched_once():
-            about = self.replace_release(run.log, run.warn, verified)
+            about = self.replace_release(run.log, run.warn, require_verified)
         inventory = list_parts(self.engine.root)
         fit = fitness(inventory, about)
-        for made in finished.values():
-            made.metadata["keeps_it_off_the_hub"] = "; ".join(fit.closed) or "nothing"
+        for table in finished.values():
+            table.metadata["keeps_it_off_the_hub"] = "; ".join(fit.closed) or "nothing"
         self._conclude(run, finished, inventory, about, fit)
         if self.engine.url is not None:
             published = publish_to(self.engine.url, self.engine.root, run.log)
-            for made in finished.values():
-                made.metadata["published"] = published or "not yet: shards of the corpus are not released"
+            for table in finished.values():
+                table.metadata["published"] = published or "not yet: shards of the corpus are not released"
         if not (run.config.push or run.has_tag(PUBLISH_TAG)):
             return
         if len(finished) < len(run.shards):
             run.warn("not pushed: a shard of this run failed")
             return
         pushed = publish(about, self.engine, self.resources["hub"], self.store, run.config.tag or None, run.log)
-        for made in finished.values():
-            made.metadata.update(_push(pushed))
+        for table in finished.values():
+            table.metadata.update(
+                commit=Link(pushed.url),
+                pushed_files=pushed.difference.files,
+                pushed_bytes=pushed.difference.bytes,
+                tag=pushed.tag or "none: the release lacks shards of the corpus",
+            )
 
     def _conclude(
         self,
@@ -247,8 +251,8 @@ class HfRelease(ShardAsset):
         lines += [f"not judged: {line}" for line in fit.unjudged]
         for line in (*lines, *self._advice(states, doubtful, worse)):
             run.log(line)
-        for made in finished.values():
-            made.metadata["pages_of_the_corpus"] = pages
+        for table in finished.values():
+            table.metadata["pages_of_the_corpus"] = pages
         lost = any(states[state] for state in INCOMPLETE)
         run.problems.conclude(WHOLE.name, not (lost or worse or closed), "; ".join(lines))
         watcher().judged(closed, fit.unjudged)
@@ -283,7 +287,7 @@ class HfRelease(ShardAsset):
         for shard in keys:
             if shard in footers:
                 self.require_not_newer(shard, footers[shard].made_with)
-        files = {shard: self._made.get(shard) or self._listed(shard) for shard in keys if shard in footers}
+        files = {shard: self._hashes.get(shard) or self._listed(shard) for shard in keys if shard in footers}
         here = available_shards(self.engine, files)
         if len(files) == len(keys):
             for shard in files.keys() - set(here.current):
@@ -297,7 +301,7 @@ class HfRelease(ShardAsset):
     def _bring_in(self, shard: str, log: Callable[[str], None], warn: Callable[[str], None]) -> dict[str, str]:
         """Stage the files of a shard that another node released."""
         with self.store.exclusive(self.name, shard):
-            wanted = self._listed(shard)
+            expected = self._listed(shard)
             try:
                 tables = self._tables(shard)
                 if problem := self._problem(shard, tables):
@@ -305,12 +309,12 @@ class HfRelease(ShardAsset):
                 files = {file.path: file.sha256 for file in self._stage(shard, tables)}
             except (StoreError, SourceError) as error:
                 warn(f"{shard} is not in the release: {error}")
-                return wanted
-        if files == wanted:
+                return expected
+        if files == expected:
             log(f"{self.name} {shard}: made from the tables, as another machine released it")
         else:
             warn(f"{shard} is not in the release: its tables changed since; materialize {self.name} for it")
-        return wanted
+        return expected
 
     def _listed(self, shard: str) -> dict[str, str]:
         rows = self.store.read(self.name, shard, ["path", "sha256"]).to_pylist()
@@ -338,9 +342,6 @@ class HfRelease(ShardAsset):
         pages, rows = self.corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
         if rows != pages:
             return f"raw_pages has {rows} pages, the corpus has {pages}: materialize it again"
-        return self._of_another_corpus(shard)
-
-    def _of_another_corpus(self, shard: str) -> str | None:
         for asset in (RawPages, QueryEmbeddings):
             made_from = footer_of(self.store, asset.table.name, shard).made_from
             if made_from[SOURCE] != asset(self.resources).source(shard):
@@ -353,12 +354,9 @@ class HfRelease(ShardAsset):
         `made_from` has, by released shard and asset, the contents from which its files were made.
         """
         gates, profile = self.resources["gates"], self.resources["profile"]
-        engines = self._engines_by_asset()
-        return describe(self.engine, self.corpus, self.store, engines, gates, profile, made_from)
-
-    def _engines_by_asset(self) -> dict[str, Engine]:
         sections = {parent.table.name: parent.engine_section for parent in self.reads}
-        return {asset: self.resources[section] for asset, section in sections.items() if section}
+        engines: dict[str, Engine] = {asset: self.resources[section] for asset, section in sections.items() if section}
+        return describe(self.engine, self.corpus, self.store, engines, gates, profile, made_from)
 
 
 def _files(files: list[ReleasedFile], changed: int) -> Metadata:
@@ -369,13 +367,4 @@ def _files(files: list[ReleasedFile], changed: int) -> Metadata:
         "kept": len(files) - changed,
         "bytes": sum(file.bytes for file in files),
         "files": [{"path": f.path, "rows": f.rows or 0, "bytes": f.bytes} for f in files],
-    }
-
-
-def _push(pushed: HubPush) -> Metadata:
-    return {
-        "commit": Link(pushed.url),
-        "pushed_files": pushed.difference.files,
-        "pushed_bytes": pushed.difference.bytes,
-        "tag": pushed.tag or "none: the release lacks shards of the corpus",
     }

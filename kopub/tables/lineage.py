@@ -14,7 +14,6 @@ from kopub.diff.compare import VECTORS, ShardDiff, compare
 from kopub.diff.html import Upgrade
 from kopub.errors import DamagedTable, KopubError, SourceError, StoreError, did_you_mean
 from kopub.pages.corpus import Corpus
-from kopub.pages.manifest import Manifest
 from kopub.pages.page_reader import origins
 from kopub.parallel import bounded_map
 from kopub.recognition.regions import join_regions
@@ -30,7 +29,7 @@ from kopub.tables.staleness import differences, settings_changed
 
 Versions = dict[str, str | None]
 """A version for each table of a shard: the recipe of a kept version, or None for the present table."""
-
+Tables = dict[str, pa.Table]
 
 PAGE, QUERY = "page", "query"
 IDS = {kind: (table.name, table.key) for kind, table in ((PAGE, TABLES.pages), (QUERY, TABLES.query_vectors))}
@@ -61,10 +60,14 @@ def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str,
     With an `asset`, that is the row of its table and exactly what it was made from, even if those tables have been
     replaced since; without, the rows of all tables as they are now.
     """
-    shown = [name for name in GRAPH.names if holds(store, name, shard, kind)]
-    versions: Versions = dict.fromkeys(shown) if asset is None else ancestry(store, asset, shard)
-    rows = {name: _row(store, name, shard, row_id, version) for name, version in versions.items()}
-    tables = {name: table for name, table in rows.items() if table.num_rows}
+    names = [name for name in GRAPH.names if holds(store, name, shard, kind)]
+    versions: Versions = dict.fromkeys(names) if asset is None else ancestry(store, asset, shard)
+    tables: Tables = {}
+    for name, version in versions.items():
+        table = store.read(name, shard, _COLUMNS.get(name), version)
+        row = table.filter(pc.field("query_id" if "query_id" in table.column_names else "page_id") == row_id)
+        if row.num_rows:
+            tables[name] = row
     metadata = {name: store.metadata(name, shard, versions[name]) for name in tables}
     runs = {name: ledger.read(store, name, shard) for name in tables}
     steps = lineage_rows(shard, tables, metadata, runs).to_pylist()
@@ -96,7 +99,7 @@ def _shard_of(store: ShardStore, row_id: str, shards: Sequence[str], kind: str) 
         return shard, pc.index(store.read(asset, shard, [column])[column], row_id).as_py() >= 0
 
     return next(
-        (shard for shard, is_there in bounded_map(look, _made(store, asset, shards), _READERS) if is_there), None
+        (shard for shard, is_there in bounded_map(look, _published(store, asset, shards), _READERS) if is_there), None
     )
 
 
@@ -106,17 +109,12 @@ def _ids(store: ShardStore, shards: Sequence[str], kind: str) -> list[str]:
     def read(shard: str) -> list[str]:
         return store.read(asset, shard, [column])[column].to_pylist()
 
-    return [row_id for ids in bounded_map(read, _made(store, asset, shards), _READERS) for row_id in ids]
+    return [row_id for ids in bounded_map(read, _published(store, asset, shards), _READERS) for row_id in ids]
 
 
-def _made(store: ShardStore, asset: str, shards: Sequence[str]) -> list[str]:
+def _published(store: ShardStore, asset: str, shards: Sequence[str]) -> list[str]:
     published = store.published(asset)
     return [shard for shard in shards if shard in published]
-
-
-def _row(store: ShardStore, asset: str, shard: str, row_id: str, version: str | None) -> pa.Table:
-    table = store.read(asset, shard, _COLUMNS.get(asset), version)
-    return table.filter(pc.field("query_id" if "query_id" in table.column_names else "page_id") == row_id)
 
 
 def _complete(step: dict[str, Any], store: ShardStore, shard: str, versions: Versions, row: pa.Table) -> None:
@@ -145,13 +143,15 @@ def _vector(row: pa.Table) -> dict[str, Any] | None:
 
 def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the page's row of the source, with the present hash of its bytes."""
-    named = ("doc_id", "page_no", "format", "width", "height", "n_bytes", "license", "sha256")
+    columns = ("doc_id", "page_no", "format", "width", "height", "n_bytes", "license", "sha256")
     now, problem, origin = None, None, None
     file, manifest = raw["source"], corpus.manifest
     try:
         file = manifest.place(manifest.shard(shard).file)
         origin = asdict(origins(manifest, shard)(raw["page_idx"]))
-        origin["path"] = _path(manifest, origin["source"], origin["file"])
+        # The place of the file, as a person would write it.
+        place = manifest.location_of(manifest.source(origin["source"]))
+        origin["path"] = place if place.rpartition("/")[2] == origin["file"] else f"{place}/{origin['file']}"
         with corpus.reader(shard) as source:
             now = source.sha256(raw["page_idx"])
     except (SourceError, StoreError) as error:
@@ -160,18 +160,12 @@ def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any
         "file": file,
         "row": raw["page_idx"],
         "origin": origin,
-        **{name: raw[name] for name in named},
+        **{name: raw[name] for name in columns},
         "upright": raw.get("upright"),
         "sha256_now": now,
         "unchanged": now == raw["sha256"],
         "problem": problem,
     }
-
-
-def _path(manifest: Manifest, source: str, file: str) -> str:
-    """Return the place of a source's file, as a person would write it."""
-    place = manifest.location_of(manifest.source(source))
-    return place if place.rpartition("/")[2] == file else f"{place}/{file}"
 
 
 def _regions(page_id: str, tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
@@ -192,22 +186,14 @@ def _missing(store: ShardStore, shard: str, asset: str | None, versions: Version
     """Return the tables that a table was made from and that are no longer kept."""
     if asset is None:
         return []
-    needed = {asset}
+    ancestors = {asset}
     for name in reversed(GRAPH.names):
-        if name in needed:
-            needed.update(_read_by(store, shard, name, versions))
-    return [name for name in GRAPH.names if name in needed and name not in versions]
-
-
-def _read_by(store: ShardStore, shard: str, asset: str, versions: Versions) -> Iterator[str]:
-    """Yield the parents that a table was made from.
-
-    For a table that is not kept, those that it must have had.
-    """
-    if asset in versions:
-        yield from contents_of_parents(store, asset, shard, versions[asset])
-    else:
-        yield from (parent for parent in GRAPH.parents(asset) if parent not in _OPTIONAL)
+        if name in ancestors and name in versions:
+            ancestors.update(contents_of_parents(store, name, shard, versions[name]))
+        elif name in ancestors:
+            # It is not kept, and must have had these.
+            ancestors.update(parent for parent in GRAPH.parents(name) if parent not in _OPTIONAL)
+    return [name for name in GRAPH.names if name in ancestors and name not in versions]
 
 
 CURRENT, PREVIOUS = "current", "previous"
@@ -222,10 +208,10 @@ def ancestry(store: ShardStore, asset: str, shard: str, version: str | None = No
     """
     versions: Versions = {asset: version}
     for parent, content in contents_of_parents(store, asset, shard, version).items():
-        for kept in _versions(store, parent, shard):
-            if content_of(store, parent, shard, kept) == content:
+        for candidate in _versions(store, parent, shard):
+            if content_of(store, parent, shard, candidate) == content:
                 # A table's own record of a parent takes precedence over that of another parent.
-                versions = {**ancestry(store, parent, shard, kept), **versions, parent: kept}
+                versions = {**ancestry(store, parent, shard, candidate), **versions, parent: candidate}
                 break
     return {name: versions[name] for name in GRAPH.names if name in versions}
 
@@ -256,16 +242,16 @@ def edition(store: ShardStore, shard: str, name: str) -> Versions:
     return _belonging(store, shard, assets, *_find_table(store, shard, assets, name))
 
 
-def _previous(store: ShardStore, shard: str, made: list[str]) -> Versions:
+def _previous(store: ShardStore, shard: str, assets: list[str]) -> Versions:
     versions: Versions = {}
-    for asset in reversed(made):
+    for asset in reversed(assets):
         if asset not in versions:
-            kept = store.versions(asset, shard)
+            older = store.versions(asset, shard)
             if replaced_parents(store, asset, shard):
                 # An upgrade is under way, and this table is still the one from before.
                 versions = {**ancestry(store, asset, shard), **versions}
-            elif kept:
-                versions = {**ancestry(store, asset, shard, kept[0].recipe), **versions}
+            elif older:
+                versions = {**ancestry(store, asset, shard, older[0].recipe), **versions}
             else:
                 versions[asset] = None
     if not any(versions.values()):
@@ -273,34 +259,33 @@ def _previous(store: ShardStore, shard: str, made: list[str]) -> Versions:
     return versions
 
 
-def _find_table(store: ShardStore, shard: str, made: list[str], name: str) -> tuple[str, str | None]:
+def _find_table(store: ShardStore, shard: str, assets: list[str], name: str) -> tuple[str, str | None]:
     """Return the table whose recipe begins with `name`."""
-    known = {
-        (asset, version): version or store.metadata(asset, shard).get("recipe", "")
-        for asset in made
-        for version in _versions(store, asset, shard)
-    }
-    matches = [table for table, recipe in known.items() if recipe.startswith(name)]
+    recipes: dict[tuple[str, str | None], str] = {}
+    for asset in assets:
+        for version in _versions(store, asset, shard):
+            recipes[asset, version] = version or store.metadata(asset, shard).get("recipe", "")
+    matches = [table for table, recipe in recipes.items() if recipe.startswith(name)]
     if len(matches) != 1 or not name:
-        kept = ", ".join(f"{version} ({asset})" for asset, version in known if version) or "none"
+        choice = ", ".join(f"{version} ({asset})" for asset, version in recipes if version) or "none"
         raise StoreError(
             f"{shard} has {len(matches) or 'no'} version{'s' if len(matches) > 1 else ''} {name!r}: "
-            f"say {CURRENT}, {PREVIOUS} or one that is kept: {kept}"
+            f"say {CURRENT}, {PREVIOUS} or one that is kept: {choice}"
         )
     return matches[0]
 
 
-def _belonging(store: ShardStore, shard: str, made: list[str], asset: str, version: str | None) -> Versions:
+def _belonging(store: ShardStore, shard: str, assets: list[str], asset: str, version: str | None) -> Versions:
     """Return a table with its ancestors and descendants, and the others as they are now."""
     versions = ancestry(store, asset, shard, version)
-    contents = {name: content_of(store, name, shard, kept) for name, kept in versions.items()}
-    for name in made:
+    contents = {name: content_of(store, name, shard, recipe) for name, recipe in versions.items()}
+    for name in assets:
         if name not in versions:
-            for kept in _versions(store, name, shard):
-                of = contents_of_parents(store, name, shard, kept)
+            for candidate in _versions(store, name, shard):
+                of = contents_of_parents(store, name, shard, candidate)
                 if all(of[parent] == contents[parent] for parent in of if parent in contents):
-                    versions[name] = kept
-                    contents[name] = content_of(store, name, shard, kept)
+                    versions[name] = candidate
+                    contents[name] = content_of(store, name, shard, candidate)
                     break
     return versions
 
@@ -330,7 +315,6 @@ _COMPARED_COLUMNS: dict[str, Sequence[str]] = {
         for vectors in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors)
     },
 }
-Tables = dict[str, pa.Table]
 
 
 def compared_tables(
@@ -341,15 +325,16 @@ def compared_tables(
     With `page_id`, only the rows of that page. Tables of vectors that are the same in both are left out. Raises
     `StoreError`.
     """
-    same = {asset for asset in VECTORS if old.get(asset) == new.get(asset)}
-    before, after = (
-        {
-            asset: _of_page(_read_compared(store, asset, shard, version), page_id)
-            for asset, version in versions.items()
-            if asset in _COMPARED_COLUMNS and asset not in (same if page_id is None else VECTORS)
-        }
-        for versions in (old, new)
-    )
+    left_out = set(VECTORS)
+    if page_id is None:
+        left_out = {asset for asset in VECTORS if old.get(asset) == new.get(asset)}
+    before: Tables = {}
+    after: Tables = {}
+    for tables, versions in ((before, old), (after, new)):
+        for asset, version in versions.items():
+            if asset in _COMPARED_COLUMNS and asset not in left_out:
+                table = _read_compared(store, asset, shard, version)
+                tables[asset] = table if page_id is None else table.filter(pc.field("page_id") == page_id)
     return before, after
 
 
@@ -381,7 +366,3 @@ def upgrades_between(store: ShardStore, shard: str, old: Versions, new: Versions
         lines += settings_changed(*(json.loads(metadata[MADE_FROM]) for metadata in (before, after)))
         upgrades.append(Upgrade(asset, before["recipe"], after["recipe"], tuple(lines)))
     return upgrades
-
-
-def _of_page(table: pa.Table, page_id: str | None) -> pa.Table:
-    return table if page_id is None else table.filter(pc.field("page_id") == page_id)

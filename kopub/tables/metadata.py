@@ -61,22 +61,22 @@ class Account:
             return {}
         costs = list(work.made.values())
         shares = ledger.shares(work.seconds, costs)
-        shown: dict[str, Any] = {
+        figures: dict[str, Any] = {
             "rows_per_second": len(costs) / work.seconds,
             "seconds_per_row": work.seconds / len(costs),
             "gpu_seconds": work.seconds * self.gpus,
             "gpu_seconds_per_row": work.seconds * self.gpus / len(costs),
         }
         if (summary := sum_rows(work.figures)) is not None:
-            shown |= summary.figures()
+            figures |= summary.figures()
             records = [{"id": row_id, "tokens": tokens} for row_id, tokens in summary.most_tokens]
-            shown |= {"most_tokens": records} if records else {}
+            figures |= {"most_tokens": records} if records else {}
         # The costliest rows, if the engine gives each row its own cost.
         if len(set(costs)) > 1:
             ranked = sorted(zip(shares, work.made, strict=True), reverse=True)[:_COSTLIEST]
             records = [{"id": key[0], "seconds": round(share, 3)} for share, key in ranked]
-            shown["costliest"] = records
-        return shown
+            figures["costliest"] = records
+        return figures
 
 
 _PREVIEW_CHARACTERS = 1500
@@ -135,14 +135,14 @@ def first_markdown(table: pa.Table, column: str) -> Markdown:
         if not text:
             continue
         blocks = defuse(_PICTURE.sub(r"*(\1)*", text)).split("\n\n")
-        shown, left = [], _PREVIEW_CHARACTERS
+        beginning, room = [], _PREVIEW_CHARACTERS
         for block in blocks:
-            left -= len(block)
-            if left < 0:
+            room -= len(block)
+            if room < 0:
                 break
-            shown.append(block)
-        rendered = "\n\n".join(shown) or _fence(blocks[0][:_PREVIEW_CHARACTERS])
-        more = "\n\n..." if len(shown) < len(blocks) else ""
+            beginning.append(block)
+        rendered = "\n\n".join(beginning) or _fence(blocks[0][:_PREVIEW_CHARACTERS])
+        more = "\n\n..." if len(beginning) < len(blocks) else ""
         return Markdown(f"{_fence(page_id)}\n\n{rendered}{more}")
     return Markdown("no text")
 

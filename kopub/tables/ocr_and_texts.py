@@ -112,13 +112,13 @@ class OcrResults(EngineTable):
     def rows(self, shard: str) -> Iterator[RowSpec]:
         pages = page_rows(self.store, RawPages.table, shard)
         for page, layout in with_parent(self.store, pages, LayoutRegions.table, shard):
-            known = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
+            columns = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
             boxes = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
             layer = page["text_layer_id"] if self._prefers_layers else None
             yield RowSpec.after(
                 layout,
                 [self.recipe_hash, *picture_inputs(page), boxes, *layer_made_from(layer)],
-                known,
+                columns,
                 _OcrInputs(page, layout["regions"], layer),
             )
 
@@ -141,12 +141,10 @@ class OcrResults(EngineTable):
         """
         extracted = extract_texts(layer, page.regions, self.engine.expected_scripts)
         texts = {index: KnownText(text, TextOrigin.TEXT_LAYER) for index, text in extracted.texts.items()}
-        known = {
-            index: texts[index]
-            if text.origin is TextOrigin.LAYOUT and index in texts and agree(texts[index].content, text.content)
-            else text
-            for index, text in page.known.items()
-        }
+        known = dict(page.known)
+        for index, text in page.known.items():
+            if text.origin is TextOrigin.LAYOUT and index in texts and agree(texts[index].content, text.content):
+                known[index] = texts[index]
         claimed = {index: text for index, text in texts.items() if index not in known}
         parts = {index: part for index, part in extracted.parts.items() if index not in known}
         samples = extracted.samples if claimed or parts else ()
@@ -304,15 +302,15 @@ class ParsedTexts(RowTable):
         columns = ["page_id", "regions", "state", "reason"]
         for page, row in with_parent(CorrectedTables(self.store), pages, OcrResults.table, shard, columns):
             regions = row["regions"] or []
-            read = [
-                {**{name: part[name] for name in _COLUMNS}, "unsure": _is_unsure(part), "figures": _two_ways(part)}
-                for part in regions
-            ]
+            inputs = []
+            for part in regions:
+                values = {name: part[name] for name in _COLUMNS}
+                inputs.append(values | {"unsure": _is_unsure(part), "figures": _two_ways(part)})
             layer = page["text_layer_id"] if self._compares else None
             size = page["width"] or 0, page["height"] or 0
-            given = _ReadPage(regions, *size, page["page_idx"], layer)
-            made_from = [self.recipe_hash, read, size, *layer_made_from(layer)]
-            spec = RowSpec.after(row, made_from, {"page_id": row["page_id"]}, given)
+            reading = _ReadPage(regions, *size, page["page_idx"], layer)
+            made_from = [self.recipe_hash, inputs, size, *layer_made_from(layer)]
+            spec = RowSpec.after(row, made_from, {"page_id": row["page_id"]}, reading)
             # A page that may only look blank is reported as doubtful; it may have lost all that it shows.
             if row["state"] == State.BLANK and (reason := row["reason"] or page["reason"]):
                 looks = {"reason": reason, "doubt": 1.0, "doubts": [reason]}
@@ -327,35 +325,35 @@ class ParsedTexts(RowTable):
             readings = region_texts(page.given.regions)
             text = text_of_page(page.given.regions, page.given.width, page.given.height)
             two_ways = [Doubt("figures", _TWO_WAYS, says) for says in filter(None, map(_two_ways, page.given.regions))]
-            found = by_weight([*doubts(text, boxes_of(page.given.regions), self._scripts), *two_ways])
+            page_doubts = by_weight([*doubts(text, boxes_of(page.given.regions), self._scripts), *two_ways])
             script, compared = main_script(text), Row()
             if layers is not None and (layer := layers.layer(page.id, page.given.page_idx, page.given.layer)):
                 compared, differs = _compare(layer, readings, page.given.regions, self._scripts)
-                found = by_weight([*found, *differs])
-                written = main_script("".join(word.text for word in layer.words))
+                page_doubts = by_weight([*page_doubts, *differs])
+                layer_script = main_script("".join(word.text for word in layer.words))
                 # A script that the reader does not know is misread as nonsense in the scripts that it does know.
-                if total(found) >= DOUBTFUL and unexpected_scripts([written], self._scripts):
-                    script = written
+                if total(page_doubts) >= DOUBTFUL and unexpected_scripts([layer_script], self._scripts):
+                    script = layer_script
             yield RowResult(
                 page.id,
                 {
                     "text": text,
                     "n_chars": len(text),
                     "script": script,
-                    "doubt": total(found),
-                    "doubts": [doubt.says for doubt in found],
+                    "doubt": total(page_doubts),
+                    "doubts": [doubt.says for doubt in page_doubts],
                     **compared,
                     "state": State.OK if text else State.BLANK,
                     "reason": None if text else page.partial,
                 },
             )
 
-    def problems(self, made: ShardResult) -> Mapping[str, str | None]:
-        wrong = doubtful(made.table)
+    def problems(self, result: ShardResult) -> Mapping[str, str | None]:
+        wrong = doubtful(result.table)
         if not wrong:
             return {TEXTS_LOOK_RIGHT.name: None}
         first = "; ".join(f"{page.page_id}: {', '.join(page.doubts)}" for page in wrong[:_NAMED])
-        return {TEXTS_LOOK_RIGHT.name: f"{len(wrong)} of {made.table.num_rows} pages look wrong: {first}"}
+        return {TEXTS_LOOK_RIGHT.name: f"{len(wrong)} of {result.table.num_rows} pages look wrong: {first}"}
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         wrong = doubtful(table)
@@ -393,19 +391,18 @@ def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:
 
     Failed regions, and non-pictures skipped on purpose, are left out. `regions` are rows of readings.
     """
-    return [
-        JudgedRegion(
-            region["native_label"],
-            (region["bbox_2d"][2] - region["bbox_2d"][0]) * (region["bbox_2d"][3] - region["bbox_2d"][1]),
-            len("".join(region["content"].split())),
-            region["finish_reason"] == "length",
-            _is_unsure(region),
-            picture=region["finish_reason"] == "skipped",
+    judged = []
+    for region in regions:
+        label, is_skipped = region["native_label"], region["finish_reason"] == "skipped"
+        if region["state"] == State.FAILED or (is_skipped and label not in PICTURES):
+            continue
+        x1, y1, x2, y2 = region["bbox_2d"]
+        letters = len("".join(region["content"].split()))
+        is_cut = region["finish_reason"] == "length"
+        judged.append(
+            JudgedRegion(label, (x2 - x1) * (y2 - y1), letters, is_cut, _is_unsure(region), picture=is_skipped)
         )
-        for region in regions
-        if region["state"] != State.FAILED
-        and (region["finish_reason"] != "skipped" or region["native_label"] in PICTURES)
-    ]
+    return judged
 
 
 def _is_unsure(region: Row) -> bool:

@@ -82,13 +82,13 @@ class RawPages(RowTable):
         """Return the fingerprint of a shard's file as it was indexed."""
         return shard_source(self.corpus.manifest.shard(shard))
 
-    def expected_rows(self, shard: str, made: int | None) -> int:
+    def expected_rows(self, shard: str, rows_now: int | None) -> int:
         return self.corpus.manifest.shard(shard).rows
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         # Hashing releases the interpreter lock, so that a file is read as fast as its disk and all cores allow.
         for row, sha256 in ordered_map(_hash, self.corpus.rows(shard)):
-            known = {
+            columns = {
                 "page_id": row.page_id,
                 "page_idx": row.row,
                 "doc_id": row.doc_id,
@@ -102,7 +102,7 @@ class RawPages(RowTable):
             lost = State.FAILED if row.failed else State.QUARANTINED
             predetermined = {"state": lost, "reason": row.problem} if row.problem else None
             made_from = [self.recipe_hash, sha256, row.text_layer_id]
-            yield RowSpec(row.page_id, made_from, known, predetermined=predetermined, partial=row.damage)
+            yield RowSpec(row.page_id, made_from, columns, predetermined=predetermined, partial=row.damage)
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
         has_layers = self.sets_upright and any(row.known["text_layer_id"] for row in todo)
@@ -197,8 +197,7 @@ class LayoutRegions(EngineTable):
         for page in page_rows(self.store, RawPages.table, shard):
             layer = page["text_layer_id"] if self._uses_layers else None
             made_from = [self.recipe_hash, *picture_inputs(page), *([] if layer is None else [layer, CODE.number])]
-            known = {"page_id": page["page_id"]}
-            yield RowSpec.after(page, made_from, known, page)
+            yield RowSpec.after(page, made_from, {"page_id": page["page_id"]}, page)
 
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Page]:
         batch = PageBatch(shard, len(todo))
@@ -226,8 +225,8 @@ class LayoutRegions(EngineTable):
         regions = [region_row(region, page["width"], page["height"]) for region in result.regions]
         return RowResult(spec.id, {"regions": regions, "state": result.state, "reason": result.reason})
 
-    def problems(self, made: ShardResult) -> Mapping[str, str | None]:
-        return {PAGES_HAVE_REGIONS.name: without_regions(made.table, made.previous, self.resources["gates"])}
+    def problems(self, result: ShardResult) -> Mapping[str, str | None]:
+        return {PAGES_HAVE_REGIONS.name: without_regions(result.table, result.previous, self.resources["gates"])}
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         labels = _count(_regions(table), "label")

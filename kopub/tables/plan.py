@@ -193,12 +193,12 @@ class Survey:
         It is the recent cost if the same engine has made rows here. The ledger is not searched for an asset that is
         current throughout, because nobody waits for its rows.
         """
-        asked = [
-            asset
-            for asset in assets
-            if any(not how.stands for how in self.standings[asset].values()) and not self._changes_engine(asset)
-        ]
-        measured = ledger.rates(self.store, asked)
+        outdated = []
+        for name in assets:
+            is_current = all(standing.stands for standing in self.standings[name].values())
+            if not is_current and not self._changes_engine(name):
+                outdated.append(name)
+        measured = ledger.rates(self.store, outdated)
         costs = {}
         for name in assets:
             if (rate := measured.get(name)) is not None:
@@ -227,7 +227,7 @@ class Survey:
         inputs = find_inputs(asset, self.tables, shard)
         why = tuple(find_reasons(entry, asset, inputs))
         contents = {parent: content for parent, content in inputs.items() if content is not None}
-        if (name, shard, recipe_of(asset.recipe_hash, contents)) in self._kept:
+        if (name, shard, recipe_of(asset.recipe_hash, contents)) in self._replaced:
             return Redo(0, 0, 0.0, True, (*why, "a replaced table of the same recipe is kept"))
         # Each row's fingerprint holds the own recipe. If that is unchanged, or a run has begun, rows must be compared.
         # Files of a release have no recipe: which of them change is known only once they are made.
@@ -235,10 +235,10 @@ class Survey:
         every = isinstance(asset, RowTable) and own_changed and (name, shard) not in self._begun
         pages, exact = self._pages(name, shard), every
         # The rows of a shard can be listed only if its parents are current.
-        first = all(self.standings[parent.table.name][shard] is Standing.CURRENT for parent in asset.reads)
-        if count and first and not exact:
-            counted = _rows_to_make(asset, shard)
-            pages, exact = (pages, False) if counted is None else (counted, True)
+        can_list = all(self.standings[parent.table.name][shard] is Standing.CURRENT for parent in asset.reads)
+        if count and can_list and not exact:
+            rows = _rows_to_make(asset, shard)
+            pages, exact = (pages, False) if rows is None else (rows, True)
         regions, share = self._regions(name, shard, _tasks_asked(why, asset.engine_section or name))
         share_of_pages = pages / entry.rows if entry.rows else 1.0
         return Redo(pages, round(regions * share_of_pages), share, exact, why)
@@ -246,10 +246,10 @@ class Survey:
     def _pages(self, asset: str, shard: str) -> int:
         return self.expected_rows(asset, shard, self.tables[asset][shard].rows)
 
-    def expected_rows(self, name: str, shard: str, made: int | None) -> int:
+    def expected_rows(self, name: str, shard: str, rows_now: int | None) -> int:
         """Return how many rows of a shard are to be made.
 
-        Pages that only moved to another file do not count. Its table has `made` rows, None if there is no table.
+        Pages that only moved to another file do not count. `rows_now` are those of its table, None without one.
         """
         asset, tables = self.assets[name], self.tables[name]
         # A row of chunks is a document, named after its first page.
@@ -259,7 +259,7 @@ class Survey:
             for other, count in (self._moved.get(shard, {}) if of_pages else {}).items()
             if other in tables and tables[other].made_with == asset.made_with
         )
-        return max(0, asset.expected_rows(shard, made) - moved)
+        return max(0, asset.expected_rows(shard, rows_now) - moved)
 
     @cached_property
     def _moved(self) -> Mapping[str, Mapping[str, int]]:
@@ -302,8 +302,8 @@ class Survey:
             task: counts.get(task, 0) - (0 if task in reread else counts.get(f"known_{task}", 0)) for task in READ_TASKS
         }
         every = sum(to_read.values())
-        asked = sum(count for task, count in to_read.items() if tasks is None or task in tasks)
-        return asked, asked / every if every else 1.0
+        again = sum(count for task, count in to_read.items() if tasks is None or task in tasks)
+        return again, again / every if every else 1.0
 
     @cached_property
     def _begun(self) -> set[tuple[str, str]]:
@@ -312,22 +312,22 @@ class Survey:
         return {(asset, shard) for asset, shard, _ in names}
 
     @cached_property
-    def _kept(self) -> set[tuple[str, str, str]]:
+    def _replaced(self) -> set[tuple[str, str, str]]:
         """The (asset, shard, recipe) of each replaced table that the store still holds."""
         names = (PurePosixPath(name) for name in self.store.parts(VERSIONS).names())
         return {(name.parts[0], name.parent.name, name.stem.partition("-")[2]) for name in names}
 
 
-def _moved_from(corpus: Corpus, shard: str, held: Mapping[tuple[str, str | None], str]) -> Counter[str]:
+def _moved_from(corpus: Corpus, shard: str, places: Mapping[tuple[str, str | None], str]) -> Counter[str]:
     """Return how many of a shard's first pages each earlier shard holds."""
     counts: Counter[str] = Counter()
     # The run reports a file that cannot be read.
     with suppress(SourceError):
         for row in corpus.rows(shard):
             sha256 = None if row.data is None else hashlib.sha256(row.data).hexdigest()
-            if (row.page_id, sha256) not in held:
+            if (row.page_id, sha256) not in places:
                 break
-            counts[held[row.page_id, sha256]] += 1
+            counts[places[row.page_id, sha256]] += 1
     return counts
 
 
@@ -340,21 +340,22 @@ def sum_shards(
 ) -> AssetPlan:
     """Return the plan of an asset, summed over its shards."""
     every = [*redo.values(), *perhaps.values()]
-    work, most = (sum(each.pages * each.share for each in some) for some in (redo.values(), every))
+    work = sum(part.pages * part.share for part in redo.values())
+    most = sum(part.pages * part.share for part in every)
     return AssetPlan(
         asset=asset,
         shards={standing: [s for s, how in of_shards.items() if how is standing] for standing in Standing},
-        pages=sum(each.pages for each in redo.values()),
-        pages_at_most=sum(each.pages for each in every),
-        regions=sum(each.regions for each in redo.values()),
-        regions_at_most=sum(each.regions for each in every),
-        exact=all(each.exact for each in redo.values()),
+        pages=sum(part.pages for part in redo.values()),
+        pages_at_most=sum(part.pages for part in every),
+        regions=sum(part.regions for part in redo.values()),
+        regions_at_most=sum(part.regions for part in every),
+        exact=all(part.exact for part in redo.values()),
         seconds=work * cost.seconds,
         seconds_at_most=most * cost.seconds,
         gpu_seconds=work * cost.gpu_seconds,
         gpu_seconds_at_most=most * cost.gpu_seconds,
         measured=cost.measured or not most,
-        why=dict(Counter(line for each in redo.values() for line in each.why)),
+        why=dict(Counter(line for part in redo.values() for line in part.why)),
     )
 
 

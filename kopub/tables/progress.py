@@ -185,17 +185,17 @@ class Forecast:
     def share(self, now: float) -> float:
         """Return the share of the run's time that is over, from 0 to 1."""
         over = sum(stage.elapsed(now) for stage in self.stages.values())
-        left = self.remaining(now)
-        return over / (over + left) if over + left else 1.0
+        remaining = self.remaining(now)
+        return over / (over + remaining) if over + remaining else 1.0
 
     def _pace(self, now: float) -> float:
         """Return the damped ratio of measured to expected seconds, to forecast rows still to come."""
-        expected = taken = _EXPECTED
+        expected = actual = _EXPECTED
         for stage in self.stages.values():
             if not stage.measured:
                 expected += stage.watched * stage.seconds_each
-                taken += stage.watching(now)
-        return (taken / expected) ** _CARRIED
+                actual += stage.watching(now)
+        return (actual / expected) ** _CARRIED
 
 
 def _remaining(stage: Stage, now: float, pace: float) -> float:

@@ -115,18 +115,18 @@ def keys(rows: pa.Table, id_column: str) -> Iterator[Key]:
 
 def unfinished(
     specs: Sequence[RowSpec],
-    known: Sequence[pa.Table],
+    tables: Sequence[pa.Table],
     id_column: str,
     retry_partial: bool = False,
     parts: str = "",
 ) -> list[RowSpec]:
-    """Return the rows of `specs` finished in no `known` table.
+    """Return the rows of `specs` finished in none of the `tables`.
 
     A `failed` row is not finished, nor is a `partial` one that lost any of its `parts` to a limit of time.
     """
     final = [state for state in FINAL if not (retry_partial and state is State.PARTIAL)]
     finished: set[Key] = set()
-    for table in known:
+    for table in tables:
         # A filter copies what it keeps, so only the keys are selected, not the vectors and pictures.
         states = table.select([id_column, "fingerprint", "state"])
         finished |= set(keys(states.filter(pc.field("state").isin(final)), id_column)) - tried_again(
@@ -143,41 +143,40 @@ def tried_again(table: pa.Table, id_column: str, parts: str) -> set[Key]:
     if parts not in table.column_names:
         return set()
     partial = table.filter(pc.field("state") == State.PARTIAL)
-    losses = ([part["reason"] or "" for part in row] for row in partial[parts].to_pylist())
-    lost = [any(TRIES_AGAIN in reason for reason in reasons) for reasons in losses]
+    lost = [any(TRIES_AGAIN in (part["reason"] or "") for part in row) for row in partial[parts].to_pylist()]
     return set(keys(partial.filter(pa.array(lost, pa.bool_())), id_column))
 
 
-def assemble(specs: Sequence[RowSpec], known: pa.Table, id_column: str, parts: str = "") -> pa.Table:
-    """Return the newest of the `known` rows for each of `specs`, in order.
+def assemble(specs: Sequence[RowSpec], rows: pa.Table, id_column: str, parts: str = "") -> pa.Table:
+    """Return the newest of the `rows` for each of `specs`, in order.
 
-    `known` is sorted oldest first. A finished row stays if another try at it failed or lost more of its `parts`: only
+    `rows` are sorted oldest first. A finished row stays if another try at it failed or lost more of its `parts`: only
     `partial` rows are tried again, and what was read of them must not be lost. The known columns are written again,
     because a kept row may have moved in its shard.
     """
-    places = list(enumerate(zip(keys(known, id_column), known["state"].to_pylist(), strict=True)))
+    places = list(enumerate(zip(keys(rows, id_column), rows["state"].to_pylist(), strict=True)))
     finished: dict[Key, list[int]] = defaultdict(list)
     for position, (key, state) in places:
         if state in FINAL:
             finished[key].append(position)
-    chosen = {key: position for position, (key, _) in places}
-    chosen |= {key: _least_lost(known, tries, parts) for key, tries in finished.items()}
-    specs_made = [spec for spec in specs if spec.key in chosen]
-    table = known.take(pa.array([chosen[spec.key] for spec in specs_made], pa.int64())).combine_chunks()
+    positions = {key: position for position, (key, _) in places}
+    positions |= {key: _least_lost(rows, tries, parts) for key, tries in finished.items()}
+    specs_made = [spec for spec in specs if spec.key in positions]
+    table = rows.take(pa.array([positions[spec.key] for spec in specs_made], pa.int64())).combine_chunks()
     for name in specs_made[0].known if specs_made else ():
-        column = known.schema.get_field_index(name)
-        values = pa.array([spec.known[name] for spec in specs_made], known.schema.field(column).type)
-        table = table.set_column(column, known.schema.field(column), values)
+        column = rows.schema.get_field_index(name)
+        values = pa.array([spec.known[name] for spec in specs_made], rows.schema.field(column).type)
+        table = table.set_column(column, rows.schema.field(column), values)
     return table
 
 
-def _least_lost(known: pa.Table, tries: Sequence[int], parts: str) -> int:
+def _least_lost(rows: pa.Table, tries: Sequence[int], parts: str) -> int:
     """Return the position of the try that lost the fewest parts; the newest of equals."""
     if not parts or len(tries) == 1:
         return tries[-1]
-    listed = known[parts].take(pa.array(tries, pa.int64())).to_pylist()
-    lost = [sum(part["state"] in LOST for part in each or ()) for each in listed]
-    return min(zip(lost, tries, strict=True), key=lambda each: (each[0], -each[1]))[1]
+    tries_parts = rows[parts].take(pa.array(tries, pa.int64())).to_pylist()
+    lost = [sum(part["state"] in LOST for part in of_try or ()) for of_try in tries_parts]
+    return min(zip(lost, tries, strict=True), key=lambda pair: (pair[0], -pair[1]))[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,12 +173,12 @@ class OpenShards:
         shard: OpenShard | None = first
         while shard is not None:
             try:
-                for spec, given in zip(shard.work.todo, asset.inputs(shard.name, shard.work.todo), strict=True):
+                for spec, engine_input in zip(shard.work.todo, asset.inputs(shard.name, shard.work.todo), strict=True):
                     if shard.failure is not None:
                         break
                     shard.asked[spec.id] = spec
                     if not self._run.calls.has_been_given(spec):
-                        yield given
+                        yield engine_input
             except KopubError as error:
                 shard.failure = shard.failure or error
             if not asset.spans_shards:

@@ -54,14 +54,14 @@ class ShardWork:
         todo = asset.unfinished(self._specs, self._previous, self._before, retry_partial=retry)
         self._elsewhere = self._from_versions(todo)
         todo = asset.unfinished(todo, self._elsewhere, retry_partial=retry)
-        if wanted := [spec.key for spec in todo if spec.predetermined is None]:
-            moved = asset.moved_rows.find(shard, wanted)
+        if keys_left := [spec.key for spec in todo if spec.predetermined is None]:
+            moved = asset.moved_rows.find(shard, keys_left)
             todo = asset.unfinished(todo, moved, retry_partial=retry)
             self._elsewhere = pa.concat_tables([self._elsewhere, moved])
         self.todo = [spec for spec in todo if spec.predetermined is None]
         self.ids = frozenset(spec.id for spec in self.todo)
         self._unanswered = {spec.id: spec for spec in todo}
-        self._made: dict[Key, float] = {}
+        self._costs: dict[Key, float] = {}
         self._figures: dict[Key, Mapping[str, float]] = {}
 
     def take_predetermined(self) -> None:
@@ -81,7 +81,7 @@ class ShardWork:
         if spec is None:
             raise unasked(result.id)
         self._journal.add(spec.row(result.columns))
-        self._made[spec.key] = result.cost
+        self._costs[spec.key] = result.cost
         if spec.predetermined is None:
             ended = {} if state is State.OK else {f"rows_{state}": 1}
             self._figures[spec.key] = {**figures, **result.figures, **ended}
@@ -97,7 +97,7 @@ class ShardWork:
         while self._unanswered:
             _, spec = self._unanswered.popitem()
             self._journal.add(spec.row({"state": State.FAILED, "reason": "the engine ended without an answer"}))
-            self._made[spec.key] = 0.0
+            self._costs[spec.key] = 0.0
             watcher().computed(self._asset.name, self.shard, State.FAILED)
 
     def record(self) -> None:
@@ -120,8 +120,8 @@ class ShardWork:
             run.problems.note(check, shard, problem)
         run.problems.stop_at(shard)
         regions = asset.regions_by_task(table)
-        counted = {} if regions is None else {"regions": canonical_json(regions)}
-        metadata = self._stamp.metadata(table) | counted
+        task_counts = {} if regions is None else {"regions": canonical_json(regions)}
+        metadata = self._stamp.metadata(table) | task_counts
         # Further metadata, as a table of an earlier version may carry, is no reason to write the table again.
         if self._stored is None or not metadata.items() <= self._stored[1].items() or not self._stored[0].equals(table):
             asset.store.write(asset.name, shard, table, metadata, replaces=self._stored is not None)
@@ -139,19 +139,19 @@ class ShardWork:
         }
         return PublishedShard(self._stamp.recipe, counts | asset.describe(shard, table) | self._took(result))
 
-    def _took(self, made: ShardResult) -> Metadata:
+    def _took(self, result: ShardResult) -> Metadata:
         """Return the cost of this run's rows.
 
         Empty if it made none, because a plot would show their speed as zero.
         """
-        if not made.computed:
+        if not result.computed:
             return {}
         gpu = self._gpu_figures()
         return {
             "published": Moment(time.time()),
             "seconds": self.seconds,
             **self.figures,
-            **self._account.metadata(made.work),
+            **self._account.metadata(result.work),
             **gpu,
         }
 
@@ -162,7 +162,7 @@ class ShardWork:
 
     @property
     def _work(self) -> Work:
-        return Work(self._made, list(keys(self._before, self._asset.table.key)), self.seconds, self._figures)
+        return Work(self._costs, list(keys(self._before, self._asset.table.key)), self.seconds, self._figures)
 
     def _published(self) -> pa.Table:
         """Return the published table; empty if there is none, or if its schema is different."""
@@ -178,8 +178,8 @@ class ShardWork:
         """
         if self._stored is None:
             return self._asset.schema.empty_table()
-        asset, wanted = self._asset, [spec.key for spec in todo]
-        return known_rows(asset.store, asset.name, self.shard, asset.schema, asset.table.key, wanted)
+        asset, keys_left = self._asset, [spec.key for spec in todo]
+        return known_rows(asset.store, asset.name, self.shard, asset.schema, asset.table.key, keys_left)
 
 
 @dataclass(eq=False)
@@ -241,9 +241,9 @@ def current_shards(asset: ShardAsset, run: RunContext) -> Iterator[tuple[str, Pu
             continue
         try:
             stamp = asset.provenance_of(shard, {name: StoredProvenance.of(footer) for name, footer in above.items()})
-            kept = asset.keep(shard, run, stamp) if own[shard].recipe == stamp.recipe else None
+            published = asset.keep(shard, run, stamp) if own[shard].recipe == stamp.recipe else None
         except KopubError:
             continue  # making the shard reports the error
-        if kept is not None:
+        if published is not None:
             watcher().planned(asset.name, shard, 0)
-            yield shard, kept
+            yield shard, published

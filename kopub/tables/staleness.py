@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 from kopub.errors import DamagedTable, shortened
-from kopub.fingerprints import CodeVersion
 from kopub.store.rows import is_setting
 from kopub.store.table_source import SOURCE, Entry
 from kopub.tables.asset import ShardAsset
@@ -103,7 +102,11 @@ def find_inputs(asset: ShardAsset, tables: Tables, shard: str) -> dict[str, str 
 def find_reasons(entry: Entry, asset: ShardAsset, inputs: Mapping[str, str | None]) -> list[str]:
     """Return why a table is stale: a line per change of its recipe or `inputs`."""
     changes = differences(entry.made_with, asset.made_with, asset.name, asset.engine_section or asset.name)
-    lines = [_with_reason(change, asset.versions) for change in changes]
+    versions = asset.versions
+    lines = []
+    for change in changes:
+        why = versions[change.name].since(change.old) if change.name in versions else ""
+        lines.append(f"{change} ({why})" if why else str(change))
     lines += settings_changed(entry.made_from, inputs)
     lines += [
         "the source changed" if name == SOURCE else f"{name} changed"
@@ -128,7 +131,7 @@ class RecipeChange:
     new: Any
 
     def __str__(self) -> str:
-        return f"{self.name} {_shown(self.old)} -> {_shown(self.new)}"
+        return f"{self.name} {_as_text(self.old)} -> {_as_text(self.new)}"
 
 
 @cache
@@ -142,19 +145,13 @@ def differences(before: str, now: str, asset: str, section: str) -> tuple[Recipe
     return tuple(RecipeChange(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name))
 
 
-def _with_reason(change: RecipeChange, versions: Mapping[str, CodeVersion]) -> str:
-    """Return a change as one line; a version's has the reasons with it."""
-    why = versions[change.name].since(change.old) if change.name in versions else ""
-    return f"{change} ({why})" if why else str(change)
-
-
 def _values(own: Mapping[str, Any], asset: str, section: str) -> dict[str, Any]:
     """Return the leaves of an own recipe by name: `recognition.prompts.table`, `ocr_results.version`."""
     leaves: dict[str, Any] = {f"{asset}.version": own["version"]}
     for engine in own["engines"]:
-        shown = {**engine, **engine["parameters"]}
-        shown.pop("parameters", None)
-        leaves |= dict(_leaves(section, shown))
+        fields = {**engine, **engine["parameters"]}
+        fields.pop("parameters", None)
+        leaves |= dict(_leaves(section, fields))
     return leaves | own.get("settings", {})
 
 
@@ -166,6 +163,6 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return '""' if text == "" else shortened(text, _VALUE_WIDTH)

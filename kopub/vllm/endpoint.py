@@ -169,7 +169,7 @@ def warm_up(target: Target, requests: FirstRequests, seconds: float) -> None:
     """
     with ThreadPoolExecutor(max(1, requests.count)) as pool:
         for of_kind in zip(*(_first_bodies(target, requests, number) for number in range(requests.count)), strict=True):
-            list(pool.map(lambda sent: _post(target, sent[0], sent[1], seconds), of_kind))
+            list(pool.map(lambda request: _post(target, request[0], request[1], seconds), of_kind))
 
 
 def _first_bodies(target: Target, requests: FirstRequests, number: int) -> list[tuple[str, dict[str, Any]]]:

@@ -58,7 +58,7 @@ class _EarlyLease:
     """A lease taken before the first use, and the boot that it caused or found."""
 
     use: _ServerUse
-    held: ExitStack
+    locks: ExitStack
     boot: BackgroundTask[int | None]
 
 
@@ -71,7 +71,7 @@ class _ProcessLeases:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_held = _ProcessLeases()
+_leases = _ProcessLeases()
 
 
 def ask_for_server(specification: Specification, key: str, log: logging.Logger) -> None:
@@ -82,22 +82,22 @@ def ask_for_server(specification: Specification, key: str, log: logging.Logger) 
     """
     folder = _folder(key)
     use = _use(key, specification)
-    with _held.lock:
-        others = [*_held.uses, *(early.use for early in _held.early.values())]
-        if key in _held.early or any(use == other or use.excludes(other) for other in others):
+    with _leases.lock:
+        others = [*_leases.uses, *(early.use for early in _leases.early.values())]
+        if key in _leases.early or any(use == other or use.excludes(other) for other in others):
             return
-        is_there, held = folder.is_supervised, ExitStack()
-        _held.early[key] = _EarlyLease(use, held, BackgroundTask(lambda: _start_early(folder, specification, held)))
+        is_there, locks = folder.is_supervised, ExitStack()
+        _leases.early[key] = _EarlyLease(use, locks, BackgroundTask(lambda: _start_early(folder, specification, locks)))
     if not is_there:
         log.info("a server of %s is started meanwhile; where it is used, it is waited for", specification.model)
 
 
 def release_server(key: str) -> None:
     """Give up the lease that `ask_for_server` holds on an unused server."""
-    with _held.lock:
-        early = _held.early.pop(key, None)
+    with _leases.lock:
+        early = _leases.early.pop(key, None)
     if early is not None:
-        early.boot.when_done(early.held.close)
+        early.boot.when_done(early.locks.close)
 
 
 @contextmanager
@@ -105,17 +105,17 @@ def lease_server(specification: Specification, key: str, log: logging.Logger) ->
     """Use the server of `key`, after starting or awaiting it if needed. Raises `EngineError`."""
     folder = _folder(key)
     use = _use(key, specification)
-    with _held.lock:
-        in_the_way = [other for other, early in _held.early.items() if use.excludes(early.use)]
+    with _leases.lock:
+        in_the_way = [other for other, early in _leases.early.items() if use.excludes(early.use)]
     for other in in_the_way:
         release_server(other)
     _refuse_waiting_for_oneself(use, specification)
-    with ExitStack() as held:
-        held.enter_context(_hold_lease(folder, specification))
-        _held.uses.append(use)
-        held.callback(_held.uses.remove, use)
-        with _held.lock:
-            early = _held.early.get(key)
+    with ExitStack() as lease:
+        lease.enter_context(_hold_lease(folder, specification))
+        _leases.uses.append(use)
+        lease.callback(_leases.uses.remove, use)
+        with _leases.lock:
+            early = _leases.early.get(key)
         try:
             boot = early.boot.result() if early is not None else None
         finally:
@@ -123,9 +123,9 @@ def lease_server(specification: Specification, key: str, log: logging.Logger) ->
         yield _wait_ready(folder, specification, 0, boot, log)
 
 
-def _start_early(folder: ServerFolder, specification: Specification, held: ExitStack) -> int | None:
+def _start_early(folder: ServerFolder, specification: Specification, locks: ExitStack) -> int | None:
     """Hold a server's lease, start it if needed, and return the boot to wait for."""
-    held.enter_context(_hold_lease(folder, specification))
+    locks.enter_context(_hold_lease(folder, specification))
     begins = not folder.is_supervised
     if begins:
         _start_supervisor(folder, specification)
@@ -136,14 +136,14 @@ def _start_early(folder: ServerFolder, specification: Specification, held: ExitS
 @contextmanager
 def _hold_lease(folder: ServerFolder, specification: Specification) -> Iterator[None]:
     """Hold the lock that prevents a server from being stopped as unused."""
-    with ExitStack() as held:
+    with ExitStack() as lease:
         try:
-            held.enter_context(locked(folder.lease, fcntl.LOCK_SH, _STOP_SECONDS))
+            lease.enter_context(locked(folder.lease, fcntl.LOCK_SH, _STOP_SECONDS))
         except TimeoutError as error:
             raise EngineError(
                 f"the server of {specification.model} is being stopped and does not end: {error}"
             ) from None
-        held.callback(folder.lease.touch)  # the idle time begins when the lease ends
+        lease.callback(folder.lease.touch)  # the idle time begins when the lease ends
         yield
 
 
@@ -267,7 +267,7 @@ def _start_supervisor(folder: ServerFolder, specification: Specification | None)
 
 
 def _refuse_waiting_for_oneself(use: _ServerUse, specification: Specification) -> None:
-    for other in _held.uses:
+    for other in _leases.uses:
         if use.excludes(other):
             raise EngineError(
                 f"{specification.model} needs GPU {', '.join(sorted(use.gpus & other.gpus))}, which this process still "
@@ -322,12 +322,12 @@ def list_servers() -> list[RunningServer]:
         folders = list(server_folders())
     except OSError as error:
         raise EngineError(no_runtime_folder(error)) from None
-    found: list[RunningServer] = []
+    servers: list[RunningServer] = []
     for folder in folders:
         state = folder.state
         if state is not None and folder.is_supervised and state.phase not in (Phase.STOPPED, Phase.FAILED):
-            found.append(RunningServer(folder, folder.specification, state, _lock_holders(folder.lease)))
-    return found
+            servers.append(RunningServer(folder, folder.specification, state, _lock_holders(folder.lease)))
+    return servers
 
 
 def stop_server(server: RunningServer, force: bool = False) -> None:
@@ -354,8 +354,8 @@ def _lock_holders(path: Path) -> tuple[int, ...]:
     inode = str(path.stat().st_ino)
     # 1: FLOCK  ADVISORY  READ 1234 08:01:5678 0 EOF
     rows = (line.split() for line in LOCKS.read_text().splitlines())
-    found = {int(row[4]) for row in rows if row[1] == "FLOCK" and row[5].rpartition(":")[2] == inode}
-    return tuple(sorted(pid for pid in found if _may_hold(pid, path)))
+    pids = {int(row[4]) for row in rows if row[1] == "FLOCK" and row[5].rpartition(":")[2] == inode}
+    return tuple(sorted(pid for pid in pids if _may_hold(pid, path)))
 
 
 def _may_hold(pid: int, path: Path) -> bool:
@@ -364,10 +364,10 @@ def _may_hold(pid: int, path: Path) -> bool:
     A file on another disk may have the same inode, and the device in the kernel's list is not always that of `stat`.
     """
     try:
-        opened = list(Path(f"/proc/{pid}/fd").iterdir())
+        files = list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return True
-    for file in opened:
+    for file in files:
         with suppress(OSError):
             if file.samefile(path):
                 return True

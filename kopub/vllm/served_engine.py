@@ -138,8 +138,8 @@ class ServedEngine(Engine):
 
     def take_figures(self) -> JobFigures:
         """Return the sums of the handlers' figures over the results since the last call."""
-        taken, self._figures = self._figures, defaultdict(float)
-        return taken
+        figures, self._figures = self._figures, defaultdict(float)
+        return figures
 
     def report(self) -> dict[str, float | str]:
         """Return the figures of `take_figures`, and the server's own since the last report."""
@@ -165,9 +165,9 @@ class ServedEngine(Engine):
             spares=self._spares,
             leaving=self._leaving,
         )
-        for made, figures in pool.run(jobs):
+        for result, figures in pool.run(jobs):
             self.count(figures)
-            yield made
+            yield result
 
     def run_further(self, job: Any) -> None:
         """Add a job that follows from a result of the present `run_jobs`."""

@@ -228,8 +228,10 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
     elif server.runner == "pooling":
         # This is what vLLM would choose from these models' own files: the hidden state of the last token.
         optional |= {"--convert": "embed", "--pooler-config": json.dumps({"seq_pooling_type": "LAST"})}
-    given = [word for flag, value in optional.items() if value for word in (flag, value)]
-    return [*arguments, *given, *server.extra_flags]
+    for flag, value in optional.items():
+        if value:
+            arguments += [flag, value]
+    return [*arguments, *server.extra_flags]
 
 
 def serve_environment(server: VLLMServerFields) -> dict[str, str]:
@@ -258,20 +260,20 @@ def listed_flags(program: Sequence[str]) -> frozenset[str]:
         raise EngineError(f"`{' '.join(command)}` does not answer: {first_line(error)}") from None
     flags = frozenset(_FLAG.findall(listing.stdout))
     if listing.returncode or not flags:
-        said = (listing.stderr or listing.stdout).strip().rpartition("\n")[2] or "no message"
-        raise EngineError(f"`{' '.join(command)}` ended with status {listing.returncode}: {said}")
+        message = (listing.stderr or listing.stdout).strip().rpartition("\n")[2] or "no message"
+        raise EngineError(f"`{' '.join(command)}` ended with status {listing.returncode}: {message}")
     return flags
 
 
-def unknown_flags(arguments: Sequence[str], known: frozenset[str]) -> list[str]:
-    """Return the flags among `arguments` that are not `known`, in order.
+def unknown_flags(arguments: Sequence[str], listed: frozenset[str]) -> list[str]:
+    """Return the flags among `arguments` that are not `listed`, in order.
 
     `--flag.key` sets a key of `--flag`, and vLLM accepts `_` for `-`. Short flags are ignored, because a value may be
     attached to them.
     """
-    flags = dict.fromkeys(_named(word) for word in arguments if word.startswith("--"))
-    return [flag for flag in flags if flag not in known]
-
-
-def _named(word: str) -> str:
-    return word.partition("=")[0].partition(".")[0].replace("_", "-")
+    flags: list[str] = []
+    for word in arguments:
+        flag = word.partition("=")[0].partition(".")[0].replace("_", "-")
+        if word.startswith("--") and flag not in listed and flag not in flags:
+            flags.append(flag)
+    return flags

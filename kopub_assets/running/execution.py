@@ -32,24 +32,24 @@ would only add its start-up time. A step begins once those before it have given 
 fails, the others go on."""
 
 
-def chosen(names: Sequence[str], wanted: Sequence[str], what: str) -> list[str]:
-    """Return the `wanted` among `names`, in the order of `names`; all if none is wanted.
+def chosen(names: Sequence[str], choice: Sequence[str], what: str) -> list[str]:
+    """Return the `choice` in the order of `names`; all if it is empty.
 
     Raises `KopubError` for an unknown name.
     """
-    there, asked = frozenset(names), frozenset(wanted)
-    for name in wanted:
-        if name not in there:
+    every, of_choice = frozenset(names), frozenset(choice)
+    for name in choice:
+        if name not in every:
             raise KopubError(f"there is no {what} {name} (there are {_listed(names)}){did_you_mean(name, names)}")
-    return [name for name in names if not asked or name in asked]
+    return [name for name in names if not of_choice or name in of_choice]
 
 
-def shard_ranges(keys: Sequence[str], wanted: Sequence[str], most: int | None) -> list[list[str]]:
-    """Split `wanted` into runs of at most `most` shards that are consecutive in `keys`."""
+def shard_ranges(keys: Sequence[str], shards: Sequence[str], most: int | None) -> list[list[str]]:
+    """Split `shards` into runs of at most `most` shards that are consecutive in `keys`."""
     runs: list[list[str]] = []
-    before, asked = None, frozenset(wanted)
+    before, of_runs = None, frozenset(shards)
     for at, key in enumerate(keys):
-        if key not in asked:
+        if key not in of_runs:
             continue
         if before is None or before != at - 1 or (most is not None and len(runs[-1]) >= most):
             runs.append([])
@@ -133,9 +133,12 @@ def _gone_shards(events: Sequence[dg.DagsterEvent]) -> list[str]:
 
     Dagster's error has a type that many others share, so its message decides.
     """
-    errors = [message for event in events for _, message in _chain(_error_of(event))]
-    named = [keys[1] for error in errors if (keys := re.search(r"Nonexistent partition keys:\s*\[(.*?)\]", error))]
-    return sorted({key for keys in named for key in re.findall(r"'([^']*)'", keys)})
+    shards: set[str] = set()
+    for event in events:
+        for _, message in _chain(_error_of(event)):
+            if keys := re.search(r"Nonexistent partition keys:\s*\[(.*?)\]", message):
+                shards.update(re.findall(r"'([^']*)'", keys[1]))
+    return sorted(shards)
 
 
 def _failures(events: Sequence[dg.DagsterEvent]) -> Iterator[str]:
@@ -226,20 +229,20 @@ def copy_to_the_end(path: str, stream: TextIO) -> Iterator[tuple[None, None]]:
     """
     try:
         # Once the step runs, the stream's own descriptor points to the file, so it is duplicated now.
-        shown = os.fdopen(os.dup(stream.fileno()), "wb")
+        screen = os.fdopen(os.dup(stream.fileno()), "wb")
     except io.UnsupportedOperation:
         yield (None, None)
         return
     over = threading.Event()
 
     def show() -> None:
-        with shown, open(path, "rb") as written, suppress(BrokenPipeError):
+        with screen, open(path, "rb") as output, suppress(BrokenPipeError):
             last = False
             while not last:
                 # One more copy after the end is known catches everything written before it.
                 last = over.wait(_LOOKS_EVERY)
-                shutil.copyfileobj(written, shown)
-                shown.flush()
+                shutil.copyfileobj(output, screen)
+                screen.flush()
 
     copying = threading.Thread(target=show)
     copying.start()

@@ -124,7 +124,7 @@ def test_the_demo_asks_half_of_what_it_did(s3_root: str, s3: S3Double, tmp_path:
     counts = []
     for _ in range(2):
         # As in a process that has just started.
-        monkeypatch.setattr(table_source, "_seen", {})
+        monkeypatch.setattr(table_source, "_last_footers", {})
         run_assets(samples.settings, [], "", Console(quiet=True))
         counts.append(len(asked(s3)))
     assert (counts[0] <= FIRST, counts[1] <= AGAIN) == (True, True), counts
@@ -145,7 +145,7 @@ def test_a_run_with_nothing_changed_asks_less_than_fifteen_times_a_shard(
         assert made.run(first=keys[0], last=keys[-1]).success
         asked(s3)
         # As in a process that has just started.
-        monkeypatch.setattr(table_source, "_seen", {})
+        monkeypatch.setattr(table_source, "_last_footers", {})
         assert made.run(first=keys[0], last=keys[-1]).success
         # No lock is taken for a table that stays as it is.
         assert not [path for method, path in s3.asked if method in ("PUT", "DELETE") and ".shard_" in path]

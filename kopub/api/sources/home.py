@@ -67,26 +67,26 @@ class HomeSource:
 
     @property
     def notes(self) -> Sequence[str]:
-        found = [
+        notes = [
             f"{asset} of {len(shards)} shards is left out: it is of another corpus than the indexed one"
             for asset, shards in self._other.items()
             if shards
         ]
         if missing := len(self._manifest.keys) - len(self.shards):
-            found.append(f"{missing} of {len(self._manifest.keys)} shards have no pages yet: run `kopub run`")
-        return found
+            notes.append(f"{missing} of {len(self._manifest.keys)} shards have no pages yet: run `kopub run`")
+        return notes
 
     def fresh(self) -> Self:
         now = type(self)(self.corpus, self.store, self)
         return self if (now._stamps, now._manifest) == (self._stamps, self._manifest) else now
 
     def catalogue(self, shard: str) -> pa.Table:
-        made = self._made(shard)
-        version = fingerprint([self._stamps[asset][shard] for asset in made])
-        known = self._catalogues.get(shard)
-        if known is None or known[0] != version:
-            known = self._catalogues[shard] = version, self._catalogue(shard, made)
-        return known[1]
+        assets = self._assets(shard)
+        version = fingerprint([self._stamps[asset][shard] for asset in assets])
+        cached = self._catalogues.get(shard)
+        if cached is None or cached[0] != version:
+            cached = self._catalogues[shard] = version, self._catalogue(shard, assets)
+        return cached[1]
 
     def table(self, shard: str, name: TableName) -> pa.Table | None:
         if name == "pages":
@@ -94,7 +94,7 @@ class HomeSource:
         if name == "regions":
             return self._region_table(shard)
         asset = _VECTOR_TABLES[name].name
-        if asset not in self._made(shard):
+        if asset not in self._assets(shard):
             return None
         return rows.vectors(self._rows(asset, shard).read(["page_id", "vector"]))
 
@@ -102,7 +102,7 @@ class HomeSource:
         page = self._row(TABLES.pages, place, _FACTS)
         ends = {
             asset: row
-            for asset in self._made(place.shard)
+            for asset in self._assets(place.shard)
             if (row := self._find(_PAGE_TABLES[asset], place, ("state", "reason")))
         }
         states = {asset: row["state"] for asset, row in ends.items()}
@@ -145,8 +145,8 @@ class HomeSource:
 
     def vectors(self, place: Place) -> Mapping[str, np.ndarray]:
         rows = {kind: self._find(table, place, ["vector"]) for kind, table in _VECTORS.items()}
-        made = {kind: source.vector(row["vector"]) for kind, row in rows.items() if row}
-        return {kind: vector for kind, vector in made.items() if vector is not None}
+        vectors = {kind: source.vector(row["vector"]) for kind, row in rows.items() if row}
+        return {kind: vector for kind, vector in vectors.items() if vector is not None}
 
     def pictures(self, place: Place) -> tuple[Picture, ...]:
         row = self._find(TABLES.readings, place, ["image_crops", "crop_images"])
@@ -157,7 +157,7 @@ class HomeSource:
 
     def lineage(self, place: Place) -> tuple[Step, ...]:
         tables: dict[str, pa.Table] = {}
-        for asset in self._made(place.shard):
+        for asset in self._assets(place.shard):
             if row := self._find(_PAGE_TABLES[asset], place, _MADE):
                 tables[asset] = pa.Table.from_pylist([row])
         metadata = {asset: self.store.metadata(asset, place.shard) for asset in tables}
@@ -166,8 +166,8 @@ class HomeSource:
 
     def upright(self, place: Place) -> PageTransform | None:
         # Tables of older versions lack the column.
-        known = "upright" in self._rows(TABLES.pages.name, place.shard).columns
-        return PageTransform.of_row(self._row(TABLES.pages, place, ["upright"])["upright"]) if known else None
+        has_column = "upright" in self._rows(TABLES.pages.name, place.shard).columns
+        return PageTransform.of_row(self._row(TABLES.pages, place, ["upright"])["upright"]) if has_column else None
 
     def image_bytes(self, place: Place) -> bytes:
         page = self._row(TABLES.pages, place, ["page_idx", "sha256"])
@@ -200,7 +200,7 @@ class HomeSource:
         self._damaged = footers.damaged
         return stamps, other
 
-    def _made(self, shard: str) -> list[str]:
+    def _assets(self, shard: str) -> list[str]:
         """Return the tables that a shard has, in the order in which they are made.
 
         Raises `DamagedTable`: without a damaged one, its pages would seem to be complete.
@@ -213,15 +213,17 @@ class HomeSource:
         if error := self._damaged.get((asset, shard)):
             raise error
 
-    def _catalogue(self, shard: str, made: Sequence[str]) -> pa.Table:
+    def _catalogue(self, shard: str, assets: Sequence[str]) -> pa.Table:
         pages = self._rows(TABLES.pages.name, shard).read(["page_id", "doc_id", "page_no", "state"])
         ids = pages["page_id"]
-        read = {asset: self._in_order(asset, shard, ids, "state") for asset in made if asset != TABLES.pages.name}
-        states = {TABLES.pages.name: pages["state"].to_pylist(), **read}
+        states = {TABLES.pages.name: pages["state"].to_pylist()}
+        for asset in assets:
+            if asset != TABLES.pages.name:
+                states[asset] = self._in_order(asset, shard, ids, "state")
         ends: dict[tuple[str | None, ...], str] = {}
-        state = [_page_state(tuple(states), each, ends) for each in zip(*states.values(), strict=True)]
+        state = [_page_state(tuple(states), of_page, ends) for of_page in zip(*states.values(), strict=True)]
         texts = TABLES.texts.name
-        doubt = self._in_order(texts, shard, ids, "doubt") if texts in made else [None] * len(ids)
+        doubt = self._in_order(texts, shard, ids, "doubt") if texts in assets else [None] * len(ids)
         table = pages.set_column(pages.schema.get_field_index("state"), "state", pa.array(state, pa.string()))
         return table.append_column("doubt", pa.array(doubt, pa.float32()))
 
@@ -239,27 +241,26 @@ class HomeSource:
         return [values.get(page_id) for page_id in ids.to_pylist()]
 
     def _page_table(self, shard: str) -> pa.Table:
-        catalogue, made = self.catalogue(shard), self._made(shard)
+        catalogue, assets = self.catalogue(shard), self._assets(shard)
         facts = self._rows(TABLES.pages.name, shard).read(["page_id", *_FACTS])
         columns: dict[str, Any] = {name: catalogue[name] for name in catalogue.column_names}
         columns |= {name: facts[name] for name in _FACTS}
         columns["shard"] = [shard] * catalogue.num_rows
         for asset, name in ((TABLES.texts.name, "text"), (TABLES.readings.name, "markdown")):
-            read = self._in_order(asset, shard, facts["page_id"], name) if asset in made else [None] * len(facts)
+            texts = self._in_order(asset, shard, facts["page_id"], name) if asset in assets else [None] * len(facts)
             # As in a release, a page without a text gets an empty one.
-            columns[name] = [defuse(text or "") if name == "markdown" else text or "" for text in read]
+            columns[name] = [defuse(text or "") if name == "markdown" else text or "" for text in texts]
         return pa.table({name: columns[name] for name in rows.PAGES.names}, rows.PAGES)
 
     def _region_table(self, shard: str) -> pa.Table | None:
-        if TABLES.regions.name not in self._made(shard):
+        if TABLES.regions.name not in self._assets(shard):
             return None
         ids = self.catalogue(shard)["page_id"].to_pylist()
-        found = [
-            {"page_id": page_id, **region.to_dict()}
-            for row, page_id in enumerate(ids)
-            for region in self.regions(Place(shard, row, page_id))
-        ]
-        return pa.Table.from_pylist(found, rows.REGIONS)
+        regions = []
+        for row, page_id in enumerate(ids):
+            for region in self.regions(Place(shard, row, page_id)):
+                regions.append({"page_id": page_id, **region.to_dict()})
+        return pa.Table.from_pylist(regions, rows.REGIONS)
 
     def _row(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any]:
         row = self._find(table, place, columns)
@@ -283,7 +284,7 @@ class HomeSource:
 
         None if the page is not read.
         """
-        if not {TABLES.regions.name, TABLES.readings.name} <= set(self._made(place.shard)):
+        if not {TABLES.regions.name, TABLES.readings.name} <= set(self._assets(place.shard)):
             return None
         layout, reading = (
             self._rows(table.name, place.shard).row(place.row, table.key, place.page_id, columns)
@@ -294,20 +295,20 @@ class HomeSource:
         return correct_page(layout, reading, self._changes.get(place.page_id, ()))
 
     def _rows(self, asset: str, shard: str) -> ParquetRows:
-        def opened() -> ParquetRows:
+        def open_rows() -> ParquetRows:
             again = f"delete {self.store.location(asset, shard)} and run `kopub run`"
             schema = _PAGE_TABLES[asset].schema
             # The schema of vectors depends on their width.
-            known = schema if isinstance(schema, pa.Schema) else None
-            return ParquetRows(self.store.open(asset, shard), f"{asset} of {shard}", again, known)
+            schema = schema if isinstance(schema, pa.Schema) else None
+            return ParquetRows(self.store.open(asset, shard), f"{asset} of {shard}", again, schema)
 
-        return self._files.get((asset, shard), opened)
+        return self._files.get((asset, shard), open_rows)
 
 
-def _page_state(assets: Sequence[str], states: tuple[str | None, ...], known: dict[tuple[str | None, ...], str]) -> str:
+def _page_state(assets: Sequence[str], states: tuple[str | None, ...], ends: dict[tuple[str | None, ...], str]) -> str:
     """Return the state of a page from those of its rows; few combinations occur."""
-    if states not in known:
+    if states not in ends:
         by_asset = {asset: state for asset, state in zip(assets, states, strict=True) if state is not None}
         ended = decisive(by_asset)
-        known[states] = by_asset[ended] if ended else "ok"
-    return known[states]
+        ends[states] = by_asset[ended] if ended else "ok"
+    return ends[states]

@@ -92,11 +92,11 @@ class ReleaseSource:
     @property
     def notes(self) -> Sequence[str]:
         try:
-            listed = self._manifest()
+            manifest = self._manifest()
         except (OSError, StoreError):
             return ["the release was never finished: it has no list of its files"]
-        missing = [shard for shard in listed.shards if shard not in self._parts[PAGES]]
-        return [f"{len(missing)} of {len(listed.shards)} shards are not in the release"] if missing else []
+        missing = [shard for shard in manifest.shards if shard not in self._parts[PAGES]]
+        return [f"{len(missing)} of {len(manifest.shards)} shards are not in the release"] if missing else []
 
     def _manifest(self) -> ReleaseManifest:
         """Return the manifest of the release. Raises `OSError` and `StoreError`."""
@@ -127,9 +127,9 @@ class ReleaseSource:
 
     def origin(self, place: Place) -> Origin | None:
         # Releases of older versions lack the column.
-        known = "origin" in self.rows(PAGES, place.shard).columns
-        found = self._page(place, ["origin"])["origin"] if known else None
-        return None if found is None else Origin(**found)
+        has_column = "origin" in self.rows(PAGES, place.shard).columns
+        origin = self._page(place, ["origin"])["origin"] if has_column else None
+        return None if origin is None else Origin(**origin)
 
     def texts(self, place: Place) -> tuple[str, str]:
         page = self._page(place, ["text", "markdown"])
@@ -150,12 +150,12 @@ class ReleaseSource:
         return tuple(map(source.region, rows))
 
     def vectors(self, place: Place) -> Mapping[str, np.ndarray]:
-        found: dict[str, np.ndarray] = {}
+        vectors: dict[str, np.ndarray] = {}
         for kind, config in _VECTORS.items():
             row = self._of_page(config, place, ["vector"])
             if row.num_rows and (vector := source.vector(row["vector"][0].as_py())) is not None:
-                found[kind] = vector
-        return found
+                vectors[kind] = vector
+        return vectors
 
     def pictures(self, place: Place) -> tuple[Picture, ...]:
         rows = self._of_page("crops", place, ["path", "label", "bbox", "image"]).to_pylist()
@@ -167,8 +167,8 @@ class ReleaseSource:
 
     def upright(self, place: Place) -> PageTransform | None:
         # Releases of older versions lack the column.
-        known = "upright" in self.rows(PAGES, place.shard).columns
-        return PageTransform.of_row(self._page(place, ["upright"])["upright"]) if known else None
+        has_column = "upright" in self.rows(PAGES, place.shard).columns
+        return PageTransform.of_row(self._page(place, ["upright"])["upright"]) if has_column else None
 
     def image_bytes(self, place: Place) -> bytes:
         if _IMAGE not in self.rows(PAGES, place.shard).columns:
@@ -331,12 +331,12 @@ class ReleaseTables:
 
     def _readings(self, shard: str) -> pa.Table:
         columns = ["page_id", "index", "label", "native_label", "bbox_2d", "content", "state", "reason"]
-        read = self._release.rows("regions", shard).read(columns).to_pylist()
-        rows = [
-            {"page_id": page_id, "regions": [{**_UNSAID, **row} for row in of_page if row["content"] is not None]}
-            for page_id, of_page in groupby(read, lambda row: row["page_id"])
-        ]
-        return pa.Table.from_pylist(rows, _READINGS)
+        regions = self._release.rows("regions", shard).read(columns).to_pylist()
+        pages = []
+        for page_id, of_page in groupby(regions, lambda row: row["page_id"]):
+            readings = [{**_UNSAID, **row} for row in of_page if row["content"] is not None]
+            pages.append({"page_id": page_id, "regions": readings})
+        return pa.Table.from_pylist(pages, _READINGS)
 
 
 _AT_ONCE = [f"data/{PAGES}/*.parquet", MANIFEST]
@@ -441,7 +441,7 @@ class ObjectReleaseSource(ReleaseSource):
     def _opened(self, config: str, shard: str) -> ParquetRows:
         path = part_path(config, shard)
         url = f"{self._published.folder}/{path}"
-        with self._fetched.held(url) as found:
-            if path in self._listed.files and found.sha256 != self._listed.files[path].sha256:
+        with self._fetched.held(url) as file:
+            if path in self._listed.files and file.sha256 != self._listed.files[path].sha256:
                 raise SourceError(f"{url} is not the file that the release lists: publish it again")
-            return self._open(found.path)
+            return self._open(file.path)

@@ -114,13 +114,13 @@ _OPEN = 64
 class ParquetRows:
     """An open file; threads may share it.
 
-    `name`, and `again`, the way to make it anew, are for messages; `known` are its columns in this release.
+    `name`, and `again`, the way to make it anew, are for messages; `schema` has its columns in this release.
     """
 
     def __init__(
-        self, file: pq.ParquetFile, name: str, again: str = "make it again", known: pa.Schema | None = None
+        self, file: pq.ParquetFile, name: str, again: str = "make it again", schema: pa.Schema | None = None
     ) -> None:
-        self._file, self._name, self._again, self._known = file, name, again, known
+        self._file, self._name, self._again, self._schema = file, name, again, schema
         groups = range(file.metadata.num_row_groups)
         self._ends = list(accumulate(file.metadata.row_group(group).num_rows for group in groups))
         self._lock = Lock()
@@ -132,7 +132,7 @@ class ParquetRows:
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Return whole columns. Raises `StoreError`."""
         self._require(columns)
-        with self._told(), self._lock:
+        with self._translate_errors(), self._lock:
             return self._file.read(list(columns))
 
     def slice(self, start: int, count: int, columns: Sequence[str]) -> pa.Table:
@@ -141,31 +141,31 @@ class ParquetRows:
         first, last = bisect_right(self._ends, start), bisect_right(self._ends, start + count - 1)
         groups = list(range(first, min(last + 1, len(self._ends)))) if count else []
         before = self._ends[first - 1] if first else 0
-        with self._told(), self._lock:
-            read = self._file.read_row_groups(groups, list(columns))
-        return read.slice(start - before, count)
+        with self._translate_errors(), self._lock:
+            table = self._file.read_row_groups(groups, list(columns))
+        return table.slice(start - before, count)
 
     def row(self, at: int, key: str, value: str, columns: Sequence[str]) -> dict[str, Any] | None:
         """Return the row whose column `key` has `value`.
 
         The one at number `at` is tried first.
         """
-        found = self._with(key, value, self.slice(at, 1, [key, *columns]))
-        if found is None:
-            row = pc.index(self.read([key])[key], value).as_py()
-            found = None if row < 0 else self._with(key, value, self.slice(row, 1, [key, *columns]))
-        return found
+        row = self._with(key, value, self.slice(at, 1, [key, *columns]))
+        if row is None:
+            place = pc.index(self.read([key])[key], value).as_py()
+            row = None if place < 0 else self._with(key, value, self.slice(place, 1, [key, *columns]))
+        return row
 
     def _with(self, key: str, value: str, table: pa.Table) -> dict[str, Any] | None:
         rows = table.to_pylist()
         return rows[0] if rows and rows[0][key] == value else None
 
     def _require(self, columns: Sequence[str]) -> None:
-        if lost := lacking(self._file.schema_arrow, columns, self._known):
-            raise StoreError(f"{self._name} has no {lost}, as another release made it: {self._again}")
+        if column := lacking(self._file.schema_arrow, columns, self._schema):
+            raise StoreError(f"{self._name} has no {column}, as another release made it: {self._again}")
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except (pa.ArrowException, OSError) as error:
@@ -182,12 +182,12 @@ class OpenFiles:
     def get(self, key: Hashable, open_file: Callable[[], ParquetRows]) -> ParquetRows:
         """Return the file of a key. Raises what `open_file` raises."""
         with self._lock:
-            if (kept := self._open.get(key)) is not None:
-                return kept
-        opened = open_file()
+            if (file := self._open.get(key)) is not None:
+                return file
+        file = open_file()
         with self._lock:
-            self._open[key] = opened
-        return opened
+            self._open[key] = file
+        return file
 
 
 Row = Mapping[str, Any]

@@ -41,14 +41,14 @@ def detect_page(page: Page, speck: float) -> PageLayout:
 
 
 def _label_boxes(
-    found: Segmentation, gray: "NDArray[np.uint8]"
+    page: Segmentation, gray: "NDArray[np.uint8]"
 ) -> Iterator[tuple[tuple[float, float, float, float], str]]:
     """Yield boxes in pixels of the full page with their labels, in reading order."""
-    labels = label_blocks(found)
-    formulas = {formula.blocks[0]: formula for formula in find_formulas(found, labels, gray)}
+    labels = label_blocks(page)
+    formulas = {formula.blocks[0]: formula for formula in find_formulas(page, labels, gray)}
     inside = {place for formula in formulas.values() for place in formula.blocks}
     height, width = gray.shape
-    for place, (block, label) in enumerate(zip(found.blocks, labels, strict=True)):
+    for place, (block, label) in enumerate(zip(page.blocks, labels, strict=True)):
         if place in formulas:
             parts = formulas[place].parts
         elif place in inside:
@@ -57,7 +57,7 @@ def _label_boxes(
             # Shrinking cut off the soft edge of the letters; one more pixel on each side brings it back.
             x1, y1, x2, y2 = block.box
             grown = (x1 - 1, y1 - 1, x2 + 1, y2 + 1)
-            parts = ((tuple(edge / found.scale for edge in grown), label),)
+            parts = ((tuple(edge / page.scale for edge in grown), label),)
         for (x1, y1, x2, y2), part in parts:
             yield (max(0.0, x1), max(0.0, y1), min(float(width), x2), min(float(height), y2)), part
 

@@ -8,7 +8,7 @@ as text, so uncertain blocks stay text.
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -81,16 +81,18 @@ def _is_set_apart(box: InkBox, page: Segmentation) -> bool:
 
 def _groups(prints: Mapping[int, "BlockPrint"], page: Segmentation) -> list[tuple[int, ...]]:
     """Return the places of each formula's pieces, such as limits, numerators and rows."""
-    left = [place for place, printed in prints.items() if printed.has_signs and not printed.is_prose]
+    seeds = [place for place, printed in prints.items() if printed.has_signs and not printed.is_prose]
     pieces = {place for place, printed in prints.items() if not printed.is_prose}
     groups = []
-    while left:
-        group = [left[0]]
-        while (
-            piece := next((p for p in sorted(pieces - set(group)) if _is_piece(p, group, pieces, page)), None)
-        ) is not None:
+    while seeds:
+        group = [seeds[0]]
+        while True:
+            touching = (place for place in sorted(pieces - set(group)) if _is_piece(place, group, pieces, page))
+            piece = next(touching, None)
+            if piece is None:
+                break
             group.append(piece)
-        left = [place for place in left if place not in group]
+        seeds = [place for place in seeds if place not in group]
         pieces -= set(group)
         groups.append(tuple(sorted(group)))
     return groups
@@ -100,7 +102,7 @@ def _is_piece(place: int, group: Sequence[int], pieces: Set[int], page: Segmenta
     """Return whether a block almost touches a formula, with nothing in between."""
     box, whole = page.blocks[place].box, union([page.blocks[other].box for other in group])
     near = max(box.y1 - whole.y2, whole.y1 - box.y2) < 0.7 * page.em
-    narrow, wide = sorted((box, whole), key=lambda each: each.width)
+    narrow, wide = sorted((box, whole), key=lambda part: part.width)
     beside = narrow.x1 >= wide.x1 - page.em and narrow.x2 <= wide.x2 + page.em
     both = union([box, whole])
     strangers = (block.box for other, block in enumerate(page.blocks) if other not in pieces)
@@ -139,7 +141,8 @@ class BlockPrint:
         # The digits of an equation number are as close as the letters of a word, so they do not count.
         columns = [box for box in self._columns() if not any(box.inside(number) for number in self.numbers)]
         runs = _runs_of(columns, 0.13 * self.em)
-        close, wide = (sum(run for run in _runs_of(columns, gap * self.em) if run >= _WORD) for gap in (0.13, 0.2))
+        close = sum(run for run in runs if run >= _WORD)
+        wide = sum(run for run in _runs_of(columns, 0.2 * self.em) if run >= _WORD)
         square = sum(
             box.height > 0.85 * self.em and 0.7 < box.height / box.width < 1.6
             for box in columns
@@ -164,15 +167,13 @@ class BlockPrint:
     @cached_property
     def _equals(self) -> set[InkBox]:
         """The strokes of equals signs."""
-        return {
-            bar
-            for upper in self._bars
-            for lower in self._bars
-            if abs(upper.x1 - lower.x1) <= 0.08 * self.em and abs(upper.x2 - lower.x2) <= 0.08 * self.em
-            and 0.08 * self.em < lower.y1 - upper.y1 < 0.45 * self.em and upper.width < 1.1 * self.em
-            and not self.ink[upper.y2 : lower.y1, upper.x1 : upper.x2].any()
-            for bar in (upper, lower)
-        }  # fmt: skip
+        strokes: set[InkBox] = set()
+        for upper, lower in product(self._bars, repeat=2):
+            aligned = max(abs(upper.x1 - lower.x1), abs(upper.x2 - lower.x2)) <= 0.08 * self.em
+            near = 0.08 * self.em < lower.y1 - upper.y1 < 0.45 * self.em and upper.width < 1.1 * self.em
+            if aligned and near and not self.ink[upper.y2 : lower.y1, upper.x1 : upper.x2].any():
+                strokes |= {upper, lower}
+        return strokes
 
     @cached_property
     def _fractions(self) -> list[InkBox]:

@@ -107,7 +107,7 @@ def segment(gray: "NDArray[np.uint8]") -> Segmentation:
     pictures, tints = find_filled(gray, em)
     # Straight edges in a screenshot are not a table, and a filled cell of a table is not a picture.
     tables = [table for table in ruled.tables if not any(table.inside(p) and table.width <= p.width for p in pictures)]
-    pictures = [box for box in pictures if not any(box.inside(table) for table in tables)]
+    pictures = [box for box in pictures if not box.inside_any(tables)]
     erase_rules(ink, rules)
     _clear_boxes(ink, [*pictures, *tables])
     drawings = find_drawings(ink, em)
@@ -115,12 +115,12 @@ def segment(gray: "NDArray[np.uint8]") -> Segmentation:
     pictures += drawings
     lines = find_lines(ink, em)
     tables = [_grow_table(table, lines, em) for table in tables]
-    tables += find_open_tables([line.box for line in lines if not any(line.box.inside(t) for t in tables)], em)
-    items = [Item("text", line.box, line) for line in lines if not any(line.box.inside(table) for table in tables)]
+    tables += find_open_tables([line.box for line in lines if not line.box.inside_any(tables)], em)
+    items = [Item("text", line.box, line) for line in lines if not line.box.inside_any(tables)]
     items += [Item("table", box) for box in tables]
     items += [Item("picture", box) for box in pictures]
     # A tint behind a single row is a heading or a band of a table, and keeps nothing together.
-    tints = [tint for tint in tints if tint.height > _BAND * em and not any(tint.inside(table) for table in tables)]
+    tints = [tint for tint in tints if tint.height > _BAND * em and not tint.inside_any(tables)]
     frames = [*ruled.frames, *tints]
     blocks = order_blocks(items, frames, gray.shape[0], em)
     return Segmentation(tuple(blocks), rules, em, scale, gray.shape)
@@ -251,8 +251,11 @@ def order_blocks(items: list[Item], frames: list[InkBox], height: int, em: float
 
     The page is `height` pixels high, its body text `em`. The contents of a frame stay together.
     """
-    head, body, foot = _peel_head_and_foot(_nest_in_frames(items, frames), height, em)
-    return [block for part in (head, body, foot) if part for block in _order(part, em)]
+    blocks: list[PageBlock] = []
+    for part in _peel_head_and_foot(_nest_in_frames(items, frames), height, em):
+        if part:
+            blocks += _order(part, em)
+    return blocks
 
 
 def _nest_in_frames(items: list[Item], frames: list[InkBox]) -> list[Item]:
@@ -306,21 +309,23 @@ def _order(items: Sequence[Item], em: float) -> list[PageBlock]:
     if len(items) == 1 and items[0].kind != "text":
         item = items[0]
         return _order(item.inner, em) if item.kind == "frame" else [PageBlock(item.kind, item.box)]  # type: ignore[arg-type]
-    parts = _split_columns(items, em) or _split_bands(items, em)
-    if parts:
-        return [block for part in parts for block in _order(part, em)]
-    solid = [item for item in items if item.kind != "text"]
-    text = [item for item in items if item.kind == "text"]
-    blocks = [block for item in solid for block in _order([item], em)]
-    return sorted([*blocks, *([_text_block(text)] if text else [])], key=lambda block: block.box.y1)
+    blocks: list[PageBlock] = []
+    if parts := _split_columns(items, em) or _split_bands(items, em):
+        for part in parts:
+            blocks += _order(part, em)
+        return blocks
+    for item in items:
+        if item.kind != "text":
+            blocks += _order([item], em)
+    if text := [item for item in items if item.kind == "text"]:
+        blocks.append(_text_block(text))
+    return sorted(blocks, key=lambda block: block.box.y1)
 
 
 def _split_columns(items: Sequence[Item], em: float) -> list[list[Item]]:
     """Split at the widest column gap; return left and right, or nothing without a gap."""
-    gaps = [
-        (right[0] - left[1], left[1])
-        for left, right in pairwise(merge_intervals([(item.box.x1, item.box.x2) for item in items], 1))
-    ]
+    columns = merge_intervals([(item.box.x1, item.box.x2) for item in items], 1)
+    gaps = [(right[0] - left[1], left[1]) for left, right in pairwise(columns)]
     for gap, x in sorted(gaps, reverse=True):
         left = [item for item in items if item.box.x2 <= x]
         right = [item for item in items if item.box.x2 > x]
@@ -354,7 +359,10 @@ def _are_table_columns(left: list[Item], right: list[Item], em: float) -> bool:
     """Return whether the sides are columns of an unruled table: aligned rows, mostly white."""
     middles = [(item.box.y1 + item.box.y2) / 2 for item in left]
     level = [any(abs((item.box.y1 + item.box.y2) / 2 - y) < 0.3 * em for y in middles) for item in right]
-    fill = [item.box.width / union([other.box for other in side]).width for side in (left, right) for item in side]
+    fill: list[float] = []
+    for side in (left, right):
+        width = union([item.box for item in side]).width
+        fill += [item.box.width / width for item in side]
     return sum(level) >= 0.8 * len(right) and float(np.mean(fill)) < 0.8
 
 

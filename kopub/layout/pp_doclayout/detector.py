@@ -37,7 +37,7 @@ class _RunningBatch(NamedTuple):
     """A batch submitted to the model, with its future findings."""
 
     pages: list[PageInput]
-    found: Future[list[PageFindings]]
+    findings: Future[list[PageFindings]]
 
 
 class PPDocLayout(LayoutDetector):
@@ -126,13 +126,13 @@ class PPDocLayout(LayoutDetector):
     _loading: "BackgroundTask[Replicas | ModelProcess] | None" = PrivateAttr(default=None)
     _counts: Counter[str] = PrivateAttr(default_factory=Counter)
     _seconds: dict[str, float] = PrivateAttr(default_factory=lambda: defaultdict(float))
-    _taken: dict[str, float] = PrivateAttr(default_factory=dict)
+    _reported: dict[str, float] = PrivateAttr(default_factory=dict)
 
     @field_validator("thresholds", "containment", "unclip", "tasks")
     @classmethod
-    def _known_labels(cls, named: dict[str, object], info: ValidationInfo) -> dict[str, object]:
-        check_labels(f"layout.{info.field_name}", named)
-        return named
+    def _labels_that_exist(cls, by_label: dict[str, object], info: ValidationInfo) -> dict[str, object]:
+        check_labels(f"layout.{info.field_name}", by_label)
+        return by_label
 
     @model_validator(mode="after")
     def _usable(self) -> "PPDocLayout":
@@ -204,7 +204,7 @@ class PPDocLayout(LayoutDetector):
         require_installed([self])
         started = time.perf_counter()
         health = Health()
-        for figures in (self._counts, self._seconds, self._taken, *([self._model.seconds] if self._model else [])):
+        for figures in (self._counts, self._seconds, self._reported, *([self._model.seconds] if self._model else [])):
             figures.clear()
         self.prepare()
         try:
@@ -239,9 +239,9 @@ class PPDocLayout(LayoutDetector):
         Counts are by label and rule, and seconds by stage. `seconds_decode` sums over all threads; the other stages run
         one at a time. A batch's figures are assigned to the first page that comes out after it.
         """
-        before, self._taken = self._taken, self._sums()
-        taken = {name: value - before.get(name, 0.0) for name, value in self._taken.items()}
-        return {name: value for name, value in taken.items() if value}
+        before, self._reported = self._reported, self._sums()
+        figures = {name: value - before.get(name, 0.0) for name, value in self._reported.items()}
+        return {name: value for name, value in figures.items() if value}
 
     def report(self) -> dict[str, float | str]:
         """Return the figures not yet taken, fallbacks and peak memory.
@@ -251,12 +251,12 @@ class PPDocLayout(LayoutDetector):
         """
         model, total = self._model, self._seconds.get("total", 0.0)
         pages = sum(self._counts[f"pages_{state}"] for state in State)
-        left = {name: value - self._taken.get(name, 0.0) for name, value in sorted(self._sums().items())}
+        figures = {name: value - self._reported.get(name, 0.0) for name, value in sorted(self._sums().items())}
         rate: dict[str, float] = {}
         if total:
             rate = {"seconds_total": round(total, 3), "pages_per_second": round(pages / total, 2)}
         return {
-            **{name: round(value, 3) for name, value in left.items() if value},
+            **{name: round(value, 3) for name, value in figures.items() if value},
             **rate,
             "gpu_memory_peak_gb": round(model.memory_peak / 1e9, 2) if model else 0.0,
             "fallbacks": ", ".join(model.fallbacks) if model else "",
@@ -348,10 +348,10 @@ class PPDocLayout(LayoutDetector):
                 if self._is_loading and len(waiting) < most:
                     continue
                 self._submit(waiting, running)
-                while running and (running[0].found.done() or len(waiting) >= most):
-                    first = running.popleft()
+                while running and (running[0].findings.done() or len(waiting) >= most):
+                    oldest = running.popleft()
                     self._submit(waiting, running)
-                    yield from self._finish(first)
+                    yield from self._finish(oldest)
             self._loaded()
             while waiting or running:
                 self._submit(waiting, running, last=True)
@@ -368,10 +368,10 @@ class PPDocLayout(LayoutDetector):
 
     def _finish(self, batch: _RunningBatch) -> Iterator[PageLayout]:
         try:
-            found = batch.found.result()
+            findings = batch.findings.result()
         except RuntimeError as error:
             raise batch_error(error) from error
-        for page, (layout, counts) in zip(batch.pages, found, strict=True):
+        for page, (layout, counts) in zip(batch.pages, findings, strict=True):
             self._counts.update(counts)
             self._seconds["decode"] += page.seconds
             yield layout

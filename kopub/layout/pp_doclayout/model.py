@@ -53,8 +53,8 @@ class Outputs(NamedTuple):
         if self.mask_queries is None or self.mask_features is None:
             raise ValueError("the model was made without polygons")
         with torch.inference_mode():
-            chosen = self.mask_queries[page, torch.as_tensor(queries, device=self.mask_queries.device)]
-            return torch.tensordot(chosen, self.mask_features[page], 1).float().cpu().numpy()
+            of_page = self.mask_queries[page, torch.as_tensor(queries, device=self.mask_queries.device)]
+            return torch.tensordot(of_page, self.mask_features[page], 1).float().cpu().numpy()
 
 
 def reference(repo: str, revision: str, pixels: NDArray[np.uint8]) -> Outputs:
@@ -64,9 +64,9 @@ def reference(repo: str, revision: str, pixels: NDArray[np.uint8]) -> Outputs:
     """
     network = load(repo, revision)
     with torch.inference_mode():
-        found = network(torch.from_numpy(pixels)[None].permute(0, 3, 1, 2).float() / 255)
-        votes = order_votes(found.order_logits)
-    return Outputs(found.logits.sigmoid().numpy(), found.pred_boxes.numpy(), votes.numpy(), None, None)
+        outputs = network(torch.from_numpy(pixels)[None].permute(0, 3, 1, 2).float() / 255)
+        votes = order_votes(outputs.order_logits)
+    return Outputs(outputs.logits.sigmoid().numpy(), outputs.pred_boxes.numpy(), votes.numpy(), None, None)
 
 
 def _join_outputs(parts: Sequence[Outputs]) -> Outputs:

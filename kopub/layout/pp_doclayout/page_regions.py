@@ -138,7 +138,7 @@ class PageFindings(NamedTuple):
 
 def find_regions(pages: Sequence[PageInput], outputs: "Outputs", rules: PageRules) -> list[PageFindings]:
     """Find the regions of decoded pages; `outputs` are in the same order."""
-    found = []
+    findings = []
     for i, page in enumerate(pages):
         counts: Counter[str] = Counter()
         try:
@@ -146,8 +146,8 @@ def find_regions(pages: Sequence[PageInput], outputs: "Outputs", rules: PageRule
         except Exception as error:
             # One page must not fail the shard, so its row states the reason.
             layout = PageLayout(page.page_id, State.FAILED, f"post-processing: {type(error).__name__}: {error}")
-        found.append(PageFindings(layout, counts))
-    return found
+        findings.append(PageFindings(layout, counts))
+    return findings
 
 
 def _layout(page: PageInput, i: int, outputs: "Outputs", rules: PageRules, counts: Counter[str]) -> PageLayout:
@@ -164,12 +164,14 @@ def _layout(page: PageInput, i: int, outputs: "Outputs", rules: PageRules, count
     return PageLayout(page.page_id, State.OK, regions=regions)
 
 
-def _regions(found: Detections, page: PageInput, outputs: "Outputs", i: int, rules: PageRules) -> tuple[Region, ...]:
-    masks = outputs.masks(i, found.queries) if outputs.mask_queries is not None else None
-    alone = ~boxes_with_inner(found.boxes)
+def _regions(
+    detections: Detections, page: PageInput, outputs: "Outputs", i: int, rules: PageRules
+) -> tuple[Region, ...]:
+    masks = outputs.masks(i, detections.queries) if outputs.mask_queries is not None else None
+    alone = ~boxes_with_inner(detections.boxes)
     regions = []
     for index, (label_id, score, box) in enumerate(
-        zip(found.labels.tolist(), found.scores.tolist(), found.boxes.tolist(), strict=True)
+        zip(detections.labels.tolist(), detections.scores.tolist(), detections.boxes.tolist(), strict=True)
     ):
         label, bbox = LABELS[label_id], (box[0], box[1], box[2], box[3])
         polygon = None

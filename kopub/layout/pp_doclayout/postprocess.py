@@ -113,7 +113,7 @@ def postprocess(
     queries, labels = _candidates(scores, votes, rules.thresholds)
     centre, half = boxes[queries, :2].astype(np.float64), boxes[queries, 2:].astype(np.float64) / 2
     page = np.array([width, height], np.float64)
-    found = Detections(
+    detections = Detections(
         boxes=np.hstack([(centre - half) * page, (centre + half) * page]),
         labels=labels,
         scores=scores[queries, labels].astype(np.float64),
@@ -127,11 +127,13 @@ def postprocess(
     }
     dropped = {}
     for name, step in steps.items():
-        kept = step(found)
-        dropped[name] = len(kept) - int(np.count_nonzero(kept))
+        keep = step(detections)
+        dropped[name] = len(keep) - int(np.count_nonzero(keep))
         if dropped[name]:
-            found = _select(found, kept)
-    return _clip_to_page(found, page, rules.unclip, dropped)
+            detections = Detections(
+                detections.boxes[keep], detections.labels[keep], detections.scores[keep], detections.queries[keep]
+            )
+    return _clip_to_page(detections, page, rules.unclip, dropped)
 
 
 def _candidates(
@@ -152,13 +154,13 @@ def _candidates(
     return queries[order], labels[order]
 
 
-def _not_overlapped(found: Detections, rules: BoxRules) -> "NDArray[np.bool_]":
+def _not_overlapped(detections: Detections, rules: BoxRules) -> "NDArray[np.bool_]":
     """Mark the boxes that greedy non-maximum suppression keeps.
 
     IoU counts pixels, so a box is one pixel wider and higher than its coordinates.
     """
-    by_score = np.argsort(-found.scores, kind="stable")
-    boxes, labels = found.boxes[by_score], found.labels[by_score]
+    by_score = np.argsort(-detections.scores, kind="stable")
+    boxes, labels = detections.boxes[by_score], detections.labels[by_score]
     shared = _intersections(boxes, 1.0)
     areas = (boxes[:, 2] - boxes[:, 0] + 1.0) * (boxes[:, 3] - boxes[:, 1] + 1.0)
     iou = shared / (areas[:, None] + areas - shared)
@@ -168,18 +170,18 @@ def _not_overlapped(found: Detections, rules: BoxRules) -> "NDArray[np.bool_]":
     for i in np.flatnonzero(suppresses.any(axis=1)):
         if stays[i]:
             stays &= ~suppresses[i]
-    kept = np.empty_like(stays)
-    kept[by_score] = stays
-    return kept
+    keep = np.empty_like(stays)
+    keep[by_score] = stays
+    return keep
 
 
-def _not_page_sized(found: Detections, width: int, height: int) -> "NDArray[np.bool_]":
+def _not_page_sized(detections: Detections, width: int, height: int) -> "NDArray[np.bool_]":
     """Mark all boxes except images as large as the page, unless nothing else is left."""
     limit = PAGE_IMAGE_LANDSCAPE if width > height else PAGE_IMAGE_PORTRAIT
-    inside = np.clip(found.boxes, 0.0, [width, height, width, height])
+    inside = np.clip(detections.boxes, 0.0, [width, height, width, height])
     areas = (inside[:, 2] - inside[:, 0]) * (inside[:, 3] - inside[:, 1])
-    kept = (found.labels != _IMAGE) | (areas <= limit * width * height)
-    return kept if kept.any() else ~kept
+    keep = (detections.labels != _IMAGE) | (areas <= limit * width * height)
+    return keep if keep.any() else ~keep
 
 
 def boxes_with_inner(boxes: "NDArray[np.float64]") -> "NDArray[np.bool_]":
@@ -190,30 +192,30 @@ def boxes_with_inner(boxes: "NDArray[np.float64]") -> "NDArray[np.bool_]":
     return np.asarray(inside.any(axis=0))
 
 
-def _not_contained(found: Detections, rules: BoxRules) -> "NDArray[np.bool_]":
-    boxes, labels = found.boxes, found.labels
+def _not_contained(detections: Detections, rules: BoxRules) -> "NDArray[np.bool_]":
+    boxes, labels = detections.boxes, detections.labels
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     candidates = (areas > 0) & ~_NEVER_CONTAINED[labels]
     shares = _intersections(boxes, 0.0) / np.where(candidates, areas, 1.0)[:, None]
     inside = (shares >= CONTAINED_SHARE) & candidates[:, None]
     np.fill_diagonal(inside, False)
-    kept = np.logical_not((inside & rules.inner_goes[labels]).any(axis=1))
+    keep = np.logical_not((inside & rules.inner_goes[labels]).any(axis=1))
     for label in rules.outer_goes:
         of_label = inside & (labels == label)[:, None]
-        kept &= ~of_label.any(axis=0) | of_label.any(axis=1)
-    return kept
+        keep &= ~of_label.any(axis=0) | of_label.any(axis=1)
+    return keep
 
 
-def _not_sharing(found: Detections, overlap: float | None) -> "NDArray[np.bool_]":
+def _not_sharing(detections: Detections, overlap: float | None) -> "NDArray[np.bool_]":
     """Mark the boxes to keep of those that overlap.
 
     The smaller of two boxes is dropped if they share more than `overlap` of it; of two equal ones, the later. A picture
     and a box of another label both stay. An inline formula is dropped if more than half of the smaller box is shared.
     """
-    kept = np.ones(len(found), bool)
+    keep = np.ones(len(detections), bool)
     if overlap is None:
-        return kept
-    boxes, labels = found.boxes, found.labels
+        return keep
+    boxes, labels = detections.boxes, detections.labels
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     smaller = np.minimum(areas[:, None], areas)
     shares = _intersections(boxes, 0.0) / np.where(smaller > 0, smaller, 1.0)
@@ -221,13 +223,13 @@ def _not_sharing(found: Detections, overlap: float | None) -> "NDArray[np.bool_]
     over = shares > np.where(inline[:, None] | inline, _INLINE_SHARED, overlap)
     over &= ~((picture[:, None] | picture) & (labels[:, None] != labels))
     for first, second in np.argwhere(np.triu(over, 1)):
-        if not (kept[first] and kept[second]):
+        if not (keep[first] and keep[second]):
             continue
         if inline[first] or inline[second]:
-            kept[[first, second]] = ~inline[[first, second]]
+            keep[[first, second]] = ~inline[[first, second]]
         else:
-            kept[first if areas[first] < areas[second] else second] = False
-    return kept
+            keep[first if areas[first] < areas[second] else second] = False
+    return keep
 
 
 def _intersections(boxes: "NDArray[np.float64]", extra: float) -> "NDArray[np.float64]":
@@ -239,19 +241,15 @@ def _intersections(boxes: "NDArray[np.float64]", extra: float) -> "NDArray[np.fl
 
 
 def _clip_to_page(
-    found: Detections, page: "NDArray[np.float64]", unclip: "NDArray[np.float64]", dropped: dict[str, int]
+    detections: Detections, page: "NDArray[np.float64]", unclip: "NDArray[np.float64]", dropped: dict[str, int]
 ) -> Detections:
     """Unclip boxes about their centres, clamp them to the page, and drop those without area."""
-    low, high = found.boxes[:, :2], found.boxes[:, 2:]
-    centre, half = (low + high) / 2, (high - low) * unclip[found.labels] / 2
+    low, high = detections.boxes[:, :2], detections.boxes[:, 2:]
+    centre, half = (low + high) / 2, (high - low) * unclip[detections.labels] / 2
     boxes = np.clip(np.hstack([centre - half, centre + half]), 0.0, np.tile(page, 2))
-    kept = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
-    dropped = {**dropped, "off_page": len(kept) - int(np.count_nonzero(kept))}
-    return Detections(boxes[kept], found.labels[kept], found.scores[kept], found.queries[kept], dropped)
-
-
-def _select(found: Detections, kept: "NDArray[np.bool_]") -> Detections:
-    return Detections(found.boxes[kept], found.labels[kept], found.scores[kept], found.queries[kept])
+    keep = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
+    dropped = {**dropped, "off_page": len(keep) - int(np.count_nonzero(keep))}
+    return Detections(boxes[keep], detections.labels[keep], detections.scores[keep], detections.queries[keep], dropped)
 
 
 DETAIL = 0.004

@@ -84,7 +84,7 @@ class BatchAnswer:
     """
 
     part: int
-    found: list[PageFindings] | str
+    findings: list[PageFindings] | str
     batch_size: int
     fallbacks: list[str]
     memory_peak: int
@@ -191,10 +191,10 @@ class ModelProcess:
             self.seconds.add(stage, seconds - self._sums.get(stage, 0.0))
         self._sums = answer.seconds
         waiting = self._answers.pop(answer.part)
-        if isinstance(answer.found, str):
-            waiting.set_exception(EngineError(answer.found))
+        if isinstance(answer.findings, str):
+            waiting.set_exception(EngineError(answer.findings))
         else:
-            waiting.set_result(answer.found)
+            waiting.set_result(answer.findings)
 
     def _hung(self, what: str) -> EngineError:
         self._process.kill()
@@ -254,8 +254,8 @@ def _work(connection: Connection, memory: int) -> None:
         assert isinstance(batch, BatchRequest)
         pixels = parts[batch.part, : len(batch.pages)]
         pages = [PageInput(*page, pixels[i], seconds=0.0) for i, page in enumerate(batch.pages)]
-        made = replicas.submit(pages, pixels)
-        made.add_done_callback(partial(_answer, connection, sending, replicas, batch.part))
+        findings = replicas.submit(pages, pixels)
+        findings.add_done_callback(partial(_answer, connection, sending, replicas, batch.part))
 
 
 def _load_replicas(start: ModelStart) -> "Replicas | LoadFailure":
@@ -278,14 +278,14 @@ def _load_replicas(start: ModelStart) -> "Replicas | LoadFailure":
 
 
 def _answer(
-    connection: Connection, sending: threading.Lock, replicas: "Replicas", part: int, made: Future[list[PageFindings]]
+    connection: Connection, sending: threading.Lock, replicas: "Replicas", part: int, batch: Future[list[PageFindings]]
 ) -> None:
-    error = made.exception()
-    found = made.result() if error is None else str(batch_error(error))
+    error = batch.exception()
+    findings = batch.result() if error is None else str(batch_error(error))
     try:
         with sending, suppress(ConnectionError):
             now = (replicas.batch_size, replicas.fallbacks, replicas.memory_peak, dict(replicas.seconds))
-            connection.send(BatchAnswer(part, found, *now))
+            connection.send(BatchAnswer(part, findings, *now))
     except Exception:
         # The run would wait for this answer forever, whereas it notices that the process has ended.
         traceback.print_exc()

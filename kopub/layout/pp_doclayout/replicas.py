@@ -31,8 +31,8 @@ class Replicas:
         self.seconds = StageSeconds()
         networks = [network, *(copy.deepcopy(network) for _ in devices[1:])]
         self._models = [
-            PageModel(each, device=device, seconds=self.seconds, **options)
-            for each, device in zip(networks, devices, strict=True)
+            PageModel(own_network, device=device, seconds=self.seconds, **options)
+            for own_network, device in zip(networks, devices, strict=True)
         ]
         self._free: SimpleQueue[PageModel] = SimpleQueue()
         for model in self._models:
@@ -57,12 +57,11 @@ class Replicas:
     @property
     def fallbacks(self) -> list[str]:
         """The fallbacks on the devices, prefixed with the device if there are several."""
-        one = len(self._models) == 1
-        return self._not_pinned + [
-            what if one else f"{device}: {what}"
-            for device, model in zip(self._devices, self._models, strict=True)
-            for what in model.fallbacks
-        ]
+        fallbacks = list(self._not_pinned)
+        for device, model in zip(self._devices, self._models, strict=True):
+            prefix = "" if len(self._models) == 1 else f"{device}: "
+            fallbacks += [prefix + what for what in model.fallbacks]
+        return fallbacks
 
     @property
     def memory_peak(self) -> int:
@@ -79,14 +78,14 @@ class Replicas:
 
         `pixels` are those of the pages, see `PageModel.submit`. The future holds anything that the model raised.
         """
-        return self._finder.submit(self._found, pages, self._threads.submit(self._run, pixels))
+        return self._finder.submit(self._find, pages, self._threads.submit(self._run, pixels))
 
-    def _found(self, pages: Sequence[PageInput], outputs: Future[Outputs]) -> list[PageFindings]:
-        made = outputs.result()
+    def _find(self, pages: Sequence[PageInput], batch: Future[Outputs]) -> list[PageFindings]:
+        outputs = batch.result()
         started = time.perf_counter()
-        found = find_regions(pages, made, self._rules)
+        findings = find_regions(pages, outputs, self._rules)
         self.seconds.add("post", time.perf_counter() - started)
-        return found
+        return findings
 
     def _run(self, pixels: Pixels) -> Outputs:
         # There are as many threads as models, so one is always free, once it has made its first pass.

@@ -177,7 +177,11 @@ class Client:
             started = time.perf_counter()
             for _ in range(_MAX_DEATHS):
                 generation, endpoint = await self._source.current()
-                self._follow(generation, endpoint)
+                if generation != self._generation:
+                    # Requests to the former replicas end on their own.
+                    self._generation = generation
+                    self._former += self._replicas
+                    self._replicas = [_Replica(target) for target in endpoint.targets]
                 try:
                     answer = await self._send_with_retries(path, body, read)
                     return answer, time.perf_counter() - started
@@ -188,15 +192,8 @@ class Client:
 
     def take_retries(self) -> int:
         """Return the number of requests sent again since the last call."""
-        taken, self._retries = self._retries, 0
-        return taken
-
-    def _follow(self, generation: int, endpoint: Endpoint) -> None:
-        """Use a new endpoint's replicas; requests to the former ones end on their own."""
-        if generation != self._generation:
-            self._generation = generation
-            self._former += self._replicas
-            self._replicas = [_Replica(target) for target in endpoint.targets]
+        count, self._retries = self._retries, 0
+        return count
 
     async def _send_with_retries(self, path: str, body: bytes, read: Callable[[Any], Answer]) -> Answer:
         """Send a request until it is answered or its attempts are used up.

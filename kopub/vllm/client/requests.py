@@ -50,12 +50,12 @@ async def gather_all(requests: Iterable[Awaitable[Answer]]) -> list[Answer]:
 
     So no request continues after its job is done.
     """
-    ended = await asyncio.gather(*requests, return_exceptions=True)
+    results = await asyncio.gather(*requests, return_exceptions=True)
     answers: list[Answer] = []
-    for each in ended:
-        if isinstance(each, BaseException):
-            raise each
-        answers.append(each)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        answers.append(result)
     return answers
 
 

@@ -126,9 +126,9 @@ _JOBS_PER_DEATH = 100
 """Finished jobs per tolerated death: a run of a thousand jobs survives ten deaths, one without progress soon ends."""
 
 
-def process_count(wanted: int) -> int:
-    """Return the number of client processes: `wanted`, or one for every four cores."""
-    return wanted or max(1, (os.cpu_count() or 1) // _CORES_PER_PROCESS)
+def process_count(configured: int) -> int:
+    """Return the number of client processes: as `configured`, or one for every four cores."""
+    return configured or max(1, (os.cpu_count() or 1) // _CORES_PER_PROCESS)
 
 
 @dataclass
@@ -286,19 +286,19 @@ class PoolRun(Generic[Job, Result]):
             number = self._suspects.popleft()
             worker.isolated = True
         else:
-            found = self._next_job()
-            if found is None:
+            job = self._next_job()
+            if job is None:
                 return False
-            number, self._in_flight[number] = found
+            number, self._in_flight[number] = job
         worker.give(number, self._in_flight[number])
         return True
 
     def _next_job(self) -> tuple[int, Job] | None:
         if self._added:
             return self._added.popleft()
-        found = None if self._exhausted else next(self._jobs, None)
-        self._exhausted = found is None
-        return found
+        job = None if self._exhausted else next(self._jobs, None)
+        self._exhausted = job is None
+        return job
 
     def _take_job_from(self, worker: Worker, number: int) -> Job:
         worker.jobs.discard(number)

@@ -26,9 +26,9 @@ class GuardedProcess:
     """A program that ends with the supervisor, along with everything that it started."""
 
     def __init__(
-        self, folder: Path, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes], kept: Sequence[int]
+        self, folder: Path, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes], locks: Sequence[int]
     ) -> None:
-        """Start the program in `folder`; `kept` locks are held until its last process ends."""
+        """Start the program in `folder`; the `locks` are held until its last process ends."""
         self._guard = subprocess.Popen(
             [sys.executable, "-m", "kopub.vllm.supervisor.process_guard", str(folder), *command],
             cwd=_ROOT,
@@ -36,7 +36,7 @@ class GuardedProcess:
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
-            pass_fds=kept,
+            pass_fds=locks,
             start_new_session=True,
         )
 
@@ -87,8 +87,8 @@ def main(folder: str, command: list[str]) -> int:
     if ended not in readable and not os.read(sys.stdin.fileno(), 1):
         server.terminate()
         select.select([ended], [], [], GRACE)
-    gone = kill_session(os.getpid())
-    status = server.wait() if gone else 1
+    all_ended = kill_session(os.getpid())
+    status = server.wait() if all_ended else 1
     return status if status >= 0 else 128 - status
 
 

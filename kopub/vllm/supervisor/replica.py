@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from kopub.processes import beside_program, lasting_caches
 from kopub.vllm.endpoint import BadProbe, FirstRequests, Target, UnreachableServer, probe, version, warm_up
@@ -114,16 +113,19 @@ class Replica:
     def _log_lines(self) -> list[str]:
         return self._folder.log(self.index).read_text("utf-8", errors="replace").splitlines()
 
-    def start(self, kept: tuple[int, ...]) -> None:
-        """Start the replica; `kept` locks are held until its last process ends."""
+    def start(self, locks: tuple[int, ...]) -> None:
+        """Start the replica; the `locks` are held until its last process ends."""
         if self._specification.port and not _is_free(self.port):
             raise ServerFailure(
                 f"port {self.port} is taken; free it, or leave `port` at 0 for any free one", self.index
             )
         command = [*self._specification.command, "--port", str(self.port)]
         self._began = time.time()
-        with self._new_log() as log:
-            self._server = GuardedProcess(self._folder.path, command, self._environment(), log, kept)
+        path = self._folder.log(self.index)
+        if path.exists():
+            path.replace(path.with_suffix(".log.1"))
+        with path.open("ab") as log:
+            self._server = GuardedProcess(self._folder.path, command, self._environment(), log, locks)
 
     def has_ended(self) -> bool:
         return self._server is not None and self._server.status is not None
@@ -168,8 +170,8 @@ class Replica:
 
     def _warm_up(self, seconds: float) -> None:
         """Warm the server up; a refusal only delays the first page."""
-        wanted = self._specification
-        requests = FirstRequests(wanted.first_picture, wanted.first_text, wanted.first_count)
+        specification = self._specification
+        requests = FirstRequests(specification.first_picture, specification.first_text, specification.first_count)
         with suppress(BadProbe):
             warm_up(self.target, requests, seconds)
 
@@ -198,12 +200,6 @@ class Replica:
             **({"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else {}),
             "VLLM_API_KEY": self._api_key,
         }
-
-    def _new_log(self) -> IO[bytes]:
-        path = self._folder.log(self.index)
-        if path.exists():
-            path.replace(path.with_suffix(".log.1"))
-        return path.open("ab")
 
 
 def _free_port() -> int:
@@ -236,7 +232,7 @@ class Mps:
     def __init__(self, folder: ServerFolder, environment: Mapping[str, str]) -> None:
         self._folder = folder.path
         self._pipes = folder.path / "mps"
-        self._given = environment
+        self._of_profile = environment
         self._daemon: GuardedProcess | None = None
 
     @property
@@ -257,10 +253,10 @@ class Mps:
     def _places(self) -> dict[str, str]:
         return {_PIPES: str(self._pipes), _LOGS: str(self._pipes)}
 
-    def start(self, kept: Sequence[int]) -> str:
+    def start(self, locks: Sequence[int]) -> str:
         """Start the daemon unless there is one; return why it cannot run, else "".
 
-        The `kept` locks are held until its last process ends.
+        The `locks` are held until its last process ends.
         """
         if self.runs or _PIPES in os.environ or _OF_MACHINE.exists():
             return ""
@@ -272,13 +268,13 @@ class Mps:
         self._pipes.mkdir(mode=0o700)
         log = self._folder / "mps.log"
         with log.open("wb") as output:
-            self._daemon = GuardedProcess(self._folder, [program, "-f"], self._environment(), output, kept)
+            self._daemon = GuardedProcess(self._folder, [program, "-f"], self._environment(), output, locks)
         deadline = time.monotonic() + _START_SECONDS
         while not (self._pipes / "control").exists():
             if not self.runs or time.monotonic() > deadline:
                 self.stop()
-                said = log.read_text("utf-8", errors="replace").split("\n")
-                return f"{PROGRAM} did not start: {next(filter(None, reversed(said)), 'it said nothing')}"
+                lines = log.read_text("utf-8", errors="replace").split("\n")
+                return f"{PROGRAM} did not start: {next(filter(None, reversed(lines)), 'it said nothing')}"
             time.sleep(POLL)
         return ""
 
@@ -302,5 +298,5 @@ class Mps:
 
     def _environment(self) -> dict[str, str]:
         # The daemon must see every GPU, because it renumbers the GPUs that it sees for its clients.
-        seen = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-        return {**seen, **self._given, **self._places}
+        inherited = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        return {**inherited, **self._of_profile, **self._places}

@@ -50,8 +50,8 @@ class StartReport:
             self._stage = stage(line, self._stage)
         if self._stage != before or time.monotonic() - self._last_report > _REPORT_SECONDS:
             elapsed = time.time() - state.since
-            left = time_left(elapsed, self._folder.boot_seconds)
-            self._say("%s: %s, %.0f s so far, %s", server_name(self._folder), self._stage, elapsed, left)
+            to_go = time_left(elapsed, self._folder.boot_seconds)
+            self._say("%s: %s, %.0f s so far, %s", server_name(self._folder), self._stage, elapsed, to_go)
 
     def ready(self, state: ServerState) -> None:
         """Log that the server is ready, unless it was ready immediately."""
@@ -129,15 +129,17 @@ def stages(lines: Iterable[str], began: float, ready: float) -> str:
 
     `began` and `ready` are Unix times. A stage that is not in the log counts as part of the previous one.
     """
-    found = [(_FIRST, began)]
+    name, start = _FIRST, began
+    lengths = []
     for line in lines:
-        name, told = stage(line, found[-1][0]), _TIME.search(line)
-        if name != found[-1][0] and told is not None:
+        following, stamp = stage(line, name), _TIME.search(line)
+        if following != name and stamp is not None:
             year = time.localtime(began).tm_year
-            moment = time.mktime(time.strptime(f"{year}-{told[1]}", "%Y-%m-%d %H:%M:%S"))
-            found.append((name, min(max(moment, found[-1][1]), ready)))
-    ends = [moment for _, moment in found[1:]] + [ready]
-    return ", ".join(f"{name} {end - start:.0f} s" for (name, start), end in zip(found, ends, strict=True))
+            moment = time.mktime(time.strptime(f"{year}-{stamp[1]}", "%Y-%m-%d %H:%M:%S"))
+            end = min(max(moment, start), ready)
+            lengths.append(f"{name} {end - start:.0f} s")
+            name, start = following, end
+    return ", ".join([*lengths, f"{name} {ready - start:.0f} s"])
 
 
 class LogTail:

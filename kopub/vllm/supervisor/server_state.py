@@ -193,9 +193,9 @@ class ServerFolder:
         os.replace(scratch, self.path / name)
 
 
-def _known_fields(kind: type[Specification] | type[ServerState], stored: Any) -> dict[str, Any]:
+def _known_fields(kind: type[Specification] | type[ServerState], values: Any) -> dict[str, Any]:
     """Return the stored values that `kind` has: another version of this code may write more."""
-    return {field.name: stored[field.name] for field in fields(kind) if field.name in stored}
+    return {field.name: values[field.name] for field in fields(kind) if field.name in values}
 
 
 def no_runtime_folder(error: OSError) -> str:

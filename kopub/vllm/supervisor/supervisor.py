@@ -169,10 +169,12 @@ class Supervisor:
         """Return whether another replica or server has started on a replica's GPU since a time."""
         if any(other is not replica and set(other.gpus) & set(replica.gpus) for other in beside):
             return True
-        others = (folder for folder in server_folders() if folder != self._folder)
-        sharing = (folder for folder in others if set(folder.specification.gpus) & set(replica.gpus))
-        states = (folder.state for folder in sharing)
-        return any(state and (state.since >= since or state.phase is Phase.STARTING) for state in states)
+        for folder in server_folders():
+            if folder != self._folder and set(folder.specification.gpus) & set(replica.gpus):
+                state = folder.state
+                if state is not None and (state.since >= since or state.phase is Phase.STARTING):
+                    return True
+        return False
 
     def _sessions(self) -> tuple[tuple[int, int], ...]:
         return (*(replica.session for replica in self._replicas if replica.started), *self._mps.sessions)
@@ -183,7 +185,10 @@ class Supervisor:
         broken = [replica for replica in self._replicas if replica.has_ended()]
         if broken and unused is not None:
             raise ServerFailure(f"it died while nobody used it: {broken[0].cause}", broken[0].index)
-        reported = self._find_reported()
+        # Clients report the whole server as hanging, or single replicas.
+        everyone, *of_replicas = (request.exists() for request in self._requests())
+        pairs = zip(self._replicas, of_replicas, strict=True)
+        reported = [replica for replica, is_reported in pairs if is_reported or everyone]
         if broken or reported:
             requests = self._requests()
             self._restart(broken, reported)
@@ -201,11 +206,6 @@ class Supervisor:
         """Return the files of restart requests, for the whole server and for each replica."""
         of = (None, *range(len(self._replicas)))
         return [self._folder.restart_request(self._state.boot, index) for index in of]
-
-    def _find_reported(self) -> list[Replica]:
-        """Return the replicas that clients reported as hanging."""
-        everyone, *each = (request.exists() for request in self._requests())
-        return [replica for replica, reported in zip(self._replicas, each, strict=True) if reported or everyone]
 
     def _restart(self, broken: list[Replica], reported: list[Replica]) -> None:
         """Restart the broken replicas, and those reported ones that a probe finds hanging."""
