@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
 
+import numpy as np
 import psutil
 
 from kopub.config.memory import demands_at_once, memory_demands
@@ -363,7 +364,6 @@ def _without_answers(engine: Recognizer) -> Recognizer:
 def _dim(page_and_copy: tuple[Page, int]) -> Page:
     """Copy a page with slightly darker paper, so that the bytes of all regions differ."""
     import cv2
-    import numpy as np
 
     page, copy = page_and_copy
     pixels = np.minimum(page.image, 254 - copy)

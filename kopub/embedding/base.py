@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from kopub.engine import Engine
 from kopub.errors import EngineError
 from kopub.pages.page import Page
 from kopub.states import State
 
 if TYPE_CHECKING:
-    import numpy as np
-
     # Client processes load this module, and no Arrow with it.
     from kopub.figures.figure import FigurePicture
 

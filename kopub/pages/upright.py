@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kopub.pages.page import MAX_PIXELS, decode
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 LEAST_SKEW = 0.2
@@ -62,7 +63,6 @@ class PageTransform:
     def apply(self, pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
         """Return the upright page of a picture (RGB or grey), with edges blurred outwards."""
         import cv2
-        import numpy as np
 
         if not self.skew and not self.paper:
             return np.ascontiguousarray(np.rot90(pixels, self.turns))
@@ -87,7 +87,6 @@ class PageTransform:
     def to_original(self, points: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
         """Map points (x, y) of the upright page to the original picture."""
         import cv2
-        import numpy as np
 
         moved = cv2.perspectiveTransform(np.array([points], np.float64), np.linalg.inv(self._array))
         return [(float(x), float(y)) for x, y in moved[0]]
@@ -108,15 +107,12 @@ class PageTransform:
 
     @cached_property
     def _array(self) -> "NDArray[np.float64]":
-        import numpy as np
-
         return np.array(self.matrix, np.float64).reshape(3, 3)
 
 
 def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
     """Return the transform of an RGB page, None if upright or not clear."""
     import cv2
-    import numpy as np
 
     from kopub.pages.orientation import find_marks, find_skew, find_turns, find_writing_around, halve
 
@@ -162,7 +158,6 @@ def _flattened(corners: "NDArray[np.float32]", around: "NDArray[np.float32]") ->
     The size is that of the sheet's longer sides, plus any writing around it, whose points, (n, 2), are `around`.
     """
     import cv2
-    import numpy as np
 
     top, right, bottom, left = np.linalg.norm(np.roll(corners, -1, axis=0) - corners, axis=1)
     width, height = round(max(top, bottom)), round(max(left, right))
@@ -184,7 +179,6 @@ def _flattened(corners: "NDArray[np.float32]", around: "NDArray[np.float32]") ->
 def _straightened(skew: float, width: int, height: int) -> "tuple[NDArray[np.float64], int, int]":
     """Return the transform that removes a skew, and the size that holds the turned page."""
     import cv2
-    import numpy as np
 
     turn = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), skew, 1)
     cos, sin = abs(turn[0, 0]), abs(turn[0, 1])
@@ -195,8 +189,6 @@ def _straightened(skew: float, width: int, height: int) -> "tuple[NDArray[np.flo
 
 def _turned(turns: int, width: int, height: int) -> "NDArray[np.float64]":
     """Return the matrix that moves a page's pixels as `numpy.rot90` does."""
-    import numpy as np
-
     matrices = (
         [[1, 0, 0], [0, 1, 0]],
         [[0, 1, 0], [-1, 0, width - 1]],
@@ -232,7 +224,6 @@ def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float
     picture shows nothing but the page.
     """
     import cv2
-    import numpy as np
 
     from kopub.pages.orientation import shrink
 
@@ -267,7 +258,6 @@ def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float
 def _four_sides(white: "NDArray[np.uint8]", threshold: float) -> "NDArray[np.float32] | None":
     """Return the corners of the largest figure above a threshold, if it has four sides."""
     import cv2
-    import numpy as np
 
     contours, _ = cv2.findContours((white > threshold).astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
     outline = max(contours, key=cv2.contourArea, default=None)
@@ -285,8 +275,6 @@ def _four_sides(white: "NDArray[np.uint8]", threshold: float) -> "NDArray[np.flo
 
 def _clockwise(corners: "NDArray[np.float32]") -> "NDArray[np.float32]":
     """Return four corners clockwise, from the one nearest to the top left."""
-    import numpy as np
-
     centre = corners.mean(axis=0)
     around = corners[np.argsort(np.arctan2(*(corners - centre).T[::-1]))]
     return np.roll(around, -int(around.sum(axis=1).argmin()), axis=0)
@@ -295,7 +283,6 @@ def _clockwise(corners: "NDArray[np.float32]") -> "NDArray[np.float32]":
 def _refined(outline: "NDArray[np.float32]", corners: "NDArray[np.float32]") -> "NDArray[np.float32] | None":
     """Return the corners where lines through the outline's sides meet, None if parallel."""
     import cv2
-    import numpy as np
 
     lines = []
     for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
@@ -319,8 +306,6 @@ def _quality(white: "NDArray[np.uint8]", corners: "NDArray[np.float32]") -> floa
 
     They are measured on its weakest side, and count up to double if the sheet covers little of the picture.
     """
-    import numpy as np
-
     height, width = white.shape
     centre = corners.mean(axis=0)
     steps, seen = [], 0

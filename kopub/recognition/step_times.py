@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from kopub.recognition.base import STEP_TIMES
 
 STEPS = ("decode", "crop", "encode", "request", "answer", "read")
@@ -57,8 +59,6 @@ class StepTime:
 
 def step_times(file: Path) -> list[StepTime]:
     """Return the steps in `file` in order; none if nothing was recorded."""
-    import numpy as np
-
     calls: dict[str, list[float]] = {}
     for line in file.read_text().splitlines() if file.exists() else ():
         step, _, seconds = line.partition(" ")

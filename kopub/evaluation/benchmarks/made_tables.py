@@ -9,6 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from zlib import crc32
 
+import numpy as np
+
 from kopub.errors import SourceError
 from kopub.evaluation.benchmark import (
     OWN_PAGES,
@@ -28,6 +30,7 @@ from kopub.evaluation.benchmarks.transformed import blurred, noisy, skewed
 from kopub.evaluation.made_tables.content import SEED, TABLES, MadeCell, MadeTable, Sheet, sheets
 from kopub.evaluation.made_tables.producers import PRODUCERS, print_sheets
 from kopub.evaluation.table_cells import cell_rows, named_in
+from kopub.pages.page import decode
 
 VERSION = "1"
 """A new version makes the tables again."""
@@ -107,10 +110,8 @@ def _html_cell(cell: MadeCell) -> str:
 def _scan(picture: SamplePicture, id: str, dpi: int, turn: float) -> bytes:
     """Return a page as a scanner makes it: turned, soft and noisy."""
     import cv2
-    import numpy as np
 
     from kopub.pages.documents.pdf import DPI
-    from kopub.pages.page import decode
 
     page, random = decode(picture.read()), np.random.default_rng(crc32(id.encode()))
     if dpi != DPI:

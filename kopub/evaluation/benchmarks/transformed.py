@@ -11,13 +11,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+import numpy as np
+
 from kopub.errors import quoted
 from kopub.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Sample, SamplePicture, SkippedSample
 from kopub.evaluation.benchmarks.texts import TEXTS, load_texts, score_page
 from kopub.pages.ids import problem_with
+from kopub.pages.page import decode
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Transform = Callable[[NDArray[np.uint8], np.random.Generator], NDArray[np.uint8]]
@@ -56,9 +58,6 @@ def _draw(picture: SamplePicture, id: str, form: str) -> bytes:
     Raises the errors of `SamplePicture.read`.
     """
     import cv2
-    import numpy as np
-
-    from kopub.pages.page import decode
 
     data = picture.read()
     if (transform := FORMS[form]) is None:
@@ -70,7 +69,6 @@ def _draw(picture: SamplePicture, id: str, form: str) -> bytes:
 def skewed(degrees: float, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
     """Return a scan whose lines slope down to the right by `degrees`."""
     import cv2
-    import numpy as np
 
     height, width = page.shape[:2]
     turn = cv2.getRotationMatrix2D((width / 2, height / 2), -degrees, 1)
@@ -79,15 +77,11 @@ def skewed(degrees: float, page: "NDArray[np.uint8]", rng: "np.random.Generator"
 
 def turned(quarters: int, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
     """Return a page turned to the left by a number of quarter turns."""
-    import numpy as np
-
     return np.ascontiguousarray(np.rot90(page, quarters))
 
 
 def lit(page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
     """Return a page in light that fades from 1 to 0.55 in a random direction."""
-    import numpy as np
-
     angle = rng.uniform(0, 2 * np.pi)
     shade = np.add.outer(np.linspace(0, np.sin(angle), page.shape[0]), np.linspace(0, np.cos(angle), page.shape[1]))
     return (page * (1 - 0.45 * (shade - shade.min()) / np.ptp(shade))[..., None]).astype(np.uint8)
@@ -95,15 +89,12 @@ def lit(page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.ui
 
 def noisy(deviation: float, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
     """Return a page with noise; its standard `deviation` is in grey levels."""
-    import numpy as np
-
     return (page + rng.normal(0, deviation, (*page.shape[:2], 1))).clip(0, 255).astype(np.uint8)
 
 
 def blurred(deviation: float, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
     """Return a page out of focus, by a Gaussian blur whose `deviation` is in pixels."""
     import cv2
-    import numpy as np
 
     return np.asarray(cv2.GaussianBlur(page, (0, 0), deviation), np.uint8)
 
@@ -111,7 +102,6 @@ def blurred(deviation: float, page: "NDArray[np.uint8]", rng: "np.random.Generat
 def compressed(quality: int, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
     """Return a page after compression as a JPEG of the given quality."""
     import cv2
-    import numpy as np
 
     coded = cv2.imencode(".jpg", page, [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
     return np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), np.uint8)
@@ -125,7 +115,6 @@ def photographed(
     It has perspective, light that fades from 1 to 0.55, blur, noise and JPEG compression.
     """
     import cv2
-    import numpy as np
 
     height, width = page.shape[:2]
     corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
@@ -139,8 +128,6 @@ def photographed(
 
 def _table(patterned: bool, height: int, width: int, rng: "np.random.Generator") -> "NDArray[np.uint8]":
     """Return a dark table top, or one of boards with a grain if `patterned`."""
-    import numpy as np
-
     if not patterned:
         return np.full((height, width, 3), rng.integers(25, 70, 3), np.uint8)
     rows = np.arange(height)[:, None] + 12 * np.sin(np.arange(width) / rng.uniform(80, 160))

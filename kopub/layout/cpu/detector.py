@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kopub.errors import UndecodableImage
 from kopub.layout.cpu.formulas import find_formulas
 from kopub.layout.cpu.segmentation import FOOT, HEAD, PageBlock, Segmentation, segment
@@ -13,7 +15,6 @@ from kopub.pages.page import Page
 from kopub.states import State
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _TASKS = {"table": Task.TABLE, "display_formula": Task.FORMULA, "image": Task.SKIP, "chart": Task.SKIP}

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from kopub.errors import EngineError, UndecodableImage
 from kopub.layout.ink import blank_reason, has_writing, ink_share
 from kopub.layout.pp_doclayout.network import SIDE
 from kopub.layout.pp_doclayout.postprocess import BoxRules, Detections, boxes_with_inner, postprocess, trace_outline
 from kopub.layout.regions import LABELS, PageLayout, Region, Task
-from kopub.pages.page import Page, decode
+from kopub.pages.page import Page, Picture, decode
 from kopub.states import State
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
     from kopub.layout.pp_doclayout.model import Outputs
@@ -49,7 +50,7 @@ def prepare(page: Page, gpu_jpeg: bool) -> PageInput:
         pixels, width, height = (
             _decode_and_shrink_on_gpu(page.data)
             if gpu_jpeg and _plain_jpeg(page.data)
-            else _decode_and_shrink(page.data)
+            else _decode_and_shrink(page.packed or page.data)
         )
     except UndecodableImage as error:
         return PageInput(page.page_id, 0, 0, None, time.perf_counter() - started, error.state, str(error))
@@ -59,7 +60,7 @@ def prepare(page: Page, gpu_jpeg: bool) -> PageInput:
     return PageInput(page.page_id, width, height, pixels, time.perf_counter() - started)
 
 
-def _decode_and_shrink(data: bytes | memoryview) -> "tuple[np.ndarray, int, int]":
+def _decode_and_shrink(data: Picture) -> "tuple[np.ndarray, int, int]":
     import cv2
 
     image = decode(data)
@@ -150,8 +151,6 @@ def find_regions(pages: Sequence[PageInput], outputs: "Outputs", rules: PageRule
 
 
 def _layout(page: PageInput, i: int, outputs: "Outputs", rules: PageRules, counts: Counter[str]) -> PageLayout:
-    import numpy as np
-
     scores, boxes, votes = outputs.scores[i], outputs.boxes[i], outputs.votes[i]
     if not (np.isfinite(scores).all() and np.isfinite(boxes).all() and np.isfinite(votes).all()):
         reason = f"the model's output is not finite in {rules.dtype}; use bfloat16 or float32"
@@ -187,7 +186,6 @@ def _regions(found: Detections, page: PageInput, outputs: "Outputs", i: int, rul
 def _layout_without_regions(page: PageInput, speck: float) -> PageLayout:
     """Return the layout of a page without regions: blank without writing, else failed."""
     import cv2
-    import numpy as np
 
     assert page.pixels is not None
     gray = np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8)

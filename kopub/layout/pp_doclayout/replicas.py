@@ -9,13 +9,14 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kopub.errors import EngineError
 from kopub.layout.pp_doclayout.model import NO_GPU, Outputs, PageModel, StageSeconds, fall_back
 from kopub.layout.pp_doclayout.page_regions import PageFindings, PageInput, PageRules, find_regions
 from kopub.parallel import BackgroundTask
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from kopub.layout.pp_doclayout.model import Pixels

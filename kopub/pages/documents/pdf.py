@@ -11,10 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
+
 from kopub.errors import UndecodableImage, counted, first_line, is_of_machine
 from kopub.fingerprints import CodeVersion
 from kopub.pages.damage import fax_as_tiff, fax_damage, jbig2_damage, jpeg_damage
-from kopub.pages.documents.drawn_objects import pictures_of
+from kopub.pages.documents.drawn_objects import pictures_of, pixels_of
 from kopub.pages.documents.fonts import KOREAN_FONTS, prefer_korean_fonts
 from kopub.pages.documents.layer_reader import read_layer
 from kopub.pages.documents.missing_letters import with_missing_letters
@@ -23,7 +25,6 @@ from kopub.pages.documents.text_layer import MadePage, Mark, PageCount, TextLaye
 from kopub.pages.page import MAX_PIXELS
 
 if TYPE_CHECKING:
-    import numpy as np
     from pypdfium2 import PdfDocument, PdfPage
 
     from kopub.pages.places import SourcePath
@@ -254,8 +255,6 @@ def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
     """
     from pypdfium2 import PdfImage, PdfiumError, raw
 
-    from kopub.pages.documents.drawn_objects import pixels_of
-
     for picture in islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]), _MOST_PICTURES):
         assert isinstance(picture, PdfImage)
         filters = picture.get_filters() or ["no filter"]
@@ -441,7 +440,6 @@ def _png(page: "np.ndarray") -> bytes:
     PNG filters. Raises `UndecodableImage`.
     """
     import cv2
-    import numpy as np
 
     blue, green, red = (page[..., channel] for channel in range(3))
     grey = np.array_equal(blue, green) and np.array_equal(green, red)

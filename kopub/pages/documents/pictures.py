@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+import numpy as np
+
 from kopub.errors import UndecodableImage, first_line, is_of_machine, visible
 from kopub.fingerprints import CodeVersion
 from kopub.pages.damage import fax_damage
@@ -167,7 +169,6 @@ def _converted(file: BinaryIO, format: str) -> bytes:
 
 
 def _png(image: "Image.Image") -> bytes:
-    import numpy as np
     from PIL import Image
 
     encoded = io.BytesIO()
