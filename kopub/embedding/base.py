@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from kopub.engine import Engine
 from kopub.errors import EngineError
 from kopub.pages.page import Page
 from kopub.states import State
 
 if TYPE_CHECKING:
-    import numpy as np
-
     # Client processes load this module, and no Arrow with it.
     from kopub.figures.figure import FigurePicture
 
@@ -26,7 +26,7 @@ class Embedding:
 
     id: str
     state: State
-    vector: "np.ndarray | None" = None
+    vector: np.ndarray | None = None
     reason: str | None = None
 
 
@@ -39,7 +39,7 @@ class PassageVector:
 
     start: int
     end: int
-    vector: "np.ndarray"
+    vector: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +124,11 @@ class Embedder(Engine):
         """
         raise EngineError(f"{type(self).__name__} makes no vectors of passages")
 
-    def embed_questions(self, questions: Iterable[str]) -> "np.ndarray":
+    def embed_questions(self, questions: Iterable[str]) -> np.ndarray:
         """Return the vectors with which passages are compared, (questions, passage_dim) of norm 1."""
         raise EngineError(f"{type(self).__name__} makes no vectors of passages")
 
-    def reference(self, page: Page, text: str) -> "tuple[np.ndarray, np.ndarray] | None":
+    def reference(self, page: Page, text: str) -> tuple[np.ndarray, np.ndarray] | None:
         """Return vectors of a page and a text by the model's own code.
 
         They are in full precision, each (dim,) of norm 1, for a self-test; None if there is no such code. Raises

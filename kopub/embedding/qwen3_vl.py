@@ -29,7 +29,7 @@ from kopub.embedding.tokenized_engine import MEMORY_2B, MEMORY_8B, TokenizedEngi
 from kopub.errors import EngineError, first_line
 from kopub.figures.figure import FigurePicture
 from kopub.fingerprints import CodeVersion
-from kopub.pages.page import Page
+from kopub.pages.page import LEAST_PACKED, Page
 from kopub.states import State
 from kopub.vllm.served_engine import ModelMemory
 from kopub.vllm.server_fields import VLLMServerFields
@@ -107,7 +107,10 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
 
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
         make = partial(PageEmbeddingHandler, self._settings(self.instruction), self.tokenizer_file())
-        yield from self.run_jobs((PageVectorJob(page.page_id, bytes(page.data)) for page in pages), make, _make_failed)
+        # A page that the model sees at its full size may be sent as it is, so its own bytes are needed.
+        shrinks = self.max_pixels < LEAST_PACKED
+        jobs = (PageVectorJob(page.page_id, (shrinks and page.packed) or bytes(page.data)) for page in pages)
+        yield from self.run_jobs(jobs, make, _make_failed)
 
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         return self._embed_texts(texts, self.instruction)

@@ -17,7 +17,7 @@ import numpy as np
 from kopub.embedding.base import Embedding
 from kopub.embedding.qwen3_vl_inputs import Chunker, PageImage, check_resizer, page_image
 from kopub.errors import EngineError, UndecodableImage, harmless
-from kopub.pages.page import decode
+from kopub.pages.page import PackedPixels, decode
 from kopub.states import State
 from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import (
@@ -95,7 +95,7 @@ class PageVectorJob:
     """A page to be embedded, as it is sent to a client process."""
 
     id: str
-    data: bytes
+    data: bytes | PackedPixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ class PageEmbeddingHandler(ImageEmbeddingHandler[PageVectorJob]):
         instruction = self._settings.instruction
         tokens = self._chunker.tokens_around_image() + image.tokens
         prepared.requests.append(VectorRequest(lambda model: image_request(model, instruction, image), tokens))
-        prepared.untouched = job.data if image.untouched else None
+        prepared.untouched = image.data if image.untouched else None
         prepared.figures["images_untouched"] += image.untouched
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kopub.errors import EngineError, UndecodableImage
-from kopub.pages.page import decode, grey_as_one_channel, inspect, is_plain, quick_png, whole_patches
+from kopub.pages.page import PackedPixels, decode, grey_as_one_channel, inspect, is_plain, quick_png, whole_patches
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -176,7 +176,7 @@ def check_resizer() -> None:
         raise EngineError(_NO_TORCH)
 
 
-def page_image(data: bytes, max_tokens: int) -> PageImage:
+def page_image(data: bytes | PackedPixels, max_tokens: int) -> PageImage:
     """Return a page of at most `max_tokens` tokens.
 
     Its bytes are the source's own if their size is right, else it is resized. Raises `UndecodableImage`, and
@@ -188,12 +188,12 @@ def page_image(data: bytes, max_tokens: int) -> PageImage:
     columns, rows = whole_patches(info.width, info.height, PATCH, MIN_TOKENS, max_tokens)
     size, tokens = (columns * PATCH, rows * PATCH), columns * rows
     fits = size == (info.width, info.height) and info.format in _MEDIA_TYPES
-    if fits and is_plain(data):
+    if fits and not isinstance(data, PackedPixels) and is_plain(data):
         return PageImage(data, _MEDIA_TYPES[info.format], tokens, True)
     return PageImage(quick_png(_resize(data, size)), _MEDIA_TYPES["PNG"], tokens, False)
 
 
-def _resize(data: bytes, size: tuple[int, int]) -> np.ndarray:
+def _resize(data: bytes | PackedPixels, size: tuple[int, int]) -> np.ndarray:
     """Return the page's pixels at another (width, height).
 
     The shape is (height, width, 3) or, if they are grey, (height, width). PyTorch resizes like transformers' own
@@ -201,6 +201,8 @@ def _resize(data: bytes, size: tuple[int, int]) -> np.ndarray:
     differs by a grey level. OpenCV's bicubic is a different filter. PyTorch is imported with the first page that must
     be resized. Raises `EngineError` if it cannot be imported.
     """
+    import cv2
+
     try:
         import torch
         from torch.nn.functional import interpolate
@@ -209,4 +211,5 @@ def _resize(data: bytes, size: tuple[int, int]) -> np.ndarray:
 
     pixels = torch.from_numpy(np.require(decode(data), requirements="W")).permute(2, 0, 1)[None]
     small = interpolate(pixels, size=(size[1], size[0]), mode="bicubic", antialias=True)
-    return grey_as_one_channel(small[0].permute(1, 2, 0).numpy())
+    # OpenCV takes a tenth of the time that it takes to copy PyTorch's channels into pixels one by one.
+    return grey_as_one_channel(np.asarray(cv2.merge(list(small[0].numpy())), np.uint8))

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kopub.errors import UndecodableImage
 from kopub.figures.answers import JudgedNote
 from kopub.figures.figure import FigureNote
@@ -25,7 +27,6 @@ from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import JobFigures, RefusedRequest, UnansweredRequest
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _SEED = 0

@@ -11,6 +11,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
@@ -27,6 +28,7 @@ from kopub.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
     from kopub.pages.documents.text_layer import StoredLayers
+    from kopub.pages.page import PackedPixels
     from kopub.pages.page_reader import PageReader
     from kopub.store.table_source import Source
 
@@ -79,6 +81,25 @@ class Query:
     ground_truth: list[str] = field(default_factory=list)
 
 
+class KeptPixels:
+    """The pixels of pages that a run decoded, by the SHA-256 of their files.
+
+    They are for its later steps. As many are kept as fit into an eighth of the memory that is free at its start.
+    """
+
+    def __init__(self) -> None:
+        self._room = psutil.virtual_memory().available // 8
+        self._pages: dict[str, PackedPixels] = {}
+
+    def keep(self, sha256: str, pixels: "PackedPixels") -> None:
+        if len(pixels.data) <= self._room and sha256 not in self._pages:
+            self._pages[sha256] = pixels
+            self._room -= len(pixels.data)
+
+    def find(self, sha256: str) -> "PackedPixels | None":
+        return self._pages.get(sha256)
+
+
 class Corpus(Resource):
     """The corpus that is indexed in `home`, or at `url`.
 
@@ -105,6 +126,11 @@ class Corpus(Resource):
     @cached_property
     def manifest(self) -> Manifest:
         return Manifest.load(self.place)
+
+    @cached_property
+    def kept_pixels(self) -> KeptPixels:
+        """The pixels of pages that this run has decoded, for its later steps."""
+        return KeptPixels()
 
     @property
     def gold(self) -> Path | None:
@@ -145,7 +171,7 @@ class Corpus(Resource):
         """Return random access to a shard's page images. Raises `SourceError`."""
         from kopub.pages.page_reader import PageReader, open_shard
 
-        yield PageReader(open_shard(self.manifest, shard_key), shard_key)
+        yield PageReader(open_shard(self.manifest, shard_key), shard_key, self.kept_pixels)
 
     def text_layers(self, shard_key: str) -> "StoredLayers":
         """Return the text layers of a shard's pages, without their images. Raises `SourceError`."""

@@ -13,7 +13,7 @@ from threading import BoundedSemaphore
 from typing import Self
 
 from kopub.errors import UndecodableImage, UnreadImage, first_line, is_of_machine
-from kopub.pages.page import decode, inspect
+from kopub.pages.page import PackedPixels, decode, inspect
 from kopub.pages.upright import PageTransform, find_transform
 from kopub.parallel import tuned_for_decoding
 from kopub.processes import ChildPool, LostAnswer, answer_requests, keep_blocks
@@ -31,13 +31,17 @@ _SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The findings about a page; `width` and `height` are of the upright page, in pixels."""
+    """The findings about a page; `width` and `height` are of the upright page, in pixels.
+
+    `pixels` are those of a page that is upright as it is, if a process of its own has decoded it.
+    """
 
     format: str
     width: int
     height: int
     upright: PageTransform | None
     damage: str | None
+    pixels: PackedPixels | None = None
 
 
 class PageInspector:
@@ -85,27 +89,29 @@ class PageInspector:
         return answer
 
 
-def _inspect(data: bytes | memoryview, may_turn: bool, checking: BoundedSemaphore) -> Inspection:
+def _inspect(data: bytes | memoryview, may_turn: bool, checking: BoundedSemaphore, packs: bool = False) -> Inspection:
     with checking:
         info = inspect(data)
-    transform = _transform(data) if may_turn else None
+    transform, pixels = _transform(data, packs) if may_turn else (None, None)
     width, height = (info.width, info.height) if transform is None else (transform.width, transform.height)
     damage = info.damage and f"the image is damaged: {info.damage}"
-    return Inspection(info.format, width, height, transform, damage)
+    return Inspection(info.format, width, height, transform, damage, pixels)
 
 
-def _transform(data: bytes | memoryview) -> PageTransform | None:
-    """Return the transform that sets a page upright, if needed and possible.
+def _transform(data: bytes | memoryview, packs: bool) -> tuple[PageTransform | None, PackedPixels | None]:
+    """Return the transform that sets a page upright, if needed and possible, else its pixels.
 
     Raises `UnreadImage` if the failure is the machine's, such as a lack of memory.
     """
     try:
-        return find_transform(decode(data))
+        pixels = decode(data)
+        transform = find_transform(pixels)
+        return transform, PackedPixels.of(pixels) if packs and transform is None else None
     except UnreadImage:
         raise
     except UndecodableImage:
         # The assets that read the image report why it cannot be used.
-        return None
+        return None, None
     except Exception as error:
         if is_of_machine(error):
             raise UnreadImage(f"the page was not set upright: {first_line(error)}") from None
@@ -118,7 +124,7 @@ def work(connection: Connection) -> None:
 
     def answer(request: tuple[bytes, bool]) -> Inspection | UndecodableImage:
         try:
-            return _inspect(*request, alone)
+            return _inspect(*request, alone, packs=True)
         except UndecodableImage as error:
             return error
 

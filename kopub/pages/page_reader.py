@@ -20,6 +20,7 @@ from kopub.pages.page import Page
 from kopub.pages.upright import PageTransform
 
 if TYPE_CHECKING:
+    from kopub.pages.corpus import KeptPixels
     from kopub.pages.documents.shards import RenderedShard
 
 
@@ -82,9 +83,10 @@ class PageReader:
     to the file can change. Both together take 0.5 ms for 700 KB.
     """
 
-    def __init__(self, file: PageFile, shard_key: str) -> None:
+    def __init__(self, file: PageFile, shard_key: str, kept: "KeptPixels | None" = None) -> None:
         self._file = file
         self._shard_key = shard_key
+        self.kept = kept
 
     def page(self, page_id: str, row: int, sha256: str | None, upright: Mapping[str, Any] | None = None) -> Page:
         """Return the page at `row`, from 0, set upright.
@@ -96,13 +98,15 @@ class PageReader:
         view = self._encoded(row)
         # Unlike `bytes`, Arrow lets other threads run Python code while it copies.
         data = pa.BufferReader(view).read(len(view))
-        if hashlib.sha256(data).hexdigest() != sha256:
+        if (digest := hashlib.sha256(data).hexdigest()) != sha256:
             raise SourceError(
                 f"{self._file.place}: row {row} does not hold the bytes that raw_pages saw of {quoted(page_id)}: "
                 f"materialize raw_pages of {self._shard_key} again"
             )
         transform = PageTransform.of_row(upright)
-        return Page(page_id, data if transform is None else transform.apply_encoded(data))
+        if transform is not None:
+            return Page(page_id, transform.apply_encoded(data))
+        return Page(page_id, data, packed=self.kept and self.kept.find(digest))
 
     def page_of(self, row: Mapping[str, Any]) -> Page:
         """Return the page of a row of `raw_pages`; see `page`."""

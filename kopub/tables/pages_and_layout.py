@@ -138,6 +138,8 @@ def _inspect(
         inspected = inspector.inspect(page.data, may_turn(row))
     except UndecodableImage as error:
         return RowResult(row.id, {"state": error.state, "reason": str(error)})
+    if inspected.pixels is not None and source.kept is not None:
+        source.kept.keep(row.known["sha256"], inspected.pixels)
     columns = {
         "format": inspected.format,
         "width": inspected.width,

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -26,10 +27,10 @@ from kopub.evaluation.benchmarks.transformed import photographed, turned
 from kopub.layout.cpu.engine import CpuLayout
 from kopub.layout.ground_truth import GroundTruthLayout
 from kopub.pages import inspection
-from kopub.pages.corpus import Corpus
+from kopub.pages.corpus import Corpus, KeptPixels
 from kopub.pages.indexing import index
 from kopub.pages.inspection import PageInspector
-from kopub.pages.page import decode
+from kopub.pages.page import PackedPixels, decode
 from kopub.processes import ChildWorker
 from kopub.release.local import LocalRelease
 from kopub.search.searcher import Searcher
@@ -203,6 +204,36 @@ def test_a_picture_that_ends_its_process_twice_is_failed_alone(monkeypatch: pyte
         assert inspector.inspect(picture, may_turn=True).height == _sample().shape[0]
         if confinement.why_open() is None:
             assert re.search(r"^Seccomp:\t2$", Path(f"/proc/{pids[-1]}/status").read_text(), re.MULTILINE)
+
+
+def test_later_steps_get_the_pixels_of_an_inspected_page_unless_it_was_turned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(inspection, "_FEWEST_CORES", 1)
+    monkeypatch.setattr(inspection, "_PAGES_PER_PROCESS", 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    page = np.asarray(cv2.resize(_sample(), (1700, 2405), interpolation=cv2.INTER_AREA), np.uint8)
+    shown = {"a_1": page, "a_2": np.rot90(page, 2)}
+    platform = Platform.of(tmp_path, [[(page_id, png(pixels)) for page_id, pixels in shown.items()]])
+    platform.engines["corpus"] = corpus = Corpus(home=str(tmp_path))
+    platform.make("raw_pages")
+    with corpus.reader("shard_00") as reader:
+        pages = {page_id: reader.page_of(row) for page_id, row in platform.rows("raw_pages").items()}
+    packed = {page_id for page_id, found in pages.items() if found.packed is not None}
+    assert packed == {"a_1"}
+    assert np.array_equal(pages["a_1"].image, page)
+    assert np.array_equal(pages["a_2"].image, page)
+
+
+def test_pixels_are_kept_within_their_room_and_found_by_the_bytes_of_the_page(monkeypatch: pytest.MonkeyPatch):
+    packed = PackedPixels.of(_sample())
+    assert packed is not None
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=8 * len(packed.data)))
+    kept = KeptPixels()
+    kept.keep("one", packed)
+    kept.keep("two", packed)
+    assert (kept.find("one"), kept.find("two")) == (packed, None)
+    assert PackedPixels.of(np.random.default_rng(0).integers(0, 256, (2000, 2000, 3), np.uint8)) is None
 
 
 def test_a_layout_that_is_known_beforehand_counts_on_pages_as_they_came(platform: Platform):

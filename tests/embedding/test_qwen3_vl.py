@@ -23,7 +23,7 @@ from kopub.embedding.qwen3_vl_handlers import image_request
 from kopub.embedding.qwen3_vl_inputs import MAX_ASPECT, PATCH, Chunker, page_image, preload_tokenizer
 from kopub.errors import EngineError, HubError, UndecodableImage
 from kopub.figures.figure import FigurePicture
-from kopub.pages.page import Page
+from kopub.pages.page import PackedPixels, Page
 from kopub.states import State
 from kopub.vllm.server import VLLMServer
 from tests.doubles.http_double import error, truncated
@@ -267,6 +267,17 @@ def test_a_grey_page_is_sent_grey_with_the_same_pixels() -> None:
     assert sent.mode == "L"
     expected = Image.fromarray(grey).resize(sent.size, Image.Resampling.BICUBIC)
     assert alike(np.asarray(sent.convert("RGB")), np.asarray(expected))
+
+
+def test_pixels_that_the_run_has_decoded_are_sent_as_those_of_the_file(tokenizer: Path) -> None:
+    page = np.full((2400, 1700, 3), 255, np.uint8)
+    page[::9, 100:1600] = (30, 60, 90)
+    packed = PackedPixels.of(page)
+    assert packed is not None
+    assert page_image(packed, MOST_TOKENS) == page_image(png(cv2.cvtColor(page, cv2.COLOR_RGB2BGR)), MOST_TOKENS)
+    with VectorDouble(vectors=sound) as double:
+        made = list(embedder(double, tokenizer).embed_images([Page("p_1", b"no picture", packed=packed)]))
+    assert only(made).state is State.OK
 
 
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp"])

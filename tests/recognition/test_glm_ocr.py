@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from kopub.errors import EngineError
 from kopub.layout.regions import Region, Task
-from kopub.pages.page import Page
+from kopub.pages.page import PackedPixels, Page
 from kopub.recognition.base import STEP_TIMES
 from kopub.recognition.regions import PageReading, RegionText, region_pixels
 from kopub.recognition.step_times import step_times
@@ -119,6 +119,20 @@ def test_each_region_is_asked_by_its_task_and_answered_in_order() -> None:
     assert [text.finish_reason for text in reading.regions] == ["stop", "skipped", "stop", "stop", "skipped"]
     assert len(asked) == 3
     assert [(crop.path, crop.label) for crop in reading.crops] == [("crops/p_1_1.jpg", "image")]
+
+
+def test_pixels_that_the_run_has_decoded_are_read_as_those_of_the_file() -> None:
+    page, regions = page_of("p_1", [Task.TEXT, Task.SKIP], size=(1700, 1200))
+    packed = PackedPixels.of(page.image)
+    assert packed is not None
+    bodies, crops = [], []
+    for sent in (page, Page("p_1", b"no picture", packed=packed)):
+        with HttpDouble(always("가")) as double:
+            (reading,) = recognizer(double).read([(sent, regions)])
+            bodies.append([asked.body for asked in double.asked])
+            crops.append([crop.data for crop in reading.crops])
+    assert bodies[0] == bodies[1] != []
+    assert crops[0] == crops[1] != []
 
 
 def test_sampling_is_greedy_without_penalties() -> None:

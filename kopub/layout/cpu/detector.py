@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import cv2
+import numpy as np
 
 from kopub.errors import UndecodableImage
 from kopub.layout.cpu.formulas import find_formulas
@@ -15,7 +16,6 @@ from kopub.pages.page import Page
 from kopub.states import State
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _TASKS = {"table": Task.TABLE, "display_formula": Task.FORMULA, "image": Task.SKIP, "chart": Task.SKIP}

@@ -15,7 +15,7 @@ from kopub.errors import EngineError, UndecodableImage
 from kopub.layout.ink import blank_reason, has_writing, ink_share
 from kopub.layout.pp_doclayout.postprocess import BoxRules, Detections, boxes_with_inner, postprocess, trace_outline
 from kopub.layout.regions import LABELS, PageLayout, Region, Task
-from kopub.pages.page import Page, decode
+from kopub.pages.page import Page, Picture, decode
 from kopub.states import State
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def prepare(page: Page, gpu_jpeg: bool) -> PageInput:
         pixels, width, height = (
             _decode_and_shrink_on_gpu(page.data)
             if gpu_jpeg and _plain_jpeg(page.data)
-            else _decode_and_shrink(page.data)
+            else _decode_and_shrink(page.packed or page.data)
         )
     except UndecodableImage as error:
         return PageInput(page.page_id, 0, 0, None, time.perf_counter() - started, error.state, str(error))
@@ -62,7 +62,7 @@ def prepare(page: Page, gpu_jpeg: bool) -> PageInput:
     return PageInput(page.page_id, width, height, pixels, time.perf_counter() - started)
 
 
-def _decode_and_shrink(data: bytes | memoryview) -> tuple[np.ndarray, int, int]:
+def _decode_and_shrink(data: Picture) -> tuple[np.ndarray, int, int]:
     import cv2
 
     image = decode(data)

@@ -5,6 +5,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from kopub.fingerprints import CodeVersion
@@ -22,7 +23,6 @@ from kopub.recognition.vlm.recognizer import VlmRecognizer, by_name
 from kopub.vllm.served_engine import ModelMemory
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _REMOTE_CODE = "--trust-remote-code"

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from pydantic import Field, field_validator
 
 from kopub.engine import ProfileOnly, releases
@@ -21,7 +22,6 @@ from kopub.states import State
 from kopub.vllm.served_engine import ServedEngine
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -89,7 +89,10 @@ class VlmRecognizer(ServedEngine, Recognizer):
         return {**super().weights(), **releases("opencv-python-headless")}
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
-        jobs = (PageJob(page.page_id, bytes(page.data), tuple(regions)) for page, regions in pages)
+        jobs = (
+            PageJob(page.page_id, b"" if page.packed else bytes(page.data), tuple(regions), page.packed)
+            for page, regions in pages
+        )
         yield from self.run_jobs(jobs, partial(VlmReader, self.request_settings()), _lost)
 
     @property

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from filelock import FileLock
 
 from kopub.errors import EngineError
@@ -22,7 +23,6 @@ from kopub.recognition.vlm.client.region_images import RegionImage
 from kopub.vllm.client.requests import Frame, fill_frame, image_part, request_frame
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from kopub.vllm.client.client import Client

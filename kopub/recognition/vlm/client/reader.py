@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kopub.errors import UndecodableImage
 from kopub.layout.regions import Region, Task
-from kopub.pages.page import Page
+from kopub.pages.page import PackedPixels, Page, decode
 from kopub.recognition.regions import (
     Crop,
     PageReading,
@@ -64,7 +66,6 @@ from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import JobFigures, OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _NOT_READ = frozenset({Task.SKIP, Task.ABANDON})
@@ -77,11 +78,12 @@ _CONFIRMED = frozenset({Problem.EMPTY, Problem.SCRIPT, Problem.RUNAWAY})
 
 @dataclass(frozen=True, slots=True)
 class PageJob:
-    """A page to be read, sent to a client process."""
+    """A page to be read, sent to a client process: `packed`, or its `data`."""
 
     page_id: str
     data: bytes
     regions: tuple[Region, ...]
+    packed: PackedPixels | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class VlmReader:
         """Decode the page once, crop its regions, and encode those not in the cache."""
         started = time.perf_counter()
         prepared = PreparedPage(job)
-        page = Page(job.page_id, job.data)
+        page = Page(job.page_id, job.data, packed=job.packed)
         try:
             with timed("decode"):
                 image = page.image
@@ -297,7 +299,7 @@ class VlmReader:
 
     def _images(self, job: PageJob, request: _RegionRequest, part: int, attempt: Attempt) -> list[RegionImage]:
         """Make a part's images for another attempt, decoding the page anew."""
-        pixels = pack_pixels(region_pixels(Page(job.page_id, job.data).image, request.region))
+        pixels = pack_pixels(region_pixels(decode(job.packed or job.data), request.region))
         strip = _strips(pixels, request.parts)[part]
         return [self._settings.make_image(each, attempt.scale) for each in _strips(strip, attempt.parts)]
 
