@@ -34,11 +34,11 @@ def alto_files(document: Document, _: Sequence[DocumentBlock]) -> Iterator[tuple
     Tags name the labels of layout, what was read in doubt or not at all, and places that are estimated.
     """
     for page in document.pages:
-        yield f"{page.number}.xml", xml_bytes(_AltoPage(document, page).root)
+        yield f"{page.number}.xml", xml_bytes(_AltoWriter(document, page).root)
 
 
-class _AltoPage:
-    """The elements of a page, made one region after the other."""
+class _AltoWriter:
+    """A writer of a page, one region after the other."""
 
     def __init__(self, document: Document, page: DocumentPage) -> None:
         self.root = Element("alto", _ROOT)

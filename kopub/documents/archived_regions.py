@@ -1,4 +1,4 @@
-"""What hOCR, ALTO and PAGE XML say of a page: its regions, lines and cells in pixels."""
+"""Regions, lines and cells of pages as formats of archives have them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class ArchivedLine:
 
 @dataclass(frozen=True)
 class ArchivedRegion:
-    """A region, or the part of one that is a table or the text beside it.
+    """A region, or a table or the text beside it.
 
     `id` is unique on the page; `grid` is set for a table, `box` estimated for a part.
     """
@@ -56,7 +56,7 @@ class ArchivedRegion:
 
     @property
     def remark(self) -> str:
-        """What a person should know: why it could not be read, or was read in doubt."""
+        """Why it could not be read, or was read in doubt."""
         if self.record.state is State.FAILED:
             return f"could not be read: {self.record.reason}"
         return self.record.reason or ("not printed" if self.record.origin is TextOrigin.UNPRINTED else "")
@@ -99,7 +99,7 @@ def archived_regions(page: DocumentPage) -> Iterator[ArchivedRegion]:
 
 
 def _pieces(content: str) -> Iterator[TableGrid | str]:
-    """Yield the tables of a content, the caption of each before it, and the text beside them."""
+    """Yield tables, each after its caption, and the text beside them."""
     for piece in tables_and_text(content):
         grid = grid_of(piece) if is_table(piece) else None
         yield from [piece] if grid is None else [part for part in (grid.caption, grid.cells and grid) if part]
@@ -126,7 +126,7 @@ def page_confidence(page: DocumentPage) -> str | None:
 
 
 def image_name(document: Document, page: DocumentPage, folder: str = "") -> str:
-    """Return the path of a page's picture relative to `folder`, or its id if none is exported."""
+    """Return the path of a page's picture from `folder`, or its id without one."""
     return well_formed(page.page_id) if page.image is None else f"{folder}{page.image.path}"
 
 

@@ -20,9 +20,10 @@ class DocumentPicture:
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """The doubt about a page's text, 0 to 1, its reasons, and the mark of its corrections.
+    """What is known of a page besides its regions.
 
-    The doubt is None without a text, the mark empty without corrections.
+    That is the doubt about its text, 0 to 1, with the reasons, and the mark of its corrections. The doubt is None
+    without a text, the mark empty without corrections.
     """
 
     doubt: float | None = None

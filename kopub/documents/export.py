@@ -40,7 +40,7 @@ _TEMPORARY = ".kopub-documents.tmp"
 
 @dataclass(frozen=True, slots=True)
 class _FileFormat:
-    """The suffix of a document's file and the function that makes its content; some have none.
+    """A format: the suffix of a document's file, and what makes its content, if any.
 
     `content` also gets the options of markdown and the name of the export's folder. `files` go into a folder beside it
     whose suffix is `folder`. A format that `shows_pictures` refers to the files of the document's pictures.

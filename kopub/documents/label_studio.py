@@ -69,7 +69,7 @@ def _region(record: RegionRecord) -> dict[str, Any]:
 
 
 def _results(page: DocumentPage, region: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a region as a labelled rectangle, and its text if it is to be read."""
+    """Return a region as a labelled rectangle, with its text if it has one."""
     x1, y1, x2, y2 = region["bbox"]
     wide, high = 100 / page.width, 100 / page.height
     place = {"x": x1 * wide, "y": y1 * high, "width": (x2 - x1) * wide, "height": (y2 - y1) * high, "rotation": 0}
@@ -99,7 +99,7 @@ class _Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class AnnotatedPage:
+class Annotation:
     """What a person changed on a page since its task was exported.
 
     `seen` marks the corrections that the task knew; the ids of `changes` follow from it, so that no correction is
@@ -111,7 +111,7 @@ class AnnotatedPage:
     changes: tuple[Correction, ...]
 
 
-def annotated_pages(path: Path, shards: Mapping[str, str], author: str) -> list[AnnotatedPage]:
+def annotated_pages(path: Path, shards: Mapping[str, str], author: str) -> list[Annotation]:
     """Return the annotated pages of Label Studio's JSON export, with valid corrections.
 
     `shards` has the shard of each page; `author` is the name of annotators whose mail address the export lacks.
@@ -141,7 +141,7 @@ def annotated_pages(path: Path, shards: Mapping[str, str], author: str) -> list[
     return pages
 
 
-def _annotated_page(task: Mapping[str, Any], shards: Mapping[str, str], author: str) -> AnnotatedPage | None:
+def _annotated_page(task: Mapping[str, Any], shards: Mapping[str, str], author: str) -> Annotation | None:
     """Return the page of a task, None if nobody has annotated it."""
     data = task["data"]
     page_id, width, height, seen = data["page_id"], data["width"], data["height"], data["corrected"]
@@ -169,7 +169,7 @@ def _annotated_page(task: Mapping[str, Any], shards: Mapping[str, str], author: 
         )
         changes += _changes(change, _take(drawn, region), width, height)
     changes += [_addition(of_page, rectangle, width, height) for rectangle in drawn.values()]
-    return AnnotatedPage(
+    return Annotation(
         page_id,
         seen,
         tuple(
@@ -200,7 +200,7 @@ def _drawn(results: Sequence[Mapping[str, Any]], width: int, height: int) -> dic
 
 
 def _take(drawn: dict[str, _Drawn], region: Mapping[str, Any]) -> _Drawn | None:
-    """Remove and return the rectangle of a region: that of its id, or else of its box."""
+    """Remove and return the rectangle with the id of a region, or its box."""
     if region["id"] in drawn:
         return drawn.pop(region["id"])
     same = next((name for name, rectangle in drawn.items() if _is_same(rectangle.bbox, region["bbox"])), None)
@@ -236,7 +236,7 @@ def _addition(of_page: Correction, drawn: _Drawn, width: int, height: int) -> Co
     return replace(of_page, action=Action.ADD, before="", after=drawn.text, **placed)
 
 
-def add_annotations(log: CorrectionLog, page: AnnotatedPage) -> int:
+def add_annotations(log: CorrectionLog, page: Annotation) -> int:
     """Add the corrections of a page that the log lacks, and return their number.
 
     Raises `KopubError`, and adds nothing more, if others have corrected the page since its task was exported.

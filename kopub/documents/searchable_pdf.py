@@ -164,7 +164,7 @@ def _shown(line: PlacedLine, scale: float, height: float, codes: dict[str, int])
 
 
 def _code(char: str, codes: dict[str, int]) -> int:
-    """Return the code of a character: its Unicode number if it is Latin, else the next free one."""
+    """Return the code of a character: its number if Latin, else the next one."""
     # No document has 65,280 different letters; of one that had, the last would share a code.
     return codes.setdefault(char, ord(char) if ord(char) <= _LATIN else min(_LATIN + 1 + len(codes), 0xFFFF))
 
