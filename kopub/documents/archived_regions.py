@@ -101,8 +101,14 @@ def archived_regions(page: DocumentPage) -> Iterator[ArchivedRegion]:
 def _pieces(content: str) -> Iterator[TableGrid | str]:
     """Yield tables, each after its caption, and the text beside them."""
     for piece in tables_and_text(content):
-        grid = grid_of(piece) if is_table(piece) else None
-        yield from [piece] if grid is None else [part for part in (grid.caption, grid.cells and grid) if part]
+        if not is_table(piece):
+            yield piece
+            continue
+        grid = grid_of(piece)
+        if grid.caption:
+            yield grid.caption
+        if grid.cells:
+            yield grid
 
 
 def _pixels(box: tuple[float, float, float, float], page: DocumentPage) -> Box:

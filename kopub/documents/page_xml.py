@@ -64,7 +64,7 @@ def _page(document: Document, page: DocumentPage) -> Element:
     for maker in page.made_by:
         SubElement(about, "MetadataItem", type="processingStep", name="engine", value=maker)
     size = {"imageWidth": str(page.width), "imageHeight": str(page.height)}
-    made = SubElement(root, "Page", imageFilename=image_name(document, page, "../"), **size)
+    made = SubElement(root, "Page", {"imageFilename": image_name(document, page, "../"), **size})
     if (sure := page_confidence(page)) is not None:
         made.set("conf", sure)
     regions = [*archived_regions(page)]
@@ -100,7 +100,7 @@ def _add_region(page: Element, region: ArchivedRegion) -> None:
         made = _placed(SubElement(page, "TextRegion", said), region.box, record.score)
         for at, line in enumerate(region.lines):
             place = {"custom": _ESTIMATED} if line.estimated else {}
-            _say(_placed(SubElement(made, "TextLine", id=f"{region.id}_l{at}", **place), line.box), line.text)
+            _say(_placed(SubElement(made, "TextLine", {"id": f"{region.id}_l{at}", **place}), line.box), line.text)
         if region.text:
             _say(made, region.text)
 
@@ -109,7 +109,7 @@ def _add_cell(table: Element, name: str, line: ArchivedLine) -> None:
     cell = line.cell
     assert cell is not None
     place = {"custom": _ESTIMATED} if line.estimated else {}
-    made = _placed(SubElement(table, "TextRegion", id=name, **place), line.box)
+    made = _placed(SubElement(table, "TextRegion", {"id": name, **place}), line.box)
     spans = {"rowSpan": str(cell.rows), "colSpan": str(cell.columns), "header": str(cell.heading).lower()}
     role = SubElement(SubElement(made, "Roles"), "TableCellRole", rowIndex=str(cell.row), columnIndex=str(cell.column))
     role.attrib |= spans
@@ -120,7 +120,7 @@ def _placed(element: Element, box: Box, score: float | None = None) -> Element:
     """Give an element its outline, and return it."""
     x1, y1, x2, y2 = box
     sure = {} if score is None else {"conf": f"{min(max(score, 0.0), 1.0):.3f}"}
-    SubElement(element, "Coords", points=f"{x1},{y1} {x2},{y1} {x2},{y2} {x1},{y2}", **sure)
+    SubElement(element, "Coords", {"points": f"{x1},{y1} {x2},{y1} {x2},{y2} {x1},{y2}", **sure})
     return element
 
 

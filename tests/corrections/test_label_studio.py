@@ -133,9 +133,9 @@ def test_a_page_that_others_corrected_meanwhile_is_left_to_them(platform: Platfo
         results(task)[1]["value"]["text"] = ["제목"]
     log = CorrectionLog(platform.store)
     region = tasks[0]["data"]["regions"][0]
-    boxes = {name: tuple(region[name]) for name in ("bbox", "bbox_2d")}
+    box, on_grid = tuple(region["bbox"]), tuple(region["bbox_2d"])
     theirs = log.add(
-        Correction("a_1", "shard_00", Action.TEXT, "Lee", **boxes, label="doc_title", kind="text", after="다른 제목")
+        Correction("a_1", "shard_00", Action.TEXT, "Lee", box, on_grid, "doc_title", "text", after="다른 제목")
     )
     code, said = imported(tmp_path, *tasks)
     assert code == 1

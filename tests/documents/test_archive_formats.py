@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
-from lxml import etree
+from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from kopub.documents.document import PageFacts
 from kopub.documents.export import write_documents
@@ -79,7 +79,7 @@ class Beside(etree.Resolver):
     """A resolver that takes imported schemas from the same folder."""
 
     def resolve(self, system_url: str, public_id: str, context: object) -> object:
-        return self.resolve_string(schema_file(Path(system_url).name), context)  # type: ignore[attr-defined]
+        return self.resolve_string(schema_file(Path(system_url).name), context)
 
 
 @pytest.mark.parametrize(("name", "folder"), [("alto-4-4.xsd", "보고서.alto"), ("page.xsd", "보고서.page")])
