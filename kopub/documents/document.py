@@ -19,12 +19,27 @@ class DocumentPicture:
 
 
 @dataclass(frozen=True, slots=True)
+class PageFacts:
+    """What is known of a page besides its regions.
+
+    That is the doubt about its text, 0 to 1, with the reasons, and the mark of its corrections. The doubt is None
+    without a text, the mark empty without corrections.
+    """
+
+    doubt: float | None = None
+    doubts: tuple[str, ...] = ()
+    corrections: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentPage:
     """A page with its regions in reading order.
 
     `pictures` and `notes` are keyed by the index of the region. `number` is unique in the document; `width` and
     `height` are in pixels of the upright page, 0 if it has no image. A note is what a model wrote about a picture or
     table, never text of the page. `image` is the picture of the whole page, if such pictures were requested.
+    `made_by` names kopub and the engines that laid the page out and read it, each with its version. `facts` are empty
+    unless they were requested.
     """
 
     number: int
@@ -37,6 +52,8 @@ class DocumentPage:
     pictures: Mapping[int, DocumentPicture] = field(default_factory=dict)
     notes: Mapping[int, FigureNote] = field(default_factory=dict)
     image: DocumentPicture | None = None
+    made_by: tuple[str, ...] = ()
+    facts: PageFacts = field(default_factory=PageFacts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,14 @@ from typing import Any
 import pyarrow.compute as pc
 
 from kopub.corrections.corrected import CorrectedTables
+from kopub.documents.alto import alto_files
 from kopub.documents.chunks import chunk_document
 from kopub.documents.docling import document_json
-from kopub.documents.document import Document, DocumentBlock
+from kopub.documents.document import Document, DocumentBlock, PageFacts
+from kopub.documents.hocr import document_hocr
+from kopub.documents.label_studio import label_tasks
 from kopub.documents.markdown import MarkdownOptions, document_markdown
+from kopub.documents.page_xml import page_xml_files
 from kopub.documents.spreadsheets import CSV_START, sheet_names, tables_workbook
 from kopub.documents.stream import PICTURES, DocumentStream, Notes
 from kopub.documents.structure import DocumentStructure, structure_document
@@ -36,14 +40,14 @@ _TEMPORARY = ".kopub-documents.tmp"
 
 @dataclass(frozen=True, slots=True)
 class _FileFormat:
-    """The suffix of a document's file and the function that makes its content.
+    """A format: the suffix of a document's file, and what makes its content, if any.
 
-    `files` go into a folder beside it whose suffix is `folder`. A format that `shows_pictures` refers to the files of
-    the document's pictures.
+    `content` also gets the options of markdown and the name of the export's folder. `files` go into a folder beside it
+    whose suffix is `folder`. A format that `shows_pictures` refers to the files of the document's pictures.
     """
 
     suffix: str
-    content: Callable[[Document, Sequence[DocumentBlock], MarkdownOptions], str]
+    content: Callable[[Document, Sequence[DocumentBlock], MarkdownOptions, str], str] | None
     shows_pictures: bool = False
     folder: str = ""
     files: Callable[[Document, Sequence[DocumentBlock]], Iterator[tuple[str, bytes]]] = lambda document, blocks: iter(
@@ -51,11 +55,11 @@ class _FileFormat:
     )
 
 
-def _chunk_lines(document: Document, blocks: Sequence[DocumentBlock], _: MarkdownOptions) -> str:
+def _chunk_lines(document: Document, blocks: Sequence[DocumentBlock], *_: object) -> str:
     return "".join(_json_line(asdict(chunk)) for chunk in chunk_document(document, blocks))
 
 
-def _table_lines(document: Document, blocks: Sequence[DocumentBlock], _: MarkdownOptions) -> str:
+def _table_lines(document: Document, blocks: Sequence[DocumentBlock], *_: object) -> str:
     """Return a JSON line for each table, which names the files with its rows."""
     tables, folder = [*document_tables(document, blocks)], f"{document.name}{_TABLE_FILES}"
     return "".join(
@@ -86,11 +90,21 @@ def _json_line(values: dict[str, Any]) -> str:
 _TABLE_FILES = ".tables"
 """The suffix of the folder with the data of a document's tables."""
 FORMATS = {
-    "markdown": _FileFormat(".md", document_markdown, shows_pictures=True),
-    "docling": _FileFormat(".json", lambda document, blocks, _: document_json(document, blocks), shows_pictures=True),
+    "markdown": _FileFormat(
+        ".md", lambda document, blocks, options, _: document_markdown(document, blocks, options), shows_pictures=True
+    ),
+    "docling": _FileFormat(".json", lambda document, blocks, *_: document_json(document, blocks), shows_pictures=True),
     "chunks": _FileFormat(".chunks.jsonl", _chunk_lines),
     "tables": _FileFormat(".tables.jsonl", _table_lines, folder=_TABLE_FILES, files=_table_files),
+    "hocr": _FileFormat(".hocr", lambda document, blocks, *_: document_hocr(document)),
+    "alto": _FileFormat("", None, folder=".alto", files=alto_files),
+    "page_xml": _FileFormat("", None, folder=".page", files=page_xml_files),
+    "label_studio": _FileFormat(
+        ".label-studio.json", lambda document, blocks, options, folder: label_tasks(document, folder)
+    ),
 }
+USE_FACTS = frozenset({"hocr", "alto", "page_xml", "label_studio"})
+"""The formats that say something of the facts about pages."""
 
 
 @dataclass
@@ -124,16 +138,17 @@ def write_documents(
     images: OpenImages | None = None,
     markdown: MarkdownOptions | None = None,
     keep_others: bool = False,
+    facts: Mapping[str, PageFacts] | None = None,
 ) -> DocumentExport:
     """Write every document of `shards` into `out`, in each format.
 
     `formats` are keys of `FORMATS`. Each file is written whole or not at all, and left alone if it has not changed.
     Files of an earlier export in these formats that this one does not write are removed when it is complete, unless
     `keep_others` is set. `notes` are a model's notes on pictures and tables; with `images`, the pictures of whole
-    pages are written too. Raises `StoreError` if `out` holds anything other than exports of documents; nothing is
-    written anywhere else.
+    pages are written too. `facts` are those about pages, for archives and Label Studio. Raises `StoreError` if `out`
+    holds anything other than exports of documents; nothing is written anywhere else.
     """
-    stream = DocumentStream(reader, shards, notes, images)
+    stream = DocumentStream(reader, shards, notes, images, facts)
     with_pictures = images is not None or any(FORMATS[name].shows_pictures for name in formats)
     try:
         return _ExportFolder(out).write(stream, formats, markdown or MarkdownOptions(), keep_others, with_pictures)
@@ -225,16 +240,7 @@ class _ExportFolder:
         for document in stream.read(self._replace if with_pictures else None):
             of = structure_document(document)
             for name in formats:
-                form = FORMATS[name]
-                content = form.content(document, of.blocks, markdown)
-                beside = {
-                    f"{document.name}{form.folder}/{file}": data for file, data in form.files(document, of.blocks)
-                }
-                for path, data in beside.items():
-                    self._replace(path, data)
-                if form.folder:
-                    self._keep_files(document.name + form.folder, set(beside))
-                self._replace(document.name + form.suffix, content.encode("utf-8", "backslashreplace"))
+                self._write_format(FORMATS[name], document, of.blocks, markdown)
             if with_pictures:
                 whole = {page.image.path for page in document.pages if page.image is not None}
                 parts = {picture.path for page in document.pages for picture in page.pictures.values()}
@@ -244,15 +250,32 @@ class _ExportFolder:
             done.add(document, of, with_pictures)
         for name in formats:
             for gone in set(earlier.get(name, ())) - set(names[name]):
-                (self._out / f"{gone}{FORMATS[name].suffix}").unlink(missing_ok=True)
-                if FORMATS[name].folder:
-                    self._keep_files(gone + FORMATS[name].folder, set())
+                self._remove(FORMATS[name], gone)
         for gone in {name for listed in earlier.values() for name in listed} - {
             name for listed in files.values() for name in listed
         }:
             self._keep_files(gone + PICTURES, set())
         self._mark({"complete": True, "documents": files})
         return done
+
+    def _write_format(
+        self, form: _FileFormat, document: Document, blocks: Sequence[DocumentBlock], markdown: MarkdownOptions
+    ) -> None:
+        if form.folder:
+            paths = set()
+            for file, data in form.files(document, blocks):
+                paths.add(path := f"{document.name}{form.folder}/{file}")
+                self._replace(path, data)
+            self._keep_files(document.name + form.folder, paths)
+        if form.content is not None:
+            content = form.content(document, blocks, markdown, self._out.resolve().name)
+            self._replace(document.name + form.suffix, content.encode("utf-8", "backslashreplace"))
+
+    def _remove(self, form: _FileFormat, name: str) -> None:
+        if form.content is not None:
+            (self._out / f"{name}{form.suffix}").unlink(missing_ok=True)
+        if form.folder:
+            self._keep_files(name + form.folder, set())
 
     def _claim(self) -> dict[str, list[str]]:
         """Return the document names that an earlier export wrote, by format.

@@ -3,6 +3,7 @@
 In a PDF the lines lie invisibly over the pictures of the pages and can be selected.
 """
 
+import base64
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -73,8 +74,11 @@ _LONG_SIDE = 842
 _NARROW, _WIDE = 500, 1000
 """Advance widths of a Latin letter and of any other, in thousandths of the size."""
 _LATIN = 0xFF
-_HALVES = (0xD800, 0xDFFF)
-"""Codes of no character: they stand for the characters above U+FFFF, in order of occurrence."""
+_FONT = (
+    b"c-muNWME)mXK-L(VlYV0sZ3)414bSYk&&915-;ZP0LZQZVzUgO0J9Ra3Xr`8h*dIjODZ^zfHnL8VxFA*<V2``79hcqn^;l6zydUxf#C)aD-`4xmoPAc"
+    b"<pn@|29VuA{BDO#dpy6*R|aP07Yw)oGuR{sh#qEz{}w><1wsT(EhCtO0VWK?UO+J87Yv<v0RWcx9JK"
+)
+"""A TrueType font of three blank glyphs, none, wide and narrow: 304 bytes, packed and as text of base 85."""
 _SIZE = 0.8
 """Size of the type in heights of a line."""
 
@@ -95,7 +99,8 @@ class PdfPicture:
 def searchable_pdf(title: str, pages: Iterable[PdfPicture]) -> bytes:
     """Return a PDF of the pages.
 
-    The text's font is not embedded, since nothing of it is drawn; the file has the meaning of its codes.
+    Nothing of the text is drawn, but archives ask for fonts that are embedded, and Ghostscript keeps the meaning of no
+    others: a blank one is.
     """
     writer = _Writer()
     catalogue, tree, font, meaning = (writer.reserve() for _ in range(4))
@@ -103,12 +108,15 @@ def searchable_pdf(title: str, pages: Iterable[PdfPicture]) -> bytes:
     kids = [_add_page(writer, page, tree, font, codes) for page in pages]
     writer.put(catalogue, f"<< /Type /Catalog /Pages {tree} 0 R >>")
     writer.put(tree, f"<< /Type /Pages /Count {len(kids)} /Kids [{' '.join(f'{kid} 0 R' for kid in kids)}] >>")
+    outlines = zlib.decompress(base64.b85decode(_FONT))
+    font_file = writer.add(f"<< /Length {len(outlines)} /Length1 {len(outlines)} >>", outlines)
     described = writer.add(
         "<< /Type /FontDescriptor /FontName /Invisible /Flags 4 /FontBBox [0 -200 1000 800] /ItalicAngle 0"
-        " /Ascent 800 /Descent -200 /CapHeight 800 /StemV 80 >>"
+        f" /Ascent 800 /Descent -200 /CapHeight 800 /StemV 80 /FontFile2 {font_file} 0 R >>"
     )
+    glyphs = writer.add(*_compressed(b"\0\2" * (_LATIN + 1) + b"\0\1" * len(codes)))
     letters = writer.add(
-        "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /Invisible /CIDToGIDMap /Identity"
+        f"<< /Type /Font /Subtype /CIDFontType2 /BaseFont /Invisible /CIDToGIDMap {glyphs} 0 R"
         " /CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) /Supplement 0 >>"
         f" /DW {_WIDE} /W [0 {_LATIN} {_NARROW}] /FontDescriptor {described} 0 R >>"
     )
@@ -150,35 +158,27 @@ def _shown(line: PlacedLine, scale: float, height: float, codes: dict[str, int])
     natural = sum(_NARROW if code <= _LATIN else _WIDE for code in coded) * size / 1000
     stretch = 100 * (x2 - x1) / max(natural, 0.1)
     # PDFium gives the last letter of a line no width, and does not find a letter that stands alone.
-    told = "".join(f"{code:04x}" for code in [*coded, ord(" ")])
+    told = "".join(f"{code:04x}" for code in [*coded, _code(" ", codes)])
     at = f"1 0 0 1 {x1:.2f} {height - y1 - _SIZE * (y2 - y1):.2f} Tm"
     return f"/F {size:.2f} Tf {max(stretch, 1):.2f} Tz {at} <{told}> Tj\n"
 
 
 def _code(char: str, codes: dict[str, int]) -> int:
-    """Return the code of a character: its Unicode number, if that fits two bytes."""
-    if ord(char) < _HALVES[0] or _HALVES[1] < ord(char) <= 0xFFFF:
-        return ord(char)
-    # No document has 2,048 such characters; a lone surrogate, which a hostile text may have, is one of them.
-    return codes.setdefault(char, min(_HALVES[0] + len(codes), _HALVES[1]))
+    """Return the code of a character: its number if Latin, else the next one."""
+    # No document has 65,280 different letters; of one that had, the last would share a code.
+    return codes.setdefault(char, ord(char) if ord(char) <= _LATIN else min(_LATIN + 1 + len(codes), 0xFFFF))
 
 
 def _meaning(codes: dict[str, int]) -> bytes:
     """Return the map from codes to Unicode, in parts of a hundred as readers require."""
-    ranges = [f"<{high:02x}00> <{high:02x}ff> <{high:02x}00>" for high in range(256) if not 0xD8 <= high <= 0xDF]
     singles = [f"<{code:04x}> <{char.encode('utf-16-be', 'replace').hex()}>" for char, code in codes.items()]
-    parts = [*_parts("bfrange", ranges), *_parts("bfchar", singles)]
+    parts = [singles[at : at + 100] for at in range(0, len(singles), 100)]
+    lines = "".join("\n".join([f"{len(part)} beginbfchar", *part, "endbfchar\n"]) for part in parts)
     return (
         "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /Unicode def /CMapType 2 def\n"
-        f"1 begincodespacerange <0000> <ffff> endcodespacerange\n{''.join(parts)}"
+        f"1 begincodespacerange <0000> <ffff> endcodespacerange\n{lines}"
         "endcmap CMapName currentdict /CMap defineresource pop end end"
     ).encode()
-
-
-def _parts(kind: str, lines: Sequence[str]) -> Iterator[str]:
-    for at in range(0, len(lines), 100):
-        part = lines[at : at + 100]
-        yield "\n".join([f"{len(part)} begin{kind}", *part, f"end{kind}\n"])
 
 
 def _compressed(data: bytes) -> tuple[str, bytes]:

@@ -1,6 +1,7 @@
 """Makes the documents of a corpus from its tables, and their file names."""
 
 import hashlib
+import json
 import pickle
 import re
 import sys
@@ -10,10 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from kopub.documents.document import Document, DocumentPage, DocumentPicture
+from kopub.documents.document import Document, DocumentPage, DocumentPicture, PageFacts
 from kopub.errors import StoreError, without_paths
 from kopub.figures.figure import FigureNote
 from kopub.fingerprints import fingerprint
@@ -21,6 +23,7 @@ from kopub.recognition.regions import crop_index, join_regions, pixel_box
 from kopub.release.base import OpenImages, TableReader, image_suffix
 from kopub.states import State, decisive
 from kopub.store.corpus_tables import TABLES
+from kopub.store.rows import MADE_WITH
 
 KeepPicture = Callable[[str, bytes], None]
 """Takes the relative path and the JPEG of a picture."""
@@ -74,12 +77,18 @@ class DocumentStream:
     """
 
     def __init__(
-        self, reader: TableReader, shards: Sequence[str], notes: Notes | None = None, images: OpenImages | None = None
+        self,
+        reader: TableReader,
+        shards: Sequence[str],
+        notes: Notes | None = None,
+        images: OpenImages | None = None,
+        facts: Mapping[str, PageFacts] | None = None,
     ) -> None:
         self._reader = reader
         self._shards = shards
         self._notes = notes or (lambda page_id, index: None)
         self._images = images
+        self._facts = facts or {}
         self.documents = _plan(reader, shards)
         self._of_shard: dict[str, list[int]] = defaultdict(list)
         """The positions of the documents that have a page in a shard."""
@@ -128,6 +137,7 @@ class DocumentStream:
         }
         row_of = {page_id: row for row, page_id in enumerate(layouts["page_id"].to_pylist())}
         page_ids = readings["page_id"].to_pylist()
+        made_by = _makers(self._reader, shard)
         if places.keys() - set(page_ids):
             # A document that waits for a page without a row would never be yielded.
             raise StoreError(f"{_READINGS} of {shard} does not hold the pages of {_PAGES}: materialize it again")
@@ -144,6 +154,7 @@ class DocumentStream:
                 # Only one row at a time becomes Python objects, since pages carry their pictures.
                 (read,) = readings.slice(row, 1).to_pylist()
                 page = self._page(at, place, read, layouts["regions"][row_of[page_id]].as_py(), keep)
+                page = replace(page, made_by=made_by, facts=self._facts.get(page_id, PageFacts()))
                 if keep and (data := image_of(page_id)) is not None:
                     path = f"{self.documents[at].name}{PICTURES}/page-{place.number}{image_suffix(data)}"
                     keep(path, bytes(data))
@@ -186,6 +197,18 @@ class DocumentStream:
             pictures=pictures,
             notes={index: note for index in indices if (note := self._notes(page_id, index)) is not None},
         )
+
+
+def _makers(reader: TableReader, shard: str) -> tuple[str, ...]:
+    """Return kopub and the engines of a shard's layouts and readings, each with its version."""
+    makers = [f"kopub {version('kopub')}"]
+    for asset in (_LAYOUTS, _READINGS):
+        for engine in json.loads(reader.metadata(asset, shard).get(MADE_WITH, "{}")).get("engines", ()):
+            model = engine.get("parameters", {}).get("model")
+            makers.append(
+                f"{engine['engine']}{f' ({model})' if model else ''} for {asset} {engine.get('version', '?')}"
+            )
+    return tuple(makers)
 
 
 class _PageRow(NamedTuple):

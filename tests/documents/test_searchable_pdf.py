@@ -1,7 +1,13 @@
 """Searchable PDFs of pictures, as PDFium reads them."""
 
 import io
+import re
+import shutil
+import subprocess
+import zlib
+from pathlib import Path
 
+import pytest
 from PIL import Image
 from pypdfium2 import PdfDocument
 
@@ -42,3 +48,39 @@ def test_a_page_without_a_picture_has_its_text_and_a_hostile_one_is_a_page() -> 
     document = PdfDocument(searchable_pdf("\udfff) >>", [bare, hostile]))
     assert len(document) == 2
     assert document[0].get_textpage().get_text_bounded().strip() == "글"
+
+
+def test_ghostscript_makes_an_archive_copy_with_all_words(tmp_path: Path) -> None:
+    program = shutil.which("gs")
+    if program is None:
+        pytest.skip("Ghostscript is not installed: apt-get install --no-install-recommends ghostscript")
+    lines = ["한국어 문서의 텍스트 층", "Plain Latin text, 2026", "수식 α²+β² ≤ x", "漢字 혼용 문장"]
+    (tmp_path / "made.pdf").write_bytes(searchable_pdf("보고서", [picture("\n".join(lines))]))
+    asked = ["-q", "-dNOPAUSE", "-dBATCH", "-dPDFA=2", "-dPDFACompatibilityPolicy=1", "-sColorConversionStrategy=RGB"]
+    command = [program, *asked, "-sDEVICE=pdfwrite", "-o", "archived.pdf", "made.pdf"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    # Ghostscript 10 keeps the text and leaves out the title; anything else that it says is a fault of the font.
+    said = [line for line in (done.stdout + done.stderr).splitlines() if line and "discarding DOCINFO" not in line]
+    assert (done.returncode, said) == (0, [])
+    archived = (tmp_path / "archived.pdf").read_bytes()
+    assert re.search(rb"<pdfaid:part>2</pdfaid:part>|pdfaid:part='2'", archived), "Ghostscript went back to plain PDF"
+    assert b"/FontFile2" in archived
+    text = PdfDocument(archived)[0].get_textpage().get_text_bounded()
+    assert [" ".join(line.split()) for line in text.splitlines() if line.strip()] == lines
+
+
+def test_the_font_is_embedded_with_a_glyph_and_a_meaning_for_each_character() -> None:
+    made = searchable_pdf("", [picture("가나 A 𝒳")])
+    assert made.count(b"/FontFile2") == 1
+    streams = [
+        zlib.decompress(found)
+        for found in re.findall(rb"FlateDecode /Length \d+ >>\nstream\n(.*?)\nendstream", made, re.DOTALL)
+    ]
+    glyphs = next(stream for stream in streams if stream.startswith(b"\0\2" * 256))
+    meaning = next(stream for stream in streams if b"beginbfchar" in stream)
+    codes = {
+        int(code, 16): bytes.fromhex(says.decode()).decode("utf-16-be")
+        for code, says in re.findall(rb"^<(\w{4})> <(\w+)>$", meaning, re.MULTILINE)
+    }
+    assert set(codes.values()) == set("가나 A𝒳")
+    assert {codes[code]: glyphs[2 * code + 1] for code in codes} == {"가": 1, "나": 1, "𝒳": 1, " ": 2, "A": 2}

@@ -1,17 +1,19 @@
-"""`kopub corrections`: what people corrected, what became of it, and how to undo it."""
+"""`kopub corrections`: what people corrected, what became of it, how to undo it, and annotations as corrections."""
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from kopub.cli.console import say, table_console, tell
-from kopub.cli.options import open_located, user_name
+from kopub.cli.options import local_path, open_located, user_name
 from kopub.errors import ConfigError, KopubError, counted, visible
 
 if TYPE_CHECKING:
+    from kopub.config.environment import Location
     from kopub.corrections.corrected import PageStanding
     from kopub.corrections.log import Correction
 
@@ -25,6 +27,12 @@ def corrections(
     ] = False,
     undo: Annotated[str, typer.Option(metavar="ID", help="Take back the correction of this id.")] = "",
     reason: Annotated[str, typer.Option(help="Reason for taking it back.")] = "",
+    label_studio: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_path, metavar="FILE", help="Add what people changed in Label Studio: its export as JSON."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per line, including what was undone.")
     ] = False,
@@ -38,6 +46,9 @@ def corrections(
     if reason and not undo:
         raise ConfigError("--reason needs --undo: add it")
     located = open_located()
+    if label_studio is not None:
+        _add_annotations(located, label_studio)
+        return
     standings = CorrectedTables(located.store).standings(located.manifest.keys)
     if undo:
         _undo(standings, undo, reason)
@@ -59,6 +70,31 @@ def corrections(
     placed = states.count("placed")
     line = f"{counted(placed + lost, 'correction')} on {counted(sum(bool(p.done.changes) for p in standings), 'page')}"
     say(out, f"{line}: {placed} placed, {lost} unplaced; {counted(checked, 'page')} checked", "yellow" if lost else "")
+
+
+def _add_annotations(located: "Location", path: Path) -> None:
+    from kopub.corrections.log import CorrectionLog
+    from kopub.documents.label_studio import add_annotations, annotated_pages
+    from kopub.store.corpus_tables import TABLES
+
+    shards = {
+        page_id: shard
+        for shard in located.manifest.keys
+        if located.store.has(TABLES.pages.name, shard)
+        for page_id in located.store.read(TABLES.pages.name, shard, ["page_id"])["page_id"].to_pylist()
+    }
+    log, added, refused = CorrectionLog(located.store), 0, []
+    pages = annotated_pages(path, shards, user_name())
+    for page in pages:
+        try:
+            added += add_annotations(log, page)
+        except KopubError as error:
+            refused.append(str(error))
+    for line in refused:
+        tell(visible(line), err=True)
+    tell(f"{counted(added, 'correction')} added from {counted(len(pages), 'annotated page')}; `kopub run` uses them")
+    if refused:
+        raise typer.Exit(1)
 
 
 def _undo(standings: "list[PageStanding]", wanted: str, reason: str) -> None:

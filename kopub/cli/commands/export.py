@@ -1,4 +1,4 @@
-"""`kopub export`: everything as plain files, or the documents as markdown, DoclingDocuments, chunks or tables."""
+"""`kopub export`: everything as plain files, or the documents in the formats that are named."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +36,15 @@ def export(
     tables: Annotated[
         bool, typer.Option("--tables", help="The tables as CSV and Parquet, with a JSON Lines file per document.")
     ] = False,
+    hocr: Annotated[bool, typer.Option("--hocr", help="One hOCR file per document.")] = False,
+    alto: Annotated[bool, typer.Option("--alto", help="One ALTO 4.4 file per page, in a folder per document.")] = False,
+    page_xml: Annotated[
+        bool, typer.Option("--page-xml", help="One PAGE XML file per page, in a folder per document.")
+    ] = False,
+    label_studio: Annotated[
+        bool,
+        typer.Option("--label-studio", help="With --page-images: tasks of Label Studio, to correct pages there."),
+    ] = False,
     page_marks: Annotated[
         bool, typer.Option("--page-marks", help="With --markdown: a visible line where a page begins.")
     ] = False,
@@ -49,10 +58,15 @@ def export(
     for option, given in (("--page-marks", page_marks), ("--notes", notes)):
         if given and not markdown:
             raise ConfigError(f"{option} needs --markdown: add it")
+    if label_studio and not page_images:
+        raise ConfigError("--label-studio needs --page-images: add it")
+    if label_studio and is_url(folder):
+        raise ConfigError(f"Label Studio serves pictures from a folder, not from {folder}: name one on this machine")
     keep_little()
     settings = open_settings()
     images = _page_images(settings) if page_images else None
     wanted = {"markdown": markdown, "docling": docling, "chunks": chunks, "tables": tables}
+    wanted |= {"hocr": hocr, "alto": alto, "page_xml": page_xml, "label_studio": label_studio}
     formats = [name for name in wanted if wanted[name]]
     if formats:
         from kopub.documents.markdown import MarkdownOptions
@@ -121,12 +135,15 @@ def _documents(
     settings: "Settings", folder: Path, formats: list[str], images: "OpenImages | None", markdown: "MarkdownOptions"
 ) -> "DocumentExport":
     from kopub.corrections.corrected import CorrectedTables
-    from kopub.documents.export import sound_notes, write_documents
+    from kopub.documents.export import USE_FACTS, sound_notes, write_documents
+    from kopub.documents.page_facts import page_facts
     from kopub.store.corpus_tables import TABLES
 
     require_indexed(settings, [TABLES.pages.name, TABLES.regions.name, TABLES.readings.name])
     tables, keys = CorrectedTables(settings.store), settings.corpus.manifest.keys
-    return write_documents(tables, keys, folder, formats, sound_notes(tables, keys), images, markdown)
+    notes = sound_notes(tables, keys)
+    facts = page_facts(settings.store, keys) if {*formats} & USE_FACTS else None
+    return write_documents(tables, keys, folder, formats, notes, images, markdown, facts=facts)
 
 
 def _say(folder: str, done: "DocumentExport") -> None:

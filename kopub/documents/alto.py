@@ -1,0 +1,120 @@
+"""Pages of documents as ALTO 4.4, the XML of libraries for layout and text."""
+
+from collections.abc import Iterator, Sequence
+from xml.etree.ElementTree import Element, SubElement
+
+from kopub.documents.archived_regions import (
+    ArchivedLine,
+    ArchivedRegion,
+    Box,
+    archived_regions,
+    image_name,
+    page_confidence,
+    page_end,
+    well_formed,
+    xml_bytes,
+)
+from kopub.documents.document import Document, DocumentBlock, DocumentPage
+from kopub.layout.regions import PICTURES, Task
+from kopub.recognition.regions import TextOrigin
+
+_NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
+_ROOT = {
+    "xmlns": _NAMESPACE,
+    "xmlns:xsi": "http://www.w3.org/2001/XMLSchema-instance",
+    "xsi:schemaLocation": f"{_NAMESPACE} http://www.loc.gov/standards/alto/v4/alto-4-4.xsd",
+    "SCHEMAVERSION": "4.4",
+}
+_ESTIMATED = "estimated"
+
+
+def alto_files(document: Document, _: Sequence[DocumentBlock]) -> Iterator[tuple[str, bytes]]:
+    """Yield an ALTO file for each page.
+
+    Tags name the labels of layout, what was read in doubt or not at all, and places that are estimated.
+    """
+    for page in document.pages:
+        yield f"{page.number}.xml", xml_bytes(_AltoWriter(document, page).root)
+
+
+class _AltoWriter:
+    """A writer of a page, one region after the other."""
+
+    def __init__(self, document: Document, page: DocumentPage) -> None:
+        self.root = Element("alto", _ROOT)
+        self._describe(document, page)
+        self._tags = SubElement(self.root, "Tags")
+        self._tag("OtherTag", _ESTIMATED, "estimated", "the place is computed from the text and the region's box")
+        self._labels: set[str] = set()
+        regions = [*archived_regions(page)]
+        if regions:
+            order = SubElement(SubElement(self.root, "ReadingOrder"), "OrderedGroup", ID="order")
+            for region in regions:
+                SubElement(order, "ElementRef", ID=f"order_{region.id}", REF=region.id)
+        said = {"ID": "page", "PHYSICAL_IMG_NR": str(page.number), "QUALITY_DETAIL": page_end(page)}
+        if (sure := page_confidence(page)) is not None:
+            said["PC"] = sure
+        whole = {"HEIGHT": str(page.height), "WIDTH": str(page.width)}
+        made = SubElement(SubElement(self.root, "Layout"), "Page", said | whole)
+        space = SubElement(made, "PrintSpace", whole | {"HPOS": "0", "VPOS": "0"})
+        for region in regions:
+            self._add(space, region)
+
+    def _describe(self, document: Document, page: DocumentPage) -> None:
+        described = SubElement(self.root, "Description")
+        SubElement(described, "MeasurementUnit").text = "pixel"
+        source = SubElement(described, "sourceImageInformation")
+        SubElement(source, "fileName").text = image_name(document, page, "../")
+        SubElement(source, "fileIdentifier").text = well_formed(page.page_id)
+        SubElement(source, "documentIdentifier").text = well_formed(document.doc_id)
+        for at, maker in enumerate(page.made_by):
+            name, _, version = maker.rpartition(" ")
+            software = SubElement(SubElement(described, "Processing", ID=f"made_{at}"), "processingSoftware")
+            SubElement(software, "softwareName").text = name
+            SubElement(software, "softwareVersion").text = version
+
+    def _add(self, space: Element, region: ArchivedRegion) -> None:
+        label, tags = region.record.label, [f"label_{region.record.label}"]
+        if label not in self._labels:
+            self._labels.add(label)
+            self._tag("LayoutTag", tags[0], label)
+        if region.estimated:
+            tags.append(_ESTIMATED)
+        if region.remark:
+            tags.append(f"remark_{region.id}")
+            self._tag("OtherTag", tags[-1], "remark", well_formed(region.remark))
+        said = {"ID": region.id, "TAGREFS": " ".join(tags), **_placed(region.box)}
+        if region.record.origin is TextOrigin.PERSON:
+            said["CS"] = "true"
+        if region.grid is not None:
+            table = SubElement(space, "ComposedBlock", said, TYPE="table")
+            for at, cell in enumerate(region.lines):
+                place = {"TAGREFS": _ESTIMATED} if cell.estimated else {}
+                block = SubElement(table, "TextBlock", {"ID": f"{region.id}_c{at}", **place, **_placed(cell.box)})
+                for text in filter(str.strip, cell.text.split("\n")):
+                    _add_line(block, ArchivedLine(text, cell.box, cell.estimated))
+        elif label in PICTURES and region.record.task is Task.SKIP:
+            SubElement(space, "Illustration", said, TYPE=label)
+        else:
+            block = SubElement(space, "TextBlock", said, **({"LANG": region.language} if region.language else {}))
+            for line in region.lines:
+                _add_line(block, line)
+
+    def _tag(self, kind: str, name: str, label: str, description: str = "") -> None:
+        described = {"DESCRIPTION": description} if description else {}
+        SubElement(self._tags, kind, {"ID": name, "LABEL": label, **described})
+
+
+def _add_line(block: Element, line: ArchivedLine) -> None:
+    """Add a line with its words, of which only their order is known."""
+    place = {"TAGREFS": _ESTIMATED} if line.estimated else {}
+    made = SubElement(block, "TextLine", {**place, **_placed(line.box)})
+    for at, word in enumerate(line.text.split()):
+        if at:
+            SubElement(made, "SP")
+        SubElement(made, "String", CONTENT=word)
+
+
+def _placed(box: Box) -> dict[str, str]:
+    x1, y1, x2, y2 = box
+    return {"HPOS": str(x1), "VPOS": str(y1), "WIDTH": str(x2 - x1), "HEIGHT": str(y2 - y1)}

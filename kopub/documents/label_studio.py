@@ -1,0 +1,253 @@
+"""Corrections in Label Studio: pages as its tasks, and its annotations as corrections."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from kopub.corrections.log import Action, Correction, CorrectionLog, PageCorrections
+from kopub.documents.document import Document, DocumentPage
+from kopub.documents.page_facts import corrections_mark
+from kopub.errors import KopubError
+from kopub.fingerprints import fingerprint
+from kopub.layout.regions import DEFAULT_TASKS, Task
+from kopub.recognition.regions import KINDS, RegionRecord
+from kopub.texts.markup import printable
+
+_LABEL, _TEXT, _IMAGE = "label", "text", "image"
+"""The names of the tags in the labelling configuration of docs/corrections.md."""
+_LOCAL_FILES = "/data/local-files/?d="
+_NEAR = 1.0
+"""Pixels within which the edges of two boxes are the same: percentages are not exact."""
+
+
+def label_tasks(document: Document, folder: str) -> str:
+    """Return a document's pages as tasks, with their regions as predictions.
+
+    Label Studio serves the pictures from `folder`, which lies in the one that it is started with. A task also holds
+    its regions as they were, so that its annotation tells what a person changed.
+    """
+    tasks = [_task(document, page, folder) for page in document.pages if page.image is not None]
+    return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
+
+
+def _task(document: Document, page: DocumentPage, folder: str) -> dict[str, Any]:
+    assert page.image is not None
+    regions = [_region(region) for region in page.regions]
+    return {
+        "data": {
+            _IMAGE: _LOCAL_FILES + quote(f"{folder}/{page.image.path}"),
+            "doc_id": document.doc_id,
+            "page_id": page.page_id,
+            "page": page.number,
+            "width": page.width,
+            "height": page.height,
+            "corrected": page.facts.corrections,
+            "regions": regions,
+        },
+        "predictions": [
+            {
+                "model_version": "; ".join(page.made_by),
+                "result": [result for region in regions for result in _results(page, region)],
+            }
+        ],
+    }
+
+
+def _region(record: RegionRecord) -> dict[str, Any]:
+    return {
+        "id": f"r{record.index}",
+        "label": record.label,
+        "kind": KINDS[record.task],
+        "bbox": list(record.bbox),
+        "bbox_2d": list(record.bbox_2d),
+        "text": printable(record.content or ""),
+        "score": record.score,
+    }
+
+
+def _results(page: DocumentPage, region: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a region as a labelled rectangle, with its text if it has one."""
+    x1, y1, x2, y2 = region["bbox"]
+    wide, high = 100 / page.width, 100 / page.height
+    place = {"x": x1 * wide, "y": y1 * high, "width": (x2 - x1) * wide, "height": (y2 - y1) * high, "rotation": 0}
+    drawn = {"id": region["id"], "to_name": _IMAGE, "original_width": page.width, "original_height": page.height}
+    results = [
+        {
+            **drawn,
+            "from_name": _LABEL,
+            "type": "rectanglelabels",
+            "value": {**place, "rectanglelabels": [region["label"]]},
+            "score": region["score"],
+        }
+    ]
+    if region["kind"] != KINDS[Task.SKIP]:
+        written = {**place, "text": [region["text"]]}
+        results.append({**drawn, "from_name": _TEXT, "type": "textarea", "value": written})
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A rectangle that a person left or drew: its label, text and box in pixels."""
+
+    label: str
+    text: str
+    bbox: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """What a person changed on a page since its task was exported.
+
+    `seen` marks the corrections that the task knew; the ids of `changes` follow from it, so that no correction is
+    added twice.
+    """
+
+    page_id: str
+    seen: str
+    changes: tuple[Correction, ...]
+
+
+def annotated_pages(path: Path, shards: Mapping[str, str], author: str) -> list[Annotation]:
+    """Return the annotated pages of Label Studio's JSON export, with valid corrections.
+
+    `shards` has the shard of each page; `author` is the name of annotators whose mail address the export lacks.
+    Raises `KopubError`.
+    """
+    try:
+        tasks = json.loads(path.read_bytes())
+        if not isinstance(tasks, list):
+            raise ValueError("no list of tasks")
+    except OSError as error:
+        raise KopubError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise KopubError(f"{path} is no JSON export of Label Studio: choose `JSON` there, not `JSON-MIN`") from None
+    pages = []
+    for number, task in enumerate(tasks, 1):
+        try:
+            page = _annotated_page(task, shards, author)
+            for change in page.changes if page else ():
+                change.check()
+        except KopubError as error:
+            raise KopubError(f"{path}, task {number}: {error}") from None
+        except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
+            message = "is not one of `kopub export --label-studio`, or lacks its label or box"
+            raise KopubError(f"{path}: task {number} {message}") from None
+        if page is not None:
+            pages.append(page)
+    return pages
+
+
+def _annotated_page(task: Mapping[str, Any], shards: Mapping[str, str], author: str) -> Annotation | None:
+    """Return the page of a task, None if nobody has annotated it."""
+    data = task["data"]
+    page_id, width, height, seen = data["page_id"], data["width"], data["height"], data["corrected"]
+    annotations = [annotation for annotation in task["annotations"] if not annotation.get("was_cancelled")]
+    if not annotations:
+        return None
+    if len(annotations) > 1:
+        raise KopubError(f"{page_id} has {len(annotations)} annotations: delete all but one")
+    if page_id not in shards:
+        raise KopubError(f"there is no page {page_id!r} here")
+    by = annotations[0].get("completed_by")
+    of_page = Correction(
+        page_id, shards[page_id], Action.TEXT, by["email"] if isinstance(by, dict) else author, reason="Label Studio"
+    )
+    drawn = _drawn(annotations[0]["result"], width, height)
+    changes = []
+    for region in data["regions"]:
+        change = replace(
+            of_page,
+            bbox=tuple(region["bbox"]),
+            bbox_2d=tuple(region["bbox_2d"]),
+            label=region["label"],
+            kind=region["kind"],
+            before=region["text"],
+        )
+        changes += _changes(change, _take(drawn, region), width, height)
+    changes += [_addition(of_page, rectangle, width, height) for rectangle in drawn.values()]
+    return Annotation(
+        page_id,
+        seen,
+        tuple(
+            replace(change, id=fingerprint([seen, page_id, change.action, change.bbox_2d, change.label, change.after]))
+            for change in changes
+        ),
+    )
+
+
+def _drawn(results: Sequence[Mapping[str, Any]], width: int, height: int) -> dict[str, _Drawn]:
+    """Return the rectangles of an annotation by id."""
+    texts = {result["id"]: "\n".join(result["value"]["text"]) for result in results if result.get("type") == "textarea"}
+    drawn = {}
+    for result in results:
+        if result.get("type") != "rectanglelabels":
+            continue
+        place = result["value"]
+        if place.get("rotation"):
+            raise KopubError("a rectangle is rotated: draw it upright")
+        across, down = (place["x"], place["x"] + place["width"]), (place["y"], place["y"] + place["height"])
+        (x1, x2), (y1, y2) = (
+            [min(max(edge * size / 100, 0.0), size) for edge in edges]
+            for edges, size in ((across, width), (down, height))
+        )
+        text = texts.get(result["id"], "").replace("\r\n", "\n")
+        drawn[result["id"]] = _Drawn(place["rectanglelabels"][0], text, (x1, y1, x2, y2))
+    return drawn
+
+
+def _take(drawn: dict[str, _Drawn], region: Mapping[str, Any]) -> _Drawn | None:
+    """Remove and return the rectangle with the id of a region, or its box."""
+    if region["id"] in drawn:
+        return drawn.pop(region["id"])
+    same = next((name for name, rectangle in drawn.items() if _is_same(rectangle.bbox, region["bbox"])), None)
+    return None if same is None else drawn.pop(same)
+
+
+def _is_same(one: Sequence[float], other: Sequence[float]) -> bool:
+    return all(abs(a - b) <= _NEAR for a, b in zip(one, other, strict=True))
+
+
+def _changes(region: Correction, drawn: _Drawn | None, width: int, height: int) -> list[Correction]:
+    """Return what a person changed in a region."""
+    assert region.bbox is not None
+    struck = replace(region, action=Action.STRIKE)
+    if drawn is None:
+        return [struck]
+    if not _is_same(drawn.bbox, region.bbox):
+        return [struck, _addition(region, drawn, width, height)]
+    changes, kind = [], region.kind
+    if drawn.label != region.label:
+        changes.append(replace(region, action=Action.LABEL, before=region.label or "", after=drawn.label))
+        # The text is then found by the kind that the label gives its region.
+        kind = KINDS[DEFAULT_TASKS.get(drawn.label, Task.TEXT)]
+    if drawn.text.strip() != region.before.strip():
+        changes.append(replace(region, kind=kind, after=drawn.text))
+    return changes
+
+
+def _addition(of_page: Correction, drawn: _Drawn, width: int, height: int) -> Correction:
+    on_grid = tuple(round(edge * 1000 / size) for edge, size in zip(drawn.bbox, (width, height) * 2, strict=True))
+    kind = KINDS[DEFAULT_TASKS.get(drawn.label, Task.TEXT)]
+    placed = {"bbox": drawn.bbox, "bbox_2d": on_grid, "label": drawn.label, "kind": kind}
+    return replace(of_page, action=Action.ADD, before="", after=drawn.text, **placed)
+
+
+def add_annotations(log: CorrectionLog, page: Annotation) -> int:
+    """Add the corrections of a page that the log lacks, and return their number.
+
+    Raises `KopubError`, and adds nothing more, if others have corrected the page since its task was exported.
+    """
+    own, added = {change.id for change in page.changes}, 0
+    for change in page.changes:
+        known = log.page(page.page_id)
+        others = PageCorrections(tuple(each for each in known.every if each.id not in own))
+        if corrections_mark(others) != page.seen:
+            raise KopubError(f"{page.page_id} was corrected since its task was exported: export it again")
+        if change.id not in {each.id for each in known.every}:
+            log.add(change, known.seen)
+            added += 1
+    return added
