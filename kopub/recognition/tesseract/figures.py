@@ -88,7 +88,7 @@ class FigureModel:
     def _session(self) -> "InferenceSession":
         # Otherwise ONNX Runtime reports to its maker, by a thread that keeps forked processes from ending.
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-        from onnxruntime import InferenceSession, SessionOptions
+        from onnxruntime import InferenceSession, SessionOptions  # pyright: ignore[reportAttributeAccessIssue]
 
         options = SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -116,7 +116,7 @@ def _scaled(line: "NDArray[np.uint8]") -> "NDArray[np.float32]":
     height, width = line.shape
     size = max(16, round(_SQUEEZE * _HEIGHT * width / height)), _HEIGHT
     scaled = cv2.resize(line, size, interpolation=cv2.INTER_AREA if height > _HEIGHT else cv2.INTER_LINEAR)
-    return np.broadcast_to(scaled / np.float32(127.5) - 1, (1, 3, _HEIGHT, size[0]))
+    return np.broadcast_to(scaled.astype(np.float32) / 127.5 - 1, (1, 3, _HEIGHT, size[0]))
 
 
 def is_figure(line: Sequence[OcrWord]) -> bool:
