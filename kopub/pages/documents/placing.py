@@ -130,19 +130,14 @@ def _table(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[in
     for row, own in enumerate(_pages_of_rows(rows)):
         # The words of a cell that are on another page are those of another text that says the same.
         own_texts = [
-            (
-                cell,
-                [
-                    (min(own, key=lambda at: abs(at - where)), text)
-                    for where, text in (parts or {own[0]: cell.text}).items()
-                ],
-            )
+            (cell, [(min(own, key=lambda at: abs(at - where)), text) for where, text in parts.items()])
             for cell, parts in zip(piece.cells, texts, strict=True)
             if cell.row == row
         ]
         for at in own:
             pages[at][row] = [
-                replace(cell, text=" ".join(text for where, text in parts if where == at)) for cell, parts in own_texts
+                replace(cell, text=" ".join(text for where, text in parts or [(own[0], cell.text)] if where == at))
+                for cell, parts in own_texts
             ]
     found: list[tuple[int, Piece]] = []
     for at, held in sorted(pages.items()):

@@ -109,7 +109,7 @@ class Reader:
         html = table_html(cells, [" ".join(cell.text.split()) for cell in read])
         words, doubted = (
             [word for cell in read for word in cell.words],
-            [each for cell in read for each in cell.doubted],
+            [two for cell in read for two in cell.doubted],
         )
         return BlockText(html, words, doubted)
 
