@@ -274,6 +274,7 @@ class ParsedTexts(RowTable):
             8: "text between and below the tables of a region is in lines of its own",
             9: "figures that two readers read differently are named",
             10: "a word that a line's end cuts is one word",
+            11: "sentences in the cells of a table need no mark",
         },
     )
     parents = (RawPages, OcrResults)

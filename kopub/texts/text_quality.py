@@ -50,8 +50,9 @@ _ACCENTED = re.compile("[À-ÖØ-öø-ÿ]")
 _MARK = re.compile(r"[.,?!](?=\s|$)")
 _ORPHAN = re.compile(r"(?:^[ \t]*|[^\S\n]{2}|[.,?!]\s+)[.,?!](?=\s|$)", re.MULTILINE)
 """Punctuation at the start of a line, after a gap or after other punctuation, where a word is missing."""
-_SENTENCE_END = re.compile(r"(?:니다|세요|십시오)(?![가-힣])(?P<mark>\S*)[^\S\t\n]*(?P<line_end>[\t\n]|$)?")
-"""The end of a Korean sentence, the marks after it, and whether a line or a cell ends there."""
+_SENTENCE_END = re.compile(r"(?:니다|세요|십시오)(?![가-힣])(?P<mark>\S*)[^\S\n]*(?P<line_end>\n|$)?")
+"""The end of a Korean sentence, the marks after it, and whether a line ends there."""
+_TABLE_ROW = re.compile(r"^.*\t.*", re.MULTILINE)
 _INNER_MARK = re.compile(r"[가-힣](?<![다요오음함됨임까죠라자네시등것])([.,]) (?=\S)")
 """A mark inside a line after a syllable that does not end a sentence; it is nearly always a comma."""
 _FEWEST_MARKS = 5
@@ -183,12 +184,13 @@ def _characters(text: str, scripts: Set[str]) -> Iterator[Doubt]:
 def _without_marks(text: str) -> Doubt:
     """Return a doubt about missing full stops, since blur removes small marks first.
 
-    Lists, tables and slides may leave out full stops at the ends of lines, so these count only if commas have become
-    full stops too.
+    Lists and slides may leave out full stops at the ends of lines, and tables anywhere in their cells, so these count
+    only if commas have become full stops too.
     """
     inner = _INNER_MARK.findall(text)
     blurred = len(inner) >= _FEWEST_MARKS and inner.count(".") >= _AS_FULL_STOPS * len(inner)
-    ends = [end for end in _SENTENCE_END.finditer(text) if blurred or end["line_end"] is None]
+    sentences = text if blurred else _TABLE_ROW.sub("", text)
+    ends = [end for end in _SENTENCE_END.finditer(sentences) if blurred or end["line_end"] is None]
     unmarked = sum(not end["mark"] for end in ends)
     return _share(
         "marks", unmarked, len(ends), 4, (0.4, 0.7), "of the sentences end without a mark, as in print out of focus"

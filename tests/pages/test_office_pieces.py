@@ -236,6 +236,21 @@ def test_the_like_rows_of_a_sheet_are_whole_though_a_page_has_its_numbers_first(
     ]
 
 
+def test_a_cell_that_is_found_on_a_later_page_takes_no_other_rows_there() -> None:
+    rows = [(f"{at}번 항목입니다", f"설명 {at}번은 이것입니다") for at in range(1, 13)]
+    # The third row's sign has no place on its own page.
+    rows[2] = (rows[2][0], "구분 코드 체계표")
+    cells = [PieceCell(row, at, 1, 1, text) for row, held in enumerate(rows) for at, text in enumerate(held)]
+    pages = [" ".join(text for row in half for text in row).replace("구분 코드 체계표", "").split()
+             for half in (rows[:8], rows[8:])]  # fmt: skip
+    pages[1] += ["구분", "코드", "체계표"]
+    placed = place_pieces([Piece("table", tuple(cells))], pages)
+    assert [grid(piece) for at in (0, 1) for piece in placed.pages[at]] == [
+        [list(row) for row in rows[:8]],
+        [list(row) for row in rows[8:]],
+    ]
+
+
 def test_a_title_whose_number_is_printed_in_another_form_has_its_place() -> None:
     placed = place_pieces(
         [Piece.of("paragraph_title", "1.1 Section 1.1"), Piece.of("text", "Bar")], [["1.1.", "Section", "1.1", "•Bar"]]

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterator
 from email.message import EmailMessage
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from PIL import Image
 from pypdfium2 import PdfDocument, PdfImage
 
 from kopub.config.settings import ROOT
-from kopub.pages.documents import conversion, office
+from kopub.pages.documents import conversion, office, plain
 from kopub.pages.documents.conversion import Conversions
 from kopub.pages.documents.folder import find_documents
 from kopub.pages.documents.pieces import ConvertedDocument
@@ -117,11 +118,18 @@ def test_a_mail_comes_with_its_attachments_and_names_those_that_cannot_be_read(
     }
 
 
+def test_quotes_that_are_doubled_below_the_first_lines_and_apostrophes_stay():
+    written = "이름,비고\n" + "가,'예'\n" * 9000 + '나,"그는 ""예"", 라고"\n'
+    made = unescape(plain.spreadsheet(".csv", written.encode()).decode())
+    assert made.count("<text:p>'예'</text:p>") == 9000
+    assert '<text:p>그는 "예", 라고</text:p>' in made
+
+
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
         ("a.txt", bytes(range(256)), "the file is no text in UTF-8, UTF-16 or CP949: save it as UTF-8"),
-        ("a.csv", b'a,"b\n', "the file is no table of delimited values: unexpected end of data"),
+        ("a.csv", b'a,"b\n', "the file is no table of delimited values: unexpected end of data (line 1)"),
         ("a.csv", b"a," * 2000, "the table has more than 500,000 cells, or than 1,024 in a row"),
         ("a.eml", b"\x00\x01 no mail", "the file is no e-mail: it has neither sender nor date"),
     ],

@@ -1,5 +1,7 @@
 """The second reader of figures: signs come from it, and a doubt names digits that differ."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +49,7 @@ def test_hangul_stays_outside_of_what_is_read_again():
     assert figure_runs(line("총", "사업비", "는", "1,738", "명")) == [(3, 4)]
     assert figure_runs(line("소", "48,163")) == [(0, 2)]
     assert figure_runs(line("가로등", "정비")) == []
+    assert figure_runs(line("7=4+3")) == figure_runs(line("1+2")) == []
 
 
 def test_tables_read_without_the_model_are_not_called_equal(monkeypatch: pytest.MonkeyPatch):
@@ -69,3 +72,22 @@ def test_a_printed_sign_is_read(tmp_path: Path):
     reader = Reader(tessdata_folder())
     assert reader.block(page).text == "△48,163"
     reader.close()
+
+
+FORKED = """
+import os, signal, sys
+import numpy as np
+from kopub.recognition.tesseract import figures
+figures.FigureModel(figures.model()).read(np.full((40, 90), 255, np.uint8))
+child = os.fork()
+if child == 0:
+    signal.alarm(5)
+    sys.exit(0)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_process_forked_after_a_reading_ends():
+    if figures.model() is None:
+        pytest.skip("the extra figures is not installed")
+    subprocess.run([sys.executable, "-c", FORKED], check=True)

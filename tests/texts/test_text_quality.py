@@ -117,6 +117,7 @@ def test_korean_whose_sentences_lack_their_marks_is_doubted():
     # The lines of a slide and the cells of a table may end without one.
     for ends in (". ", ".\n", "\n", "\t", "; ", "”고 합니다. "):
         assert kinds("".join(sentence + ends for sentence in said)) == set(), ends
+    assert kinds("".join(f"{sentence} {at}\t서울\n" for at, sentence in enumerate(said))) == set()
     # Missing marks are no matter of style where commas have become full stops, too.
     lines = "\n".join(said)
     assert kinds(f"{lines}\n사과. 배. 감. 귤. 밤. 대추") == {"marks"}

@@ -21,7 +21,9 @@ RENDERER = "rsvg-convert"
 """The librsvg program with which hwp-ingest draws the pages; it finds fonts as other programs do."""
 
 _HWP3 = b"HWP Document File V3"
-PIECES = CodeVersion("pages.hwp_pieces", {1: "the first release"})
+PIECES = CodeVersion(
+    "pages.hwp_pieces", {1: "the first release", 2: "rows of a table are on the pages of most of their letters"}
+)
 """A new version converts HWP documents again."""
 
 

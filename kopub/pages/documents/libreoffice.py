@@ -17,6 +17,7 @@ PRINT = CodeVersion(
     {
         1: "tracked changes are accepted, sheets are one page wide with whole cells, HTML is read in its charset",
         2: "what HTML hides is not printed, and sheets have no head and foot of LibreOffice's own",
+        3: "quotes of delimited tables may be doubled anywhere, and apostrophes stay",
     },
 )
 """A new version converts office files again."""

@@ -34,6 +34,7 @@ PIECES = CodeVersion(
         1: "the first release",
         2: "titles have the levels of the file, heads, feet and notes are pieces, and cells of several lines keep "
         "their sheet",
+        3: "rows of a table are on the pages of most of their letters",
     },
 )
 """A new version converts office files again."""

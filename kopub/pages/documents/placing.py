@@ -1,11 +1,17 @@
 """Puts the pieces of a document on the pages that print them. Pure."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from kopub.pages.documents.pieces import BLANK, FORMULA, RUNNING, Piece, PieceCell, PrintedWords, letters_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _TABLE_PLACED = 0.5
 """Share of a table's letters that must be in print; some of its cells may be cut off."""
@@ -116,26 +122,51 @@ def _table(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[in
     printed = sum(count for count, parts in zip(letters, texts, strict=True) if parts)
     if not printed or printed < _TABLE_PLACED * sum(letters):
         return []
-    rows: dict[int, set[int]] = defaultdict(set)
+    rows = [Counter[int]() for _ in range(max(cell.row for cell in piece.cells) + 1)]
     for cell, parts in zip(piece.cells, texts, strict=True):
-        rows[cell.row].update(parts)
-    last = min(rows[min(row for row in rows if rows[row])])
+        rows[cell.row].update({at: len(letters_of(text)) for at, text in parts.items()})
     pages: dict[int, dict[int, list[PieceCell]]] = defaultdict(dict)
     """The cells of each row of each page."""
-    for row in range(max(cell.row for cell in piece.cells) + 1):
-        own = sorted(at for at in rows[row] if at >= last) or [last]
+    for row, own in enumerate(_pages_of_rows(rows)):
+        # The words of a cell that are on another page are those of another text that says the same.
+        own_texts = [
+            (cell, [(min(own, key=lambda at: abs(at - where)), text) for where, text in parts.items()])
+            for cell, parts in zip(piece.cells, texts, strict=True)
+            if cell.row == row
+        ]
         for at in own:
             pages[at][row] = [
-                replace(cell, text=parts.get(at, "") if parts else cell.text if at == own[0] else "")
-                for cell, parts in zip(piece.cells, texts, strict=True)
-                if cell.row == row
+                replace(cell, text=" ".join(text for where, text in parts or [(own[0], cell.text)] if where == at))
+                for cell, parts in own_texts
             ]
-        last = own[-1]
     found: list[tuple[int, Piece]] = []
     for at, held in sorted(pages.items()):
         again = _headings(piece, words, at, min(held)) if found else {}
         found.append((at, _of_rows(piece, {**again, **held})))
     return found
+
+
+def _pages_of_rows(rows: Sequence[Counter[int]]) -> list[list[int]]:
+    """Return the pages of each row of a table, given how many of its letters were found on each page.
+
+    No row begins on a page before those of the row above it; as many letters as possible are on their row's pages.
+    """
+    known = sorted(set().union(*rows))
+    best = np.zeros(len(known))
+    before: list[NDArray[np.intp]] = []
+    """For each row and its last page, the last page of the row above."""
+    for row in rows:
+        sums = np.cumsum([row[at] for at in known])
+        gain = best - np.concatenate(([0], sums[:-1]))
+        tops = np.maximum.accumulate(gain)
+        before.append(np.searchsorted(tops, tops))
+        best = sums + tops
+    last, found = int(np.argmax(best)), list[list[int]]()
+    for row, above in zip(reversed(rows), reversed(before), strict=True):
+        first = int(above[last])
+        found.append([at for at in known[first : last + 1] if row[at]] or [known[first]])
+        last = first
+    return found[::-1]
 
 
 def _headings(piece: Piece, words: PrintedWords, page: int, before: int) -> dict[int, list[PieceCell]]:

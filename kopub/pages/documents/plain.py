@@ -69,14 +69,16 @@ def spreadsheet(suffix: str, content: bytes) -> bytes:
     except csv.Error:
         dialect = csv.excel_tab if suffix == ".tsv" else csv.excel
     rows, cells = list[str](), 0
+    # Whether quotes are doubled may show further below, and apostrophes are letters.
+    reader = csv.reader(io.StringIO(text, newline=""), dialect, quotechar='"', doublequote=True, strict=True)
     try:
-        for row in csv.reader(io.StringIO(text, newline=""), dialect, strict=True):
+        for row in reader:
             cells += len(row)
             if cells > _MOST_CELLS or len(row) > _WIDEST:
                 raise UndecodableImage(f"the table has more than {_MOST_CELLS:,} cells, or than {_WIDEST:,} in a row")
             rows.append(_ROW.format("".join(map(_cell, row))))
     except csv.Error as error:
-        raise UndecodableImage(f"the file is no table of delimited values: {error}") from None
+        raise UndecodableImage(f"the file is no table of delimited values: {error} (line {reader.line_num})") from None
     return _SPREADSHEET.format("".join(rows)).encode()
 
 

@@ -3,9 +3,11 @@
 PP-OCRv6 reads those that Tesseract's Korean data lack, but no Hangul.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,21 +29,30 @@ from kopub.recognition.tesseract.words import (
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from onnxruntime import InferenceSession
 
-CODE = CodeVersion("recognition.figures", {1: "the first release", 2: "read before English, and with ㎡"})
+CODE = CodeVersion(
+    "recognition.figures",
+    {
+        1: "the first release",
+        2: "read before English, and with ㎡",
+        3: "lines are read one by one, and those of formulas by Tesseract alone",
+    },
+)
 NAME = "PP-OCRv6_rec_small.onnx"
 INSTALL = "pip install 'kopub[figures]'"
 _HEIGHT = 48
 """Pixels of a line's height that the model was trained on."""
 _SQUEEZE = 0.8
 """Share of a line's width that is kept: every figure is still read, for a quarter less time."""
-_BATCH = 16
 _LIKE = str.maketrans("（），．％：－−–—一～", "(),.%:-----~")
 """Characters that the model, made for Chinese, gives for others of the same shape."""
 _FIGURE = re.compile(r"([△▲▽▼+\-±(]*(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)*[)%℃]*)([A-Za-z]{1,2}[23²³]?)?|(-)")
 """A figure with its signs, and the unit behind it."""
 _IN_TEXT = re.compile(r"\W{0,3}[A-Za-z]?\W?\d[\d.,]*\W{0,2}(?:[A-Za-z]{1,2}[23²³]?)?\W{0,2}")
 """The form of a figure in a line of text, with signs that Tesseract may have taken for a letter."""
+_FORMULA = re.compile(r".=|\w\+\w")
+"""Signs within a line that no figure has."""
 _SURE_IN_TEXT, _FEWEST_IN_TEXT = 90, 3
 """Confidence of Tesseract from which a figure of fewer digits in a line of text has one reader."""
 _SHORT, _CLOSING = 16, ".,:;"
@@ -71,67 +82,50 @@ class FigureModel:
     """The recognition model of PP-OCRv6 on one core, used by one thread at a time."""
 
     def __init__(self, model: Path) -> None:
-        import cv2
+        self._model = model
 
-        # ONNX Runtime, which is faster, keeps a forked process from ending once it is imported.
-        self._network = cv2.dnn.readNetFromONNX(str(model))
-        self._characters = ["", *_characters(model), " "]
+    @cached_property
+    def _session(self) -> "InferenceSession":
+        # Otherwise ONNX Runtime reports to its maker, by a thread that keeps forked processes from ending.
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+        from onnxruntime import InferenceSession, SessionOptions  # pyright: ignore[reportAttributeAccessIssue]
 
-    def read(self, lines: Sequence["NDArray[np.uint8]"]) -> list[SecondReading]:
-        """Read pictures of single lines, uint8 (height, width)."""
-        read = [SecondReading("", ())] * len(lines)
-        # Lines of like length fill a batch without much padding.
-        order = sorted(range(len(lines)), key=lambda at: lines[at].shape[1] / lines[at].shape[0])
-        for start in range(0, len(order), _BATCH):
-            part = order[start : start + _BATCH]
-            self._network.setInput(_batch([lines[at] for at in part]))
-            scores = self._network.forward()
-            for at, of_line in zip(part, np.asarray(scores), strict=True):
-                read[at] = self._decoded(of_line)
-        return read
+        options = SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        return InferenceSession(str(self._model), options, providers=["CPUExecutionProvider"])
 
-    def _decoded(self, scores: "NDArray[np.float32]") -> SecondReading:
-        """Return the text of a line; of equal neighbours one counts."""
+    @cached_property
+    def _characters(self) -> list[str]:
+        return ["", *self._session.get_modelmeta().custom_metadata_map["character"].splitlines(), " "]
+
+    def read(self, line: "NDArray[np.uint8]") -> SecondReading:
+        """Read the picture of a single line, uint8 (height, width)."""
+        # Several lines at once take no less time, and more where one is longer than the others.
+        scores = np.asarray(self._session.run(None, {"x": _scaled(line)})[0])[0]
         best = scores.argmax(axis=1)
+        # Of equal neighbours one counts.
         kept = [at for at in np.flatnonzero(best).tolist() if at == 0 or best[at] != best[at - 1]]
         read = [(self._characters[best[at]].translate(_LIKE), float(scores[at, best[at]])) for at in kept]
         read = [(char, sure) for char, sure in read if char != " "]
         return SecondReading("".join(char for char, _ in read), [sure for _, sure in read])
 
 
-def _characters(model: Path) -> list[str]:
-    """Return the characters of a model's scores, in order, from the metadata of its file."""
-    # Fields of ONNX's `StringStringEntryProto`: the key, then the value after its length as a varint.
-    _, _, value = model.read_bytes().rpartition(b"\x0a\x09character\x12")
-    length = at = 0
-    while True:
-        length |= (value[at] & 0x7F) << 7 * at
-        at += 1
-        if value[at - 1] < 0x80:
-            return value[at : at + length].decode().splitlines()
-
-
-def _batch(lines: Sequence["NDArray[np.uint8]"]) -> "NDArray[np.float32]":
+def _scaled(line: "NDArray[np.uint8]") -> "NDArray[np.float32]":
     import cv2
 
-    scaled = []
-    for line in lines:
-        height, width = line.shape
-        size = max(16, round(_SQUEEZE * _HEIGHT * width / height)), _HEIGHT
-        scaled.append(cv2.resize(line, size, interpolation=cv2.INTER_AREA if height > _HEIGHT else cv2.INTER_LINEAR))
-    batch = np.zeros((len(lines), 3, _HEIGHT, max(line.shape[1] for line in scaled)), np.float32)
-    for at, line in enumerate(scaled):
-        batch[at, :, :, : line.shape[1]] = line / np.float32(127.5) - 1
-    return batch
+    height, width = line.shape
+    size = max(16, round(_SQUEEZE * _HEIGHT * width / height)), _HEIGHT
+    scaled = cv2.resize(line, size, interpolation=cv2.INTER_AREA if height > _HEIGHT else cv2.INTER_LINEAR)
+    return np.broadcast_to(scaled.astype(np.float32) / 127.5 - 1, (1, 3, _HEIGHT, size[0]))
 
 
 def is_figure(line: Sequence[OcrWord]) -> bool:
     """Return whether a whole line may be a figure, such as that of a cell.
 
-    It is short, even if it begins or ends with a syllable, for which Tesseract takes some signs and units.
+    It is short, and may begin or end with a syllable, for which Tesseract takes some signs and units.
     """
     text = "".join(word.text for word in line)
-    if len(text) > _SHORT or not (len(text) <= 1 or any(map(str.isdigit, text))):
+    if len(text) > _SHORT or not (len(text) <= 1 or any(map(str.isdigit, text))) or _FORMULA.search(text):
         return False
     unit = line[-1].confidence < SURE_SYLLABLE and count_syllables(line[-1].text) == len(line[-1].text) == 1
     return count_syllables(text[1:]) == (unit and len(line) > 1)
@@ -227,9 +221,9 @@ def _digits(text: str) -> str:
 
 
 def model() -> Path | None:
-    """Return the model file; None unless its package is installed."""
+    """Return the model file; None unless all that runs it is installed."""
     package = find_spec("rapidocr")
-    if package is None or package.origin is None:
+    if package is None or package.origin is None or find_spec("onnxruntime") is None:
         return None
     path = Path(package.origin).parent / "models" / NAME
     return path if path.is_file() else None
@@ -239,4 +233,4 @@ def identity() -> dict[str, str]:
     """Return what determines the second readings; empty without the model."""
     if (path := model()) is None:
         return {}
-    return {CODE.name: str(CODE.number), "figures": file_sha256(path), **releases("opencv-python-headless")}
+    return {CODE.name: str(CODE.number), "figures": file_sha256(path), **releases("onnxruntime")}

@@ -109,12 +109,12 @@ class Reader:
         html = table_html(cells, [" ".join(cell.text.split()) for cell in read])
         words, doubted = (
             [word for cell in read for word in cell.words],
-            [each for cell in read for each in cell.doubted],
+            [two for cell in read for two in cell.doubted],
         )
         return BlockText(html, words, doubted)
 
     def _blocks(self, pictures: Sequence["NDArray[np.uint8]"]) -> list[BlockText]:
-        """Read blocks, whose figures are read a second time, all at once."""
+        """Read blocks, whose figures are read a second time."""
         blocks = [self._lines(gray) for gray in pictures]
         # What looks like a figure in a sentence is mostly Latin; a figure in a cell has signs that English lacks.
         alone = [[figures.is_figure(line) for line in lines] for _, lines in blocks]
@@ -126,7 +126,7 @@ class Reader:
             places = [(block, at, run) for block, (_, lines) in enumerate(blocks)
                       for at, line in enumerate(lines) for run in figures.figure_runs(line)]  # fmt: skip
             crops = [_figure_crop(blocks[block][0], blocks[block][1][at], run) for block, at, run in places]
-            second = self._figures.read(crops)
+            second = [self._figures.read(crop) for crop in crops]
             # From the right, because a run of several words becomes one word.
             for (block, at, run), crop, figure in reversed(list(zip(places, crops, second, strict=True))):
                 lines = blocks[block][1]
