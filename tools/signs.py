@@ -18,13 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("kopub", "kopub_assets", "resources")
 AT_MOST = {
-    "functions per 1,000 lines of code": 93.5,
-    "comprehensions per 1,000 lines of code": 66.2,
-    "private functions per 1,000 lines of code": 37.5,
-    "imports inside functions": 515,
-    "classes named after a region or block": 27,
-    "classes named after a page or document": 87,
-    "lines": 78_900,
+    "functions per 1,000 lines of code": 91.5,
+    "comprehensions per 1,000 lines of code": 63.2,
+    "private functions per 1,000 lines of code": 36.0,
+    "imports inside functions": 520,
+    "classes named after a region or block": 28,
+    "classes named after a page or document": 88,
+    "lines": 77_700,
 }
 AT_LEAST = {"comments, percent of lines": 0.8}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -73,7 +73,7 @@ def measure(sources: Iterable[str]) -> dict[str, float]:
         "imports inside functions": counts["local imports"],
         "classes named after a region or block": counts["regions"],
         "classes named after a page or document": counts["pages"],
-        "lines": 78_900counts["lines"],
+        "lines": counts["lines"],
         "comments, percent of lines": 100 * counts["comments"] / counts["lines"],
     }
 

@@ -147,7 +147,7 @@ def _table(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[in
 
 
 def _pages_of_rows(rows: Sequence[Counter[int]]) -> list[list[int]]:
-    """Return the pages of each row of a table, given how many of its letters were found on each page.
+    """Return the pages of each row of a table, by its letters on each page.
 
     No row begins on a page before those of the row above it; as many letters as possible are on their row's pages.
     """
