@@ -14,7 +14,7 @@ from zlib import crc32
 from kopub.errors import quoted
 from kopub.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Sample, SamplePicture, SkippedSample
 from kopub.evaluation.benchmarks.texts import TEXTS, load_texts, score_page
-from kopub.pages.ids import problem_with
+from kopub.pages.page import problem_with_id
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +36,7 @@ def load_transformed(folder: Path) -> Benchmark:
     left_out = list(found.left_out)
     for sample in found.samples:
         forms = [_in_form(sample, form) for form in FORMS]
-        if problem := next(filter(None, (problem_with(each.id) for each in forms)), None):
+        if problem := next(filter(None, (problem_with_id(each.id) for each in forms)), None):
             left_out.append(SkippedSample(quoted(sample.id), f"its id with the name of a form {problem}"))
         else:
             samples += forms
