@@ -28,10 +28,13 @@ from kopub.tables.evaluations import GuardStanding, may_upgrade, standings_of_gu
 from kopub.tables.graph import Graph
 from kopub.tables.hf_release import HfRelease
 from kopub.tables.plan import Survey, sources_of, survey
+from kopub.tables.search_sink import SearchSink
 
 AC = dg.AutomationCondition
 MODEL_UPGRADES = "model_upgrades"
 RELEASE = HfRelease.table.name
+_GIVEN_AWAY = (RELEASE, SearchSink.table.name)
+"""What is made of finished tables, and holds nothing up."""
 SCORES = {RETRIEVAL_SCORES.name: RETRIEVAL_HISTORY, OCR_SCORES.name: READING_HISTORY}
 T = TypeVar("T")
 _READ = (TABLES.regions.name, TABLES.readings.name, TABLES.texts.name)
@@ -119,7 +122,7 @@ class _Ticks:
         view = context.asset_graph_view
         if not view.asset_graph.has(dg.AssetKey(scores)):
             return False
-        keys = [dg.AssetKey(asset) for asset in (*self._graph.names, scores) if asset != RELEASE]
+        keys = [dg.AssetKey(asset) for asset in (*self._graph.names, scores) if asset not in _GIVEN_AWAY]
         last = {
             record.asset_entry.asset_key.path[-1]: record.asset_entry.last_materialization_storage_id
             for record in view.instance.get_asset_records(keys)
@@ -192,7 +195,7 @@ class OthersDoneCondition(_OfTheStore):
         return "everything_else_is_done"
 
     def true_for(self, context: Any) -> bool:
-        waiting = any(shards for asset, shards in self.ticks.scan(context).outdated.items() if asset != RELEASE)
+        waiting = any(shards for asset, shards in self.ticks.scan(context).outdated.items() if asset not in _GIVEN_AWAY)
         scored = not any(self.ticks.scores_are_stale(context, scores) for scores in SCORES)
         return not waiting and (context.key.path[-1] in SCORES or scored)
 

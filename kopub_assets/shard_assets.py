@@ -17,7 +17,7 @@ from kopub.engine import Resource
 from kopub.errors import KopubError, StorageAway, counted
 from kopub.fingerprints import fingerprint
 from kopub.store.corpus_tables import BENCHMARKS, RELEASED_FILES
-from kopub.tables.asset import Metadata, PublishedShard, RowTable, RunContext, ShardAsset
+from kopub.tables.asset import Metadata, PublishedShard, RunContext, ShardAsset
 from kopub.tables.checks import Problems
 from kopub.tables.engines import RunEngines, require_tested, urgency
 from kopub.tables.metadata import gpu_watch
@@ -61,7 +61,7 @@ def dagster_asset(
 
     name, kinds = asset.table.name, {"parquet", *asset.kinds}
     # A release is known by its destination, not by the engine that writes it.
-    if isinstance(declared, RowTable) and declared.engine:
+    if declared.engine and asset.table is not RELEASED_FILES:
         kinds.add(declared.engine.code_version.bare_name)
     return dg.asset(
         name=name,

@@ -41,6 +41,10 @@ class HubResource(ProfileResource):
     create: bool
 
 
+class SinkResource(ProfileResource):
+    """A vector store outside, which no run may change for another."""
+
+
 class ShardTables(dg.IOManager):
     """An IO manager that reads tables of shards, for notebooks and assets of your own.
 

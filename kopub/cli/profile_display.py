@@ -23,7 +23,7 @@ from kopub.profiling.report import (
 from kopub.profiling.timeline import Limit, Span, limit
 from kopub.recognition.step_times import StepTime, step_times
 from kopub.store import ledger
-from kopub.store.corpus_tables import RELEASED_FILES, TABLES
+from kopub.store.corpus_tables import RELEASED_FILES, SUNK_CHUNKS, TABLES
 from kopub.store.table_store import ShardStore
 from kopub.tables.graph import GRAPH
 from kopub.weights.hub import managed_server
@@ -75,8 +75,8 @@ _NOUNS = ("GPU", "cores", "start", "requests")
 
 
 def stages_to_run(settings: Settings) -> list[str]:
-    """Return every asset made from pages; a release of some pages is useless."""
-    return [name for name in GRAPH.on(settings.resources).names if name != RELEASED_FILES.name]
+    """Return every asset made from pages; a release or sink of some pages is useless."""
+    return [name for name in GRAPH.on(settings.resources).names if name not in (RELEASED_FILES.name, SUNK_CHUNKS.name)]
 
 
 def stages_of(instance: "dg.DagsterInstance", run_id: str) -> list[RunStage]:

@@ -127,6 +127,7 @@ SECTIONS = (
     "embedding",
     "notes",
     "reranking",
+    "sinks",
     "figures",
     "documents",
     "corpus",

@@ -32,6 +32,7 @@ from kopub.release.gates import Gates
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub.reranking.base import Reranker
+from kopub.sinks.base import Sink
 from kopub.store.table_store import ShardStore
 
 SERVER = "server"
@@ -174,10 +175,11 @@ PROTOCOLS: Mapping[str, type[Engine]] = {
     "embedding": Embedder,
     "notes": FigureNoter,
     "reranking": Reranker,
+    "sinks": Sink,
 }
 """The protocol of each section's engines. The entry point group of a section is `kopub.<section>`."""
 
-LEFT_OUT: Mapping[str, str] = {"notes": "none", "reranking": "none"}
+LEFT_OUT: Mapping[str, str] = {"notes": "none", "reranking": "none", "sinks": "none"}
 """The engine of a section that a profile leaves out; the other sections are required."""
 SECTIONS = (*PROTOCOLS, *OTHERS)
 VALUES = tuple(_Profile.model_fields)

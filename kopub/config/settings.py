@@ -29,6 +29,7 @@ from kopub.release.gates import Gates
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease, require_apart
 from kopub.reranking.base import Reranker
+from kopub.sinks.base import Sink
 from kopub.store.table_store import ShardStore
 
 __all__ = ["PINS", "PROFILES", "ROOT", "Settings", "load_settings", "read_settings", "what_if", "written_settings"]
@@ -45,6 +46,7 @@ class Resources(TypedDict):
     embedding: Embedder
     notes: FigureNoter
     reranking: Reranker
+    sinks: Sink
     figures: Figures
     documents: Documents
     release: LocalRelease
@@ -65,6 +67,7 @@ class Settings:
     embedding: Embedder
     notes: FigureNoter
     reranking: Reranker
+    sinks: Sink
     figures: Figures
     documents: Documents
     corpus: Corpus
@@ -109,6 +112,7 @@ class Settings:
                 embedding=make(sections.embedding, "embedding"),
                 notes=make(sections.notes, "notes"),
                 reranking=make(sections.reranking, "reranking"),
+                sinks=make(sections.sinks, "sinks"),
                 figures=make(sections.figures, "figures"),
                 documents=make(sections.documents, "documents"),
                 corpus=Corpus(home=str(home), **dict(sections.corpus)),
@@ -122,7 +126,7 @@ class Settings:
                 reading_room=sections.reading_room,
                 card=card,
             )
-            settings._check_figures()
+            settings._check_choices()
             if card is not None or any(engine.needs_server for engine in settings.engines.values()):
                 # This module imports the servers, whose clients a profile without them never loads.
                 from kopub.config.memory import require_cache, require_fit
@@ -133,18 +137,20 @@ class Settings:
             require_apart(settings.release, home, settings.store.url)
         return settings
 
-    def _check_figures(self) -> None:
-        """Raise `ConfigError` if nothing makes the vectors or notes set for figures."""
+    def _check_choices(self) -> None:
+        """Raise `ConfigError` if nothing makes what figures or sinks are set to take."""
         if self.figures.vectors and "figure" not in self.embedding.queries_match:
             raise ConfigError("figures.vectors: the embedding engine makes no vectors of figures; set it to false")
         if self.figures.embed_notes and self.notes.off:
             raise ConfigError(f"figures.embed_notes: there are no notes, {self.notes.off}; set one or the other")
+        if self.sinks.off is None and not self.documents.chunks:
+            raise ConfigError("sinks.engine: there are no chunks for it; set documents.chunks to true")
 
     @property
     def engines(self) -> dict[str, Engine]:
-        """The engines by section; those of `notes` and `reranking` only if they are on."""
+        """The engines by section; those of `notes`, `reranking` and `sinks` only if they are on."""
         engines = {"layout": self.layout, "recognition": self.recognition, "embedding": self.embedding}
-        optional = {"notes": self.notes, "reranking": self.reranking}
+        optional = {"notes": self.notes, "reranking": self.reranking, "sinks": self.sinks}
         return engines | {section: engine for section, engine in optional.items() if not engine.off}
 
     @property

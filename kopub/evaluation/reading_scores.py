@@ -21,7 +21,7 @@ from kopub.evaluation.metrics import ALL, METRICS, Mean, PairedChange, changes, 
 from kopub.evaluation.scoring import ADAPTERS, VERSION, Scorer
 from kopub.files import replace_bytes
 from kopub.fingerprints import fingerprint
-from kopub.pages.ids import problem_with
+from kopub.pages.page import problem_with_id
 from kopub.recognition.regions import join_regions, region_texts
 from kopub.search.scores import ALL as WHOLE
 from kopub.search.scores import Contents, History, ScoreChange, ScoredRun
@@ -195,7 +195,7 @@ def write_predictions(folder: Path, benchmark: Benchmark, readings: Mapping[str,
     names: dict[str, str] = {}
     for sample in benchmark.samples:
         name = _stem(sample)
-        if (problem := problem_with(name)) is not None:
+        if (problem := problem_with_id(name)) is not None:
             raise SourceError(f"the prediction of {quoted(sample.id)} cannot be written: its name {problem}")
         if other := names.get(name):
             raise SourceError(f"{quoted(other)} and {quoted(sample.id)} would both be {name}.md: rename a picture")

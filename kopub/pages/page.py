@@ -1,4 +1,4 @@
-"""A page image: its encoded bytes, its format and size, and its pixels."""
+"""A page image: its id, its encoded bytes, its format and size, and its pixels."""
 
 import io
 import math
@@ -21,6 +21,27 @@ if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
     from PIL.TiffImagePlugin import TiffImageFile
     from pywuffs.aux import ImageDecoderConfig
+
+MAX_ID_BYTES = 200
+"""Most UTF-8 bytes of an id. File systems allow names of 255 bytes; the rest is for an index and an extension."""
+
+
+def problem_with_id(page_id: str) -> str | None:
+    """Return why `page_id` cannot be used, as the end of a sentence, else None."""
+    tests = (
+        (not page_id, "is empty"),
+        (len(page_id.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES, f"is longer than {MAX_ID_BYTES} bytes"),
+        (not page_id.isprintable(), "has characters that cannot be printed"),
+        ("/" in page_id or "\\" in page_id, "has a slash"),
+        (page_id in {".", ".."}, "names a folder"),
+        (page_id != page_id.strip(), "begins or ends with a blank"),
+    )
+    return next((problem for failed, problem in tests if failed), None)
+
+
+def stand_in_id(shard_key: str, row: int) -> str:
+    """Return a row's stand-in id, whose slash distinguishes it from every usable id."""
+    return f"{shard_key}/row_{row}"
 
 
 @dataclass(frozen=True, slots=True)

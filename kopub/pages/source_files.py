@@ -20,8 +20,8 @@ from kopub.pages.corpus import read_table
 from kopub.pages.documents.conversion import NO_DOCUMENT
 from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents, natural
 from kopub.pages.documents.pdf import is_pdf
-from kopub.pages.ids import problem_with
 from kopub.pages.manifest import Shard, shard_key
+from kopub.pages.page import problem_with_id
 from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk, sha256_of
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ class SeenIds:
             return file.shard
         duplicates: set[str] = set()
         for page_id, _ in file.rows:
-            if page_id is None or problem_with(page_id):
+            if page_id is None or problem_with_id(page_id):
                 self.unusable += 1
             elif page_id in self.shard_of:
                 self.duplicates += 1

@@ -65,6 +65,10 @@ PASSAGE_VECTORS = Table("passage_embeddings", schemas.passage_embeddings)
 """The table of passages, made only if the engine of vectors makes them."""
 DOCUMENT_CHUNKS = Table("document_chunks", schemas.DOCUMENT_CHUNKS)
 """The chunks of the documents that begin in a shard, made only if a profile asks for them."""
+CHUNK_VECTORS = Table("chunk_embeddings", schemas.chunk_embeddings, key="id")
+"""The vectors of those chunks, made only if a profile names a sink."""
+SUNK_CHUNKS = Table("search_sink", schemas.SEARCH_SINK, key="id")
+"""The records of a vector store."""
 PARTS = {FIGURE_VECTORS.name: "figures", PASSAGE_VECTORS.name: "passages"}
 """The column of each table that lists parts of a page, each with a vector."""
 VECTOR_TABLES = {

@@ -134,7 +134,8 @@ FIGURE_NOTES = pa.schema(
     [PAGE_ID, _column("notes", pa.list_(_NOTE), "What a model made up about each figure; none of it was read."), *STATE]
 )
 
-_PLACE = pa.struct([("page_id", pa.string()), ("page", pa.int32()), ("region", pa.int32()), ("bbox_2d", BOX_2D)])
+PLACE = pa.struct([("page_id", pa.string()), ("page", pa.int32()), ("region", pa.int32()), ("bbox_2d", BOX_2D)])
+"""Where text stands: its page, the number of that in the document, its region and its box."""
 _CHUNK = pa.struct(
     [
         ("index", pa.int32()),
@@ -143,7 +144,7 @@ _CHUNK = pa.struct(
         ("kinds", pa.list_(pa.string())),
         ("tokens", pa.int32()),
         ("repeated", pa.int32()),
-        ("places", pa.list_(_PLACE)),
+        ("places", pa.list_(PLACE)),
     ]
 )
 DOCUMENT_CHUNKS = pa.schema(
@@ -299,6 +300,31 @@ def passage_embeddings(dim: int) -> pa.Schema:
     passage = pa.struct([("start", pa.int32()), ("end", pa.int32()), ("vector", pa.list_(pa.float16(), dim))])
     says = "Passages of the page's text, from character `start` to `end`, each with a vector of norm 1."
     return pa.schema([PAGE_ID, _column("passages", pa.list_(passage), says), *STATE])
+
+
+def chunk_embeddings(dim: int) -> pa.Schema:
+    """Return the schema of the vectors of document chunks."""
+    return pa.schema(
+        [
+            _column("id", pa.string(), "A UUID of the chunk's document, text and places.", nullable=False),
+            _column("doc_id", pa.string(), "The document; the page where that is of none.", nullable=False),
+            _column("places", pa.list_(PLACE), "The regions of the chunk, the first one first.", nullable=False),
+            _column("headings", pa.list_(pa.string()), "Titles above it, the uppermost first.", nullable=False),
+            _column("kinds", pa.list_(pa.string()), "Kinds of its blocks.", nullable=False),
+            _column("text", pa.string(), "The chunk, without its headings.", nullable=False),
+            _column("made_with", pa.string(), "What cut it and what made its vector, as JSON.", nullable=False),
+            _column("vector", pa.list_(pa.float16(), dim), _VECTOR),
+            *STATE,
+        ]
+    )
+
+
+SEARCH_SINK = pa.schema(
+    [
+        _column("id", pa.string(), "Of the record in the vector store, and of its chunk.", nullable=False),
+        _column("fingerprint", pa.string(), "Of everything that the record holds.", nullable=False),
+    ]
+)
 
 
 def query_embeddings(dim: int) -> pa.Schema:

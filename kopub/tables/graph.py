@@ -11,6 +11,7 @@ from kopub.tables.figures import FigureEmbeddings, FigureNotes
 from kopub.tables.hf_release import HfRelease
 from kopub.tables.ocr_and_texts import OcrResults, ParsedTexts
 from kopub.tables.pages_and_layout import LayoutRegions, RawPages
+from kopub.tables.search_sink import ChunkEmbeddings, SearchSink
 
 
 @dataclass(frozen=True)
@@ -58,5 +59,7 @@ GRAPH = Graph(
         PassageEmbeddings,
         QueryEmbeddings,
         HfRelease,
+        ChunkEmbeddings,
+        SearchSink,
     )
 )

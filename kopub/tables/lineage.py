@@ -18,13 +18,21 @@ from kopub.pages.page_reader import origins
 from kopub.parallel import bounded_map
 from kopub.recognition.regions import join_regions
 from kopub.store import ledger, run_records
-from kopub.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_TABLES, FIGURE_VECTORS, PASSAGE_VECTORS, TABLES
+from kopub.store.corpus_tables import (
+    CHUNK_VECTORS,
+    DOCUMENT_CHUNKS,
+    FIGURE_TABLES,
+    FIGURE_VECTORS,
+    PASSAGE_VECTORS,
+    TABLES,
+)
 from kopub.store.rows import MADE_FROM, MADE_WITH, lineage_rows
 from kopub.store.schemas import OCR_RESULTS
 from kopub.store.table_store import ShardStore
 from kopub.tables.graph import GRAPH
 from kopub.tables.hf_release import HfRelease
 from kopub.tables.provenance import content_of, footer_of
+from kopub.tables.search_sink import SearchSink
 from kopub.tables.staleness import differences, settings_changed
 
 Versions = dict[str, str | None]
@@ -37,7 +45,7 @@ IDS = {kind: (table.name, table.key) for kind, table in ((PAGE, TABLES.pages), (
 
 _COLUMNS = {TABLES.readings.name: [name for name in OCR_RESULTS.names if name != "crop_images"]}
 """The columns shown of tables that hold more than a person would read."""
-_OPTIONAL = {table.name for table in (*FIGURE_TABLES, PASSAGE_VECTORS, DOCUMENT_CHUNKS)}
+_OPTIONAL = {table.name for table in (*FIGURE_TABLES, PASSAGE_VECTORS, DOCUMENT_CHUNKS, CHUNK_VECTORS)}
 _READERS = 8
 """Tables read at once: on a disk one would do, but object storage takes 50 ms to answer each."""
 
@@ -197,8 +205,8 @@ def _missing(store: ShardStore, shard: str, asset: str | None, versions: Version
 
 
 CURRENT, PREVIOUS = "current", "previous"
-COMPARED = tuple(asset for asset in GRAPH.names if asset != HfRelease.table.name)
-"""The assets that are compared: a release consists of files with a history of their own."""
+COMPARED = tuple(asset for asset in GRAPH.names if asset not in (HfRelease.table.name, SearchSink.table.name))
+"""The assets that are compared: a release and a sink have a history of their own."""
 
 
 def ancestry(store: ShardStore, asset: str, shard: str, version: str | None = None) -> Versions:

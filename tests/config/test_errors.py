@@ -29,8 +29,8 @@ def refusal(load: Load, *args: object, **environ: str) -> str:
 
 
 SECTIONS = (
-    "shards_per_run, layout, recognition, embedding, notes, reranking, figures, documents, corpus, store, release, "
-    "hub, pdf, gates, upgrades"
+    "shards_per_run, layout, recognition, embedding, notes, reranking, sinks, figures, documents, corpus, store, "
+    "release, hub, pdf, gates, upgrades"
 )
 PINNED = (
     "glm_ocr, deepseek_ocr, deepseek_ocr_2, paddleocr_vl_1_5, paddleocr_vl_1_6, pp_doclayout, qwen3_vl_embedding, "

@@ -119,6 +119,7 @@ def test_settings_of_several_homes_and_profiles_stand_side_by_side(tmp_path: Pat
         "embedding",
         "notes",
         "reranking",
+        "sinks",
         "figures",
         "documents",
         "release",

@@ -19,6 +19,7 @@ from kopub.config.profile_files import EXTENDS, read_profile
 from kopub.config.settings import ROOT, Settings
 from tests.docs.markdown import PAGES, Block, blocks
 from tests.support.dagster.dagster_home import make_dagster_home
+from tests.support.installed import needs
 from tests.support.processes import forked
 from tests.support.sources.corpora import page_image
 from tests.support.sources.pdf_files import sheet, text_pdf, written
@@ -228,8 +229,9 @@ def reader(made: tuple[Path, dict[str, str]]) -> Reader:
     return Reader(folder, dict(environment))
 
 
+_MARKS = {ROOT / "README.md": pytest.mark.smoke, ROOT / "docs" / "sinks.md": needs("lancedb")}
 _TYPED = [
-    pytest.param(page, marks=pytest.mark.smoke if page == ROOT / "README.md" else (), id=str(page.relative_to(ROOT)))
+    pytest.param(page, marks=_MARKS.get(page, ()), id=str(page.relative_to(ROOT)))
     for page in PAGES
     if _kinds(page) & {*_SHELL, "python"} and page.name != KOREAN
 ]

@@ -437,6 +437,8 @@ def test_who_does_not_want_them_has_no_step_no_table_and_no_server(platform: Pla
         "figure_notes": "Off: notes.engine is none.",
         "figure_embeddings": "Off: figures.vectors is false.",
         "passage_embeddings": "Off: embedding.engine makes no vectors of passages.",
+        "chunk_embeddings": "Off: sinks.engine is none.",
+        "search_sink": "Off: sinks.engine is none.",
     }
     done = platform.diary("notes").pages
     result = platform.run(last="shard_01")
@@ -449,6 +451,8 @@ def test_who_does_not_want_them_has_no_step_no_table_and_no_server(platform: Pla
         "figure_notes": "notes.engine is none",
         "figure_embeddings": "figures.vectors is false",
         "passage_embeddings": "embedding.engine makes no vectors of passages",
+        "chunk_embeddings": "sinks.engine is none",
+        "search_sink": "sinks.engine is none",
     }
     assert not {asset["asset"] for asset in shown["assets"]} & shown["off"].keys()
     assert "notes" not in platform.settings.engines

@@ -34,9 +34,8 @@ from kopub.pages.documents import pdf as pdfs
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
-from kopub.pages.ids import problem_with
 from kopub.pages.indexing import index
-from kopub.pages.page import decode, inspect
+from kopub.pages.page import decode, inspect, problem_with_id
 from kopub.pages.page_reader import origins
 from kopub.pages.places import CorpusPlace
 from kopub.processes import ChildWorker
@@ -224,7 +223,7 @@ def test_names_that_come_out_the_same_are_told_apart(folder: Folder, names: Sequ
     rows = folder.rows()
     assert len({row.page_id for row in rows}) == 2 * len(names)
     assert len({row.doc_id for row in rows}) == len(names)
-    assert [(row.problem, problem_with(row.page_id)) for row in rows] == [(None, None)] * len(rows)
+    assert [(row.problem, problem_with_id(row.page_id)) for row in rows] == [(None, None)] * len(rows)
     # A page keeps its id whatever else is in the folder.
     before = {row.page_id for row in rows}
     folder.put("another.pdf")

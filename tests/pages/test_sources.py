@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from kopub.errors import SourceError, StoreError, quoted
 from kopub.folders import SAMPLES
 from kopub.pages.corpus import Corpus, SourceRow
-from kopub.pages.ids import problem_with, stand_in
 from kopub.pages.indexing import Others, index
 from kopub.pages.manifest import Manifest
+from kopub.pages.page import problem_with_id, stand_in_id
 from kopub.pages.page_reader import PageReader
 from tests.support.sources.corpora import SCHEMA, cut, page_image, pages, query, table, write_arrow, write_corpus
 
@@ -337,16 +337,16 @@ def test_a_hostile_id_never_gets_out(tmp_path: Path, page_id: str) -> None:
 
 @pytest.mark.parametrize("page_id", ["a_1", "install.ko_15", "가나다_1", "보고서 (최종)_12", "x" * 200, "...", "-rf"])
 def test_ordinary_ids_are_kept(page_id: str) -> None:
-    assert problem_with(page_id) is None
+    assert problem_with_id(page_id) is None
 
 
 @given(st.text(max_size=250))
 @pytest.mark.slow
 def test_a_usable_id_is_one_file_name(page_id: str) -> None:
-    if problem_with(page_id) is None:
+    if problem_with_id(page_id) is None:
         assert Path("store", page_id).parent == Path("store")
         assert 0 < len(page_id.encode()) <= 200
-        assert page_id != stand_in("shard_00", 0)
+        assert page_id != stand_in_id("shard_00", 0)
 
 
 def test_bytes_that_are_no_text_are_no_id(tmp_path: Path) -> None:

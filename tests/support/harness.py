@@ -22,6 +22,7 @@ from kopub.release.gates import Gates
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub.reranking.base import NoReranking
+from kopub.sinks.base import NoSink
 from kopub.store.table_store import ShardStore
 from kopub.tables.asset import RunContext
 from kopub.tables.checks import Problems
@@ -36,7 +37,13 @@ from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedd
 from tests.support.cpu_engines import CPU
 from tests.support.sources.corpora import Page, write_corpus
 
-_OPTIONS: Any = {"figures": Figures(), "documents": Documents(), "notes": NoNotes(), "embedding": HashedEmbedder()}
+_OPTIONS: Any = {
+    "figures": Figures(),
+    "documents": Documents(),
+    "notes": NoNotes(),
+    "sinks": NoSink(),
+    "embedding": HashedEmbedder(),
+}
 STANDARD = GRAPH.on(_OPTIONS).names
 """The assets that every platform makes, in graph order."""
 QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
@@ -203,6 +210,7 @@ def _choices() -> dict[str, Any]:
     return {
         "notes": NoNotes(),
         "reranking": NoReranking(),
+        "sinks": NoSink(),
         "figures": Figures(),
         "documents": Documents(),
         "hub": HubTarget(),

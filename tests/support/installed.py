@@ -17,18 +17,18 @@ _INSTALL = {
     "kubernetes": "-e '.[k8s]'",
     "kubernetes_validate": "--group dev",
     "langchain_core": "-e '.[recipes]'",
-    "lancedb": "-e '.[recipes]'",
+    "lancedb": "-e '.[sinks]'",
     "llama_index": "-e '.[recipes]'",
     "mcp": "-e '.[mcp]'",
     "mteb": "torch 'mteb>=2.26,<3'",
     "pillow_heif": "-e '.[heic]'",
     "playwright": "--group dev",
-    "psycopg2": "-e '.[postgres]'",
+    "psycopg2": "-e '.[sinks]'",
     "pycocotools": "-e '.[eval]'",
     "pylatexenc": "-e '.[eval]'",
     "pynvml": "nvidia-ml-py",
     "pywuffs": "-e '.[fast-png]'",
-    "qdrant_client": "-e '.[recipes]'",
+    "qdrant_client": "-e '.[sinks]'",
     "sqlalchemy": "-e '.[postgres]'",
     "tokenizers": "torch transformers",
     "torch": "torch transformers",
@@ -37,6 +37,7 @@ _INSTALL = {
 """The arguments of `pip install -c requirements.lock` by imported package."""
 
 NO_POSTGRES = "Postgres is not installed: apt-get install postgresql"
+NO_PGVECTOR = "Postgres has no pgvector: apt-get install postgresql-17-pgvector, or pip install pgserver"
 NO_CHROMIUM = "Chromium is not installed: apt-get install chromium fonts-noto-cjk"
 
 

@@ -1,32 +1,31 @@
-"""A corpus in LangChain: `python with_langchain.py HOME QUESTION`. The store may be any of LangChain's."""
+"""A retriever of LangChain on the chunks in LanceDB: `python with_langchain.py HOME QUESTION`."""
 
 import sys
+from pathlib import Path
+from typing import Any
 
+import lancedb
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
-from langchain_core.embeddings import Embeddings
-from langchain_core.vectorstores import InMemoryVectorStore
+from langchain_core.retrievers import BaseRetriever
 
 import kopub
 
 
-class CorpusEmbeddings(Embeddings):
-    def __init__(self, corpus: kopub.Corpus) -> None:
-        self.corpus = corpus
+class CorpusRetriever(BaseRetriever):
+    corpus: Any
+    table: Any
+    k: int = 3
 
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        return self.corpus.embed(texts).tolist()
-
-    def embed_query(self, text: str) -> list[float]:
-        return self.corpus.embed([text], queries=True)[0].tolist()
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        (asked,) = self.corpus.embed([query], queries=True)
+        rows = self.table.search(asked).limit(self.k).to_list()
+        return [Document(row["text"], metadata={"page": row["page_id"], "box": row["bbox_2d"]}) for row in rows]
 
 
 def find(home: str, question: str) -> list[tuple[str, list[int], str]]:
-    corpus = kopub.open(home)
-    chunks = [chunk for document in corpus.documents for chunk in document.chunks(max_tokens=256)]
-    places = [{"page": chunk.places[0].page_id, "box": list(chunk.places[0].bbox_2d)} for chunk in chunks]
-    documents = [Document(c.text_with_headings, metadata=place) for c, place in zip(chunks, places, strict=True)]
-    store = InMemoryVectorStore.from_documents(documents, CorpusEmbeddings(corpus))
-    found = store.as_retriever(search_kwargs={"k": 3}).invoke(question)
+    table = lancedb.connect(Path(home, "lancedb")).open_table("chunks")
+    found = CorpusRetriever(corpus=kopub.open(home), table=table).invoke(question)
     return [(hit.metadata["page"], hit.metadata["box"], hit.page_content) for hit in found]
 
 

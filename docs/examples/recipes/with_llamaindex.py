@@ -1,29 +1,33 @@
-"""A corpus in LlamaIndex: `python with_llamaindex.py HOME QUESTION`. The store may be any of LlamaIndex's."""
+"""A retriever of LlamaIndex on the chunks in LanceDB: `python with_llamaindex.py HOME QUESTION`."""
 
 import sys
+from pathlib import Path
 
-from llama_index.core import MockEmbedding, VectorStoreIndex
-from llama_index.core.schema import QueryBundle, TextNode
+import lancedb
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 import kopub
 
 
+class ChunkRetriever(BaseRetriever):
+    def __init__(self, home: str, k: int = 3) -> None:
+        super().__init__()
+        self._corpus, self._k = kopub.open(home), k
+        self._table = lancedb.connect(Path(home, "lancedb")).open_table("chunks")
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        (asked,) = self._corpus.embed([query_bundle.query_str], queries=True)
+        rows = self._table.search(asked).limit(self._k).to_list()
+        places = [{"page": row["page_id"], "box": row["bbox_2d"]} for row in rows]
+        nodes = [TextNode(text=row["text"], metadata=place) for row, place in zip(rows, places, strict=True)]
+        # The squared distance of vectors of norm 1, as the cosine of their angle.
+        cosines = [1 - row["_distance"] / 2 for row in rows]
+        return [NodeWithScore(node=node, score=cosine) for node, cosine in zip(nodes, cosines, strict=True)]
+
+
 def find(home: str, question: str) -> list[tuple[str, list[int], str]]:
-    corpus = kopub.open(home)
-    chunks = [chunk for document in corpus.documents for chunk in document.chunks(max_tokens=256)]
-    vectors = corpus.embed([chunk.text_with_headings for chunk in chunks])
-    nodes = [
-        TextNode(
-            text=chunk.text,
-            embedding=vector.tolist(),
-            metadata={"page": chunk.places[0].page_id, "box": list(chunk.places[0].bbox_2d)},
-        )
-        for chunk, vector in zip(chunks, vectors, strict=True)
-    ]
-    # Every vector is given, so the model that it would make others with is never asked.
-    index = VectorStoreIndex(nodes, embed_model=MockEmbedding(embed_dim=vectors.shape[1]))
-    asked = QueryBundle(question, embedding=corpus.embed([question], queries=True)[0].tolist())
-    found = index.as_retriever(similarity_top_k=3).retrieve(asked)
+    found = ChunkRetriever(home).retrieve(question)
     return [(hit.metadata["page"], hit.metadata["box"], hit.text) for hit in found]
 
 

@@ -1,28 +1,19 @@
-"""A corpus in Qdrant, without a server: `python with_qdrant.py HOME QUESTION`."""
+"""Passages from Qdrant: `python with_qdrant.py HOME QUESTION [FOLDER]` prints the best with page and box."""
 
 import sys
 
 from qdrant_client import QdrantClient
-from qdrant_client.models import Distance, PointStruct, VectorParams
 
 import kopub
 
 
-def find(home: str, question: str, folder: str = "qdrant") -> list[tuple[str, list[int], str]]:
-    corpus = kopub.open(home)
-    chunks = [chunk for document in corpus.documents for chunk in document.chunks(max_tokens=256)]
-    vectors = corpus.embed([chunk.text_with_headings for chunk in chunks])
-    client = QdrantClient(path=folder)  # or url="http://..."
-    size = VectorParams(size=vectors.shape[1], distance=Distance.DOT)
-    client.delete_collection("chunks")
-    client.create_collection("chunks", size)
-    payloads = [{"text": c.text, "page": c.places[0].page_id, "box": list(c.places[0].bbox_2d)} for c in chunks]
-    points = [PointStruct(id=at, vector=v.tolist(), payload=payloads[at]) for at, v in enumerate(vectors)]
-    client.upload_points("chunks", points, wait=True)
-    asked = corpus.embed([question], queries=True)[0].tolist()
-    found = [point.payload or {} for point in client.query_points("chunks", asked, limit=3).points]
+def find(home: str, question: str, folder: str = "") -> list[tuple[str, list[int], str]]:
+    (asked,) = kopub.open(home).embed([question], queries=True)
+    client = QdrantClient(path=folder) if folder else QdrantClient(url="http://localhost:6333")
+    points = client.query_points("chunks", asked.tolist(), limit=3).points
     client.close()
-    return [(payload["page"], payload["box"], payload["text"]) for payload in found]
+    payloads = [point.payload or {} for point in points]
+    return [(payload["page_id"], payload["bbox_2d"], payload["text"]) for payload in payloads]
 
 
 if __name__ == "__main__":

@@ -80,13 +80,13 @@ class _Entries:
     def read(self, store: "TableStore", asset: str, shard: str) -> pa.Table:
         """Return the entries of a shard.
 
-        Releases and queries have no page ids, so their entries are selected by run.
+        Releases, queries and chunks have no page ids, so their entries are selected by run.
         """
         from kopub.store import ledger
-        from kopub.store.corpus_tables import RELEASED_FILES, TABLES
+        from kopub.store.corpus_tables import CHUNK_VECTORS, RELEASED_FILES, TABLES
 
         rows, pages = ledger.read(store, asset, shard), self.pages[shard]
-        if asset in (TABLES.query_vectors.name, RELEASED_FILES.name):
+        if asset in (TABLES.query_vectors.name, CHUNK_VECTORS.name, RELEASED_FILES.name):
             return _with(rows, "run_id", self.other_runs, keep=False)
         return rows.slice(0, 0) if pages is None else _with(rows, "row_id", pages["page_id"])
 

@@ -33,7 +33,7 @@ from kopub.pages.arrow import (
     open_stream,
 )
 from kopub.pages.documents.folder import natural
-from kopub.pages.ids import problem_with
+from kopub.pages.page import problem_with_id
 from kopub.pages.source_files import require_utf8
 
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})
@@ -62,7 +62,7 @@ class SampleCollector:
         """
         if picture is None:
             self.leave_out(id, "it has gold and no picture")
-        elif problem := problem_with(id):
+        elif problem := problem_with_id(id):
             self.leave_out(quoted(id), f"its id {problem}")
         elif id in self._ids:
             self.leave_out(id, "it is there twice: the first one counts")

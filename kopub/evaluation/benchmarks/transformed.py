@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from kopub.errors import quoted
 from kopub.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Sample, SamplePicture, SkippedSample
 from kopub.evaluation.benchmarks.texts import TEXTS, load_texts, score_page
-from kopub.pages.ids import problem_with
-from kopub.pages.page import decode
+from kopub.pages.page import decode, problem_with_id
 
 if TYPE_CHECKING:
     Transform = Callable[[NDArray[np.uint8], np.random.Generator], NDArray[np.uint8]]
@@ -38,7 +37,7 @@ def load_transformed(folder: Path) -> Benchmark:
     left_out = list(benchmark.left_out)
     for sample in benchmark.samples:
         forms = [_in_form(sample, form) for form in FORMS]
-        if problem := next(filter(None, (problem_with(form_sample.id) for form_sample in forms)), None):
+        if problem := next(filter(None, (problem_with_id(form_sample.id) for form_sample in forms)), None):
             left_out.append(SkippedSample(quoted(sample.id), f"its id with the name of a form {problem}"))
         else:
             samples += forms

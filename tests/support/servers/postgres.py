@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 NAME = "kopub"
@@ -22,18 +23,27 @@ def programs() -> Path | None:
     return Path(found).resolve().parent if found else debian[-1].parent if debian else None
 
 
+def programs_with_pgvector() -> Path | None:
+    """Return the folder of `initdb` of a Postgres that has pgvector: the system's, else that of pgserver, or None."""
+    system, package = programs(), find_spec("pgserver")
+    if system is not None:
+        shared = subprocess.run([system / "pg_config", "--sharedir"], capture_output=True, text=True, check=False)
+        if Path(shared.stdout.strip(), "extension", "vector.control").exists():
+            return system
+    return Path(str(package.origin)).parent / "pginstall" / "bin" if package else None
+
+
 @contextmanager
-def postgres() -> Iterator[dict[str, str]]:
+def postgres(binaries: Path | None = None) -> Iterator[dict[str, str]]:
     """Run a server, and yield the variables of `deploy/postgres/dagster.yaml` for it."""
     # Not a test's `tmp_path`, which the server's user may not read.
     temporary = tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True)
-    with temporary as folder, _server(Path(folder)) as variables:
+    with temporary as folder, _server(Path(folder), binaries or programs()) as variables:
         yield variables
 
 
 @contextmanager
-def _server(folder: Path) -> Iterator[dict[str, str]]:
-    binaries = programs()
+def _server(folder: Path, binaries: Path | None) -> Iterator[dict[str, str]]:
     assert binaries is not None
     owner = _other_user()
     data, password = folder / "data", folder / "password"

@@ -1,0 +1,1 @@
+"""Vector stores of other programs, into which the chunks of documents are brought."""

@@ -1,0 +1,89 @@
+"""Chunks in a table of Postgres with the extension pgvector."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pydantic import Field, field_validator
+
+from kopub.engine import ProfileOnly
+from kopub.fingerprints import CodeVersion
+from kopub.sinks.base import Sink, SinkTable
+
+_TABLE = """\
+CREATE TABLE {table} (
+    id uuid PRIMARY KEY, shard text NOT NULL, doc_id text NOT NULL, page_id text, page integer, bbox_2d integer[],
+    places jsonb NOT NULL, headings text[] NOT NULL, kinds text[] NOT NULL, text text NOT NULL,
+    made_with text NOT NULL, fingerprint text NOT NULL, vector vector({dim}) NOT NULL
+);
+CREATE INDEX ON {table} (shard);
+"""
+_PUT = """\
+INSERT INTO {table} SELECT * FROM json_populate_recordset(NULL::{table}, %s)
+ON CONFLICT (id) DO UPDATE SET {columns}
+"""
+
+
+class PgVectorSink(Sink):
+    """A table of Postgres, whose owner decides on an index by vector."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("sinks.pgvector", {1: "the first release"})
+    package: ClassVar[str] = "psycopg2"
+
+    url: ProfileOnly[str] = Field(
+        default="postgresql://localhost/postgres",
+        description="The database, postgresql://USER@HOST/DATABASE; PGPASSWORD or ~/.pgpass holds the password.",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _without_password(cls, url: str) -> str:
+        if urlsplit(url).password or "password=" in url:
+            # The URL is part of the recipe, which tables hold in the clear.
+            raise ValueError("it must hold no password: put that into PGPASSWORD or ~/.pgpass")
+        return url
+
+    @property
+    def place(self) -> str:
+        return f"{super().place} at {self.url}"
+
+    @contextmanager
+    def open(self, dim: int) -> Iterator[SinkTable]:
+        with closing(self.library().connect(self.url)) as connection:
+            with connection, connection.cursor() as cursor:
+                cursor.execute("SELECT to_regclass(%s)", [self.table])
+                if cursor.fetchone() == (None,):
+                    cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
+                    cursor.execute(_TABLE.format(table=self.table, dim=dim))
+                cursor.execute(
+                    "SELECT atttypmod FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'vector'",
+                    [self.table],
+                )
+                self.require_dim(cursor.fetchone()[0], dim)
+            yield PgTable(connection, self.table)
+
+
+class PgTable(SinkTable):
+    """An open table of Postgres; every change is a transaction."""
+
+    def __init__(self, connection: Any, name: str) -> None:
+        self._connection, self._name = connection, name
+
+    def fingerprints(self, shard: str) -> dict[str, str]:
+        with self._connection, self._connection.cursor() as cursor:
+            cursor.execute(f"SELECT id::text, fingerprint FROM {self._name} WHERE shard = %s", [shard])
+            return dict(cursor.fetchall())
+
+    def put(self, records: pa.Table) -> None:
+        columns = ", ".join(f"{name} = EXCLUDED.{name}" for name in records.column_names)
+        with self._connection, self._connection.cursor() as cursor:
+            cursor.execute(
+                _PUT.format(table=self._name, columns=columns), [json.dumps(records.to_pylist(), ensure_ascii=False)]
+            )
+
+    def remove(self, ids: Sequence[str]) -> None:
+        with self._connection, self._connection.cursor() as cursor:
+            cursor.execute(f"DELETE FROM {self._name} WHERE id = ANY(%s::uuid[])", [list(ids)])
