@@ -21,7 +21,7 @@ from kopub.evaluation.metrics import ALL, METRICS, Mean, PairedChange, changes, 
 from kopub.evaluation.scoring import ADAPTERS, VERSION, Scorer
 from kopub.files import replace_bytes
 from kopub.fingerprints import fingerprint
-from kopub.pages.ids import problem_with
+from kopub.pages.manifest import problem_with
 from kopub.recognition.regions import join_regions, region_texts
 from kopub.search.scores import ALL as WHOLE
 from kopub.search.scores import Contents, History, ScoreChange, ScoredRun

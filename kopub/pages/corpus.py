@@ -19,9 +19,8 @@ from kopub.engine import ProfileOnly, Resource
 from kopub.errors import SourceError, first_line, quoted
 from kopub.files import is_url
 from kopub.fingerprints import fingerprint
-from kopub.pages import ids
 from kopub.pages.arrow import Row
-from kopub.pages.manifest import GOLD, Manifest, shard_source
+from kopub.pages.manifest import GOLD, Manifest, problem_with, shard_source, stand_in
 from kopub.pages.places import CACHE_GB, CorpusPlace
 from kopub.store.corpus_tables import TABLES
 
@@ -123,7 +122,7 @@ class Corpus(Resource):
         seen: set[str] = set()
         for at, row in enumerate(open_shard(self.manifest, shard_key).rows(shard.rows)):
             problem = _id_problem(row, at, row.id in duplicates or row.id in seen)
-            page_id = row.id if problem is None and row.id is not None else ids.stand_in(shard_key, at)
+            page_id = row.id if problem is None and row.id is not None else stand_in(shard_key, at)
             seen.add(page_id)
             doc_id, page_no = _document(page_id, row)
             yield SourceRow(
@@ -177,7 +176,7 @@ def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
     """Return why row `at` cannot keep its id, else None."""
     if row.id is None:
         return f"row {at}: {row.problem}" if row.problem else f"row {at} has no id"
-    if (problem := ids.problem_with(row.id)) is not None:
+    if (problem := problem_with(row.id)) is not None:
         return f"row {at}: the id {quoted(row.id)} {problem}"
     if duplicate:
         return f"row {at}: an earlier page has the id {quoted(row.id)} already"

@@ -20,8 +20,7 @@ from kopub.pages.corpus import read_table
 from kopub.pages.documents.conversion import NO_DOCUMENT
 from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents, natural
 from kopub.pages.documents.pdf import is_pdf
-from kopub.pages.ids import problem_with
-from kopub.pages.manifest import Shard, shard_key
+from kopub.pages.manifest import Shard, problem_with, shard_key
 from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk, sha256_of
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from kopub.pages.documents import pdf as pdfs
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
-from kopub.pages.ids import problem_with
 from kopub.pages.indexing import index
+from kopub.pages.manifest import problem_with
 from kopub.pages.page import decode, inspect
 from kopub.pages.page_reader import origins
 from kopub.pages.places import CorpusPlace

@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 from kopub.errors import SourceError, StoreError, quoted
 from kopub.folders import SAMPLES
 from kopub.pages.corpus import Corpus, SourceRow
-from kopub.pages.ids import problem_with, stand_in
 from kopub.pages.indexing import Others, index
-from kopub.pages.manifest import Manifest
+from kopub.pages.manifest import Manifest, problem_with, stand_in
 from kopub.pages.page_reader import PageReader
 from tests.support.sources.corpora import SCHEMA, cut, page_image, pages, query, table, write_arrow, write_corpus
 

@@ -33,7 +33,7 @@ from kopub.pages.arrow import (
     open_stream,
 )
 from kopub.pages.documents.folder import natural
-from kopub.pages.ids import problem_with
+from kopub.pages.manifest import problem_with
 from kopub.pages.source_files import require_utf8
 
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})

@@ -14,7 +14,7 @@ from zlib import crc32
 from kopub.errors import quoted
 from kopub.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Sample, SamplePicture, SkippedSample
 from kopub.evaluation.benchmarks.texts import TEXTS, load_texts, score_page
-from kopub.pages.ids import problem_with
+from kopub.pages.manifest import problem_with
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from kopub.errors import SourceError, spelt
 from kopub.pages.documents import conversion, pdf, pictures, plain
 from kopub.pages.documents.pdf import is_pdf
-from kopub.pages.ids import MAX_BYTES
+from kopub.pages.manifest import MAX_ID_BYTES
 from kopub.pages.places import ObjectPath, SourcePath
 
 _OFFICE = frozenset([".docm", ".key", ".numbers", ".pages", ".pptm", ".xlsb", ".xlsm"])
@@ -33,7 +33,7 @@ _JOINT = "__"
 """The separator of folders and file in an id, which must not contain a slash."""
 _HASH = 8
 """Number of hex digits that distinguish two documents with the same id."""
-_LONGEST = MAX_BYTES - len("_9999999")
+_LONGEST = MAX_ID_BYTES - len("_9999999")
 """Most bytes of an id before the page number."""
 
 
