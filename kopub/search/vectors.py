@@ -225,7 +225,8 @@ class ShardVectors:
         matrix, pages = (self.matrix, self.pages) if rows is None else (self.matrix[rows], self.pages[rows])
         if not len(matrix):
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        scores = np.asarray(numkong.cdist(query[None], matrix, "dot", out_dtype="float32"))[0]
+        # Asked for float32 itself, it takes six times as long.
+        scores = np.asarray(numkong.cdist(query[None], matrix, "dot"))[0].astype(np.float32)
         scores = np.nan_to_num(scores, nan=-1.0)  # a vector that is no vector is near to nothing
         # The vectors of a page are adjacent.
         firsts = np.flatnonzero(np.diff(pages, prepend=-1))
