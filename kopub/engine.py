@@ -5,12 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from kopub.errors import EngineError
 from kopub.fingerprints import CodeVersion
+
+if TYPE_CHECKING:
+    from kopub.weights.files import WeightsFile
 
 T = TypeVar("T")
 PROFILE_ONLY = "profile only"
@@ -127,6 +130,10 @@ class Engine(Resource, ABC):
     def not_installed(self) -> list[str]:
         """Return the missing modules and programs of the extra `gpu`, without importing any."""
         return []
+
+    def weights_files(self) -> "Sequence[WeightsFile]":
+        """Return the single files of weights that `kopub pull` fetches for it."""
+        return ()
 
     @property
     def start_seconds(self) -> float:

@@ -19,6 +19,7 @@ OWN: Mapping[str, type[ProfileResource]] = {
     "kopub.recognition.deepseek_layout.detector:DeepSeekOcrLayout": layout.DeepSeekOcrLayoutResource,
     "kopub.layout.ground_truth:GroundTruthLayout": layout.GivenLayoutResource,
     "kopub.recognition.tesseract.recognizer:TesseractRecognizer": recognition.TesseractResource,
+    "kopub.recognition.ppocr.recognizer:PpOcrRecognizer": recognition.PpOcrResource,
     "kopub.recognition.vlm.in_process:TransformersRecognizer": recognition.TransformersResource,
     "kopub.recognition.vlm.glm_ocr:GlmOcrRecognizer": recognition.GlmOcrResource,
     "kopub.recognition.vlm.deepseek_ocr:DeepSeekOcrRecognizer": recognition.DeepSeekOcrResource,

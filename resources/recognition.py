@@ -15,6 +15,14 @@ class TesseractResource(ProfileResource):
     page_seconds: float
 
 
+class PpOcrResource(ProfileResource):
+    """PP-OCR on the cores of this machine."""
+
+    reread: list[str]
+    threads: int
+    page_seconds: float
+
+
 class TransformersResource(ProfileResource):
     """A reading model in this process, without a server."""
 

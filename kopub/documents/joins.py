@@ -13,7 +13,7 @@ from kopub.documents.tables import CONTINUED, TableGrid, grid_of
 from kopub.recognition.content import content_parts
 from kopub.recognition.regions import RegionRecord
 from kopub.recognition.tables import is_table, tables_and_text
-from kopub.search.words import korean_analyser
+from kopub.search.morphemes import korean_analyser
 
 ITEM = re.compile(r"\s*(?:[•●○◎◦▪■□▣◆◇▶▷ㆍ∙‧※]\s*|[·–*+°ㅇ\-]\s+)(?=\S)")
 """The bullet of a list entry. Tesseract reads `•` as `ㆍ` or `+`, and `◦` as `°`."""

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from kopub.embedding.base import Embedder
 from kopub.engine import releases
 from kopub.fingerprints import CodeVersion, fingerprint
-from kopub.search import metrics, words
+from kopub.search import metrics, morphemes, words
 from kopub.search.metrics import CONVENTIONS, HISTORY, RUN, SCORES
 from kopub.search.ranking import NO_PAGE, BestPages, Bm25, Ranking, fuse
 from kopub.search.reranking import RankedQuestion, Reranking, kept_scores, order
@@ -25,7 +25,6 @@ from kopub.store.schemas import RETRIEVAL_SCORES
 from kopub.store.table_source import CorpusCheck, FooterCache, IsOfCorpus
 from kopub.store.table_store import TableStore
 
-_LIBRARIES = ("bm25s", "ir-measures")
 VERSION = CodeVersion(
     "retrieval_scores", {1: "the first release", 2: "a type of queries that is named `all` is no second total"}
 )
@@ -86,7 +85,7 @@ def inputs_of(corpus: "SearchedCorpus", reranking: Reranking | None = None) -> s
     reranker = [reranking.recipe, reranking.engine.depth] if reranking else []
     # Named only where scores are added up, so that scores from before this was possible stay valid.
     fusion = [dict(corpus.embedding.fusion)] if corpus.embedding.fusion else []
-    made_by = [corpus.inputs, corpus.kinds, VERSION.number, words.tokenizer(), releases(*_LIBRARIES)]
+    made_by = [corpus.inputs, corpus.kinds, VERSION.number, words.tokenizer(), releases("ir-measures")]
     return fingerprint([*made_by, *fusion, *reranker])
 
 
@@ -163,7 +162,7 @@ def _rankings(
     bm25 = Bm25()
     for page, tokens in corpus.tokens():
         bm25.add(page, tokens)
-    found.append(bm25.rank(list(words.query_tokens(texts))))
+    found.append(bm25.rank(list(morphemes.query_tokens(texts))))
     log(f"bm25: tokenised, indexed and searched in {time.monotonic() - started:.1f} s")
     yield from ((ranking.retriever, ranking.pages) for ranking in found)
     fused = fuse(found, corpus.embedding.fusion)

@@ -1,5 +1,6 @@
 """Pages as a search shows them, their tables, and a cache of Arrow files."""
 
+import json
 import re
 import unicodedata
 import zlib
@@ -25,7 +26,7 @@ from kopub.store.corpus_tables import TABLES, Table, lacking
 from kopub.store.table_source import IsOfCorpus
 from kopub.texts.markdown import page_text
 
-FORMAT = 4
+FORMAT = 5
 """The format of the files. Increase it when their schemas change: files of another format are made again."""
 
 
@@ -50,6 +51,22 @@ class SearchedTables(Protocol):
     def metadata(self, asset: str, shard: str) -> Mapping[str, str]:
         """Return the metadata with which a table was written."""
         ...
+
+
+class TablesNow:
+    """The tables of a corpus, whose files are listed once between two calls of `look_again`.
+
+    A search asks a dozen times which tables there are, and a list of many shards takes a millisecond.
+    """
+
+    def __init__(self, store: SearchedTables) -> None:
+        self._store = store
+        self.has, self.read, self.metadata = store.has, store.read, store.metadata
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Forget which tables there were."""
+        self.published = cache(self._store.published)
 
 
 class ArrowCache:
@@ -90,6 +107,10 @@ class ArrowCache:
         # A mapped file is preferred, because the system can drop its pages from memory.
         return pa.ipc.open_file(content).read_all() if mapped is None else mapped
 
+    def kept(self, kind: str, shard: str) -> pa.Table | None:
+        """Return the kept table of a shard, whatever its inputs; None if there is none."""
+        return next(map(_map, (self.folder / kind).glob(f"{shard}.{FORMAT}-*.arrow")), None)
+
 
 def _map(path: Path) -> pa.Table | None:
     """Return the table in a file, without copying; None if its bytes were changed."""
@@ -115,9 +136,6 @@ def _encode(table: pa.Table, compression: str | None) -> pa.Buffer:
     return sink.getvalue()
 
 
-_REGION = pa.struct(
-    [("index", pa.int32()), ("label", pa.string()), ("bbox_2d", pa.list_(pa.int32(), 4)), ("text", pa.string())]
-)
 _PAGES = pa.schema(
     [
         ("page_id", pa.string()),
@@ -130,7 +148,7 @@ _PAGES = pa.schema(
         ("has_table", pa.bool_()),
         ("has_figure", pa.bool_()),
         ("script", pa.string()),
-        ("regions", pa.list_(_REGION)),
+        ("regions", pa.binary()),
     ]
 )
 _PAGE_COLUMNS = ["page_id", "page_idx", "doc_id", "page_no", "width", "height", "sha256"]
@@ -261,7 +279,8 @@ def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table
             "has_table": _has(regions.get(page_id), _TABLE),
             "has_figure": _has(regions.get(page_id), _FIGURE),
             "script": main_script("".join(region["text"] for region in regions.get(page_id, ()))),
-            "regions": regions.get(page_id, []),
+            # Few pages are shown, so each is compressed by itself.
+            "regions": zlib.compress(json.dumps(regions.get(page_id, []), ensure_ascii=False).encode()),
         }
         for page_id in dict.fromkeys([*places, *regions])
     ]
@@ -309,6 +328,6 @@ def _regions(regions: Any, text: str) -> list[dict[str, Any]]:
 def _view(shard: str, row: dict[str, Any]) -> PageView:
     regions = tuple(
         RegionView(region["index"], region["label"], tuple(region["bbox_2d"]), region["text"])
-        for region in row["regions"]
+        for region in json.loads(zlib.decompress(row["regions"]))
     )
     return PageView(shard, regions=regions, **{column: row[column] for column in _PAGE_COLUMNS})

@@ -4,7 +4,6 @@ A page is given by its position among the sorted ids of the corpus. A ranking is
 depth): pages best first, and `NO_PAGE` if fewer were found.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -158,8 +157,13 @@ _INDEX = pa.schema(
 )
 
 
+def _idf(pages: int, having: np.ndarray) -> np.ndarray:
+    """Return the weight of words that are on `having` of so many pages."""
+    return np.log1p((pages - having + 0.5) / (having + 0.5))
+
+
 class Bm25:
-    """BM25 in Lucene's form, over pages added one by one.
+    """BM25 in Lucene's form, over pages added one by one or many at once.
 
     See Kamphuis et al., ECIR 2020: "Which BM25 Do You Mean?"
     """
@@ -167,33 +171,42 @@ class Bm25:
     def __init__(self) -> None:
         self._vocabulary: dict[str, int] = {}
         self._pages: list[int] = []
-        self._tokens: list[np.ndarray] = []
+        self._lengths: list[np.ndarray] = []
+        self._occurrences: list[np.ndarray] = [np.empty((3, 0), np.int32)]
 
     def add(self, page: int, tokens: Iterable[str]) -> None:
+        words = list(tokens)
+        self.add_coded([page], words, np.arange(len(words)), np.array([len(words)]))
+
+    def add_coded(self, pages: Sequence[int], words: Sequence[str], codes: np.ndarray, lengths: np.ndarray) -> None:
+        """Add pages of `lengths` tokens each, which are `words` by their `codes`."""
         known = self._vocabulary
-        self._pages.append(page)
-        self._tokens.append(np.fromiter((known.setdefault(token, len(known)) for token in tokens), np.int32))
+        terms = np.fromiter((known.setdefault(word, len(known)) for word in words), np.int64, len(words))
+        places = np.repeat(np.arange(len(pages)), lengths)
+        pairs, counts = np.unique(terms[codes] * len(pages) + places, return_counts=True)
+        terms, places = np.divmod(pairs, len(pages) or 1)
+        self._occurrences.append(np.array([terms, places + len(self._pages), counts], np.int32))
+        self._lengths.append(lengths)
+        self._pages += pages
 
     def index(self) -> "Bm25Index":
         """Return the index of the pages, in the order in which they were added."""
-        import bm25s
-
-        terms = sorted(self._vocabulary, key=str.encode)
-        places = np.empty(len(terms), np.int32)
-        places[[self._vocabulary[term] for term in terms]] = np.arange(len(terms), dtype=np.int32)
-        if terms:
-            index = bm25s.BM25(k1=_K1, b=_B, method="lucene")
-            ids = {term: place for place, term in enumerate(terms)}
-            index.index(([places[tokens] for tokens in self._tokens], ids), False, show_progress=False)
-            made = {name: index.scores[name] for name in ("indptr", "indices", "data")}
-        else:
-            made = {name: np.empty(0, np.int64) for name in ("indptr", "indices", "data")}
+        words, count = sorted(self._vocabulary, key=str.encode), len(self._pages)
+        order = np.empty(len(words), np.int32)
+        order[[self._vocabulary[word] for word in words]] = np.arange(len(words), dtype=np.int32)
+        terms, pages, counts = np.concatenate(self._occurrences, axis=1)
+        terms = order[terms]
+        by_term = np.argsort(terms, kind="stable")
+        terms, pages, counts = terms[by_term], pages[by_term], counts[by_term]
+        having = np.bincount(terms, minlength=len(words))
+        lengths = np.concatenate([np.empty(0, np.int64), *self._lengths])
+        relative = 1 - _B + _B * lengths / max(lengths.mean() if count else 0, 1e-9)
         row = {
-            "terms": [term.encode() for term in terms],
-            "starts": made["indptr"].astype(np.int64),
-            "pages": made["indices"].astype(np.int32),
-            "scores": made["data"].astype(np.float32),
-            "count": len(self._tokens),
+            "terms": [word.encode() for word in words],
+            "starts": np.concatenate([[0], np.cumsum(having)]),
+            "pages": pages,
+            "scores": (_idf(count, having)[terms] * counts / (counts + _K1 * relative[pages])).astype(np.float32),
+            "count": count,
         }
         columns = [pa.array([row[field.name]], field.type) for field in _INDEX]
         return Bm25Index(pa.Table.from_arrays(columns, schema=_INDEX))
@@ -233,31 +246,22 @@ class Bm25Index:
 
         A page without any of the words has 0.
         """
-        if not len(self._starts) or not self.count:
-            return np.zeros(self.count, np.float32)
-        import bm25s
-
-        index = bm25s.BM25(k1=_K1, b=_B, method="lucene")
-        index.scores = {
-            "data": self._values("scores"),
-            "indices": self._values("pages"),
-            "indptr": self._starts,
-            "num_docs": self.count,
-        }
-        index.nonoccurrence_array = None
-        return index.get_scores_from_ids([place for word in words if (place := self._place(word)) is not None])
+        scores = np.zeros(self.count, np.float32)
+        pages, added = self._values("pages"), self._values("scores")
+        for word in words:
+            if (place := self._place(word)) is not None:
+                of_word = slice(self._starts[place], self._starts[place + 1])
+                scores[pages[of_word]] += added[of_word]
+        return scores
 
     def most(self, words: Sequence[str]) -> float:
         """Return the highest score that a page could have for a query.
 
         It is the sum of the words' idf; a word on no page counts with the highest idf.
         """
-        most = 0.0
-        for word in words:
-            place = self._place(word)
-            having = 0 if place is None else int(self._starts[place + 1] - self._starts[place])
-            most += math.log1p((self.count - having + 0.5) / (having + 0.5))
-        return most
+        places = [self._place(word) for word in words]
+        having = [0 if place is None else self._starts[place + 1] - self._starts[place] for place in places]
+        return float(_idf(self.count, np.array(having)).sum())
 
     @cached_property
     def count(self) -> int:

@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 
 import numpy as np
 import pyarrow as pa
@@ -12,12 +12,13 @@ import pyarrow as pa
 from kopub.embedding.base import Embedder
 from kopub.errors import KopubError, did_you_mean, first_line
 from kopub.search.answer import Answer, CannotSearch, Hit, NotInCorpus, QueryWords, best_passage, passage_at
+from kopub.search.morphemes import korean_analyser, query_tokens, query_words
 from kopub.search.options import FLOOR, NOTHING, Mode, Scores, Where, best_mode
-from kopub.search.pages import ArrowCache, PageLookup, PageView, PageViews, SearchedTables
+from kopub.search.pages import ArrowCache, PageLookup, PageView, PageViews, SearchedTables, TablesNow
 from kopub.search.ranking import DEPTH, reciprocal_ranks, weighted_scores
 from kopub.search.reranking import Reranking
 from kopub.search.vectors import VECTORS, KnownQuestions, Neighbour, PageFilter, VectorLookup, Vectors, left_out
-from kopub.search.words import TEXTS, WordLookup, Words, korean_analyser, query_tokens
+from kopub.search.words import TEXTS, WordLookup, Words
 from kopub.store.table_source import CorpusCheck, IsOfCorpus
 
 EVERYWHERE = Where()
@@ -79,7 +80,8 @@ class Searcher:
         say: Callable[[str], None] = lambda line: None,
         reranking: Reranking | None = None,
     ) -> None:
-        self._store, self._shards, self._embedding, self._profile = store, list(shards), embedding, profile
+        self._store = store = TablesNow(store)
+        self._shards, self._embedding, self._profile = list(shards), embedding, profile
         self._corpus_check, self._scores, self._mode, self._floor = corpus_check, scores, mode, floor
         self._cache = ArrowCache(folder)
         self._pages = PageLookup(store, self._cache)
@@ -87,7 +89,7 @@ class Searcher:
         self._vectors = VectorLookup(store, self._shards, embedding, profile, self._cache) if embedding else None
         self._known = KnownQuestions(store)
         self._reranking = reranking
-        self._told_problem = False
+        self._told_problem = self._has_asked = False
         self._lock, self._words_lock = Lock(), Lock()
 
     def search(self, query: str, top: int = 10, mode: Mode | None = None, where: Where = EVERYWHERE) -> Answer:
@@ -107,7 +109,7 @@ class Searcher:
             is_of_corpus = self._look()
             used, chosen = self._chosen(mode or self._mode)
             kinds = self._kinds(used)
-            loading = self._load_analyser() if kinds and used in _WITH_WORDS else None
+            said = self._query_words(query, used, kinds)
             searched = {kind: self._lookup.refreshed(kind, is_of_corpus) for kind in kinds}
             views = self._pages.refreshed(is_of_corpus)
             pages = self._searched_pages(where, views)
@@ -124,12 +126,11 @@ class Searcher:
             vector = self._embed(query) if kinds != [Mode.MEANING] else None
             for kind, (vectors, _) in searched.items():
                 self._compare(found, kind, vectors, query, vector, pages, is_of_corpus)
-        if loading is not None:
-            loading.join()
         if used in _WITH_WORDS:
             with self._words_lock:
                 words, of_words = self._words_now(is_of_corpus)
-            ranking, match = words.best(next(query_tokens([query])), DEPTH, pages)
+                asked_for = said()
+            ranking, match = words.best(asked_for, DEPTH, pages)
             if ranking and weights:
                 # A share of the highest score that a page could have can be added to dot products of unit vectors.
                 share = match / ranking[0].score
@@ -159,6 +160,11 @@ class Searcher:
     @property
     def choices(self) -> tuple[Mode, ...]:
         """The modes to choose from, besides `auto`; the first is used if nothing was measured."""
+        self._store.look_again()
+        return self._choices
+
+    @property
+    def _choices(self) -> tuple[Mode, ...]:
         matching = [kind for kind in VECTORS if self._embedding and kind in self._embedding.queries_match]
         # Figures have vectors only if somebody had them made.
         kinds = tuple(kind for kind in matching if kind is not Mode.FIGURE or self._is_made(kind))
@@ -188,6 +194,7 @@ class Searcher:
     def asks_words(self, mode: Mode | None) -> bool:
         """Return whether a search by `mode` ranks by words. Raises `CannotSearch`."""
         with self._lock:
+            self._store.look_again()
             return self._chosen(mode or self._mode)[0] in _WITH_WORDS
 
     def words_are_known(self) -> bool:
@@ -221,6 +228,8 @@ class Searcher:
             used, _ = self._chosen(self._mode)
             kinds = self._kinds(used)
         if used in _WITH_WORDS:
+            with self._words_lock:
+                korean_analyser()
             self.words()
         with self._lock:
             for kind in kinds:
@@ -233,24 +242,18 @@ class Searcher:
             if Mode.MEANING in kinds:
                 self._embedding.embed_questions(["meaning"])
 
-    def _load_analyser(self) -> Thread | None:
-        """Load the analyser of words in a thread, while the engine of vectors is loaded.
+    def _query_words(self, query: str, mode: Mode, kinds: Sequence[Mode]) -> Callable[[], list[str]]:
+        """Return the function that returns the words of a query.
 
-        Without room for a thread, it is None, and the analyser is loaded by the first use.
+        With vectors to load beside them, the first query does not wait for the analyser in this process.
         """
-
-        def load() -> None:
-            with self._words_lock:
-                korean_analyser()
-
-        thread = Thread(target=load, name="analyser", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # the machine has no room for one more
-            return None
-        return thread
+        if mode in _WITH_WORDS and kinds and not self._has_asked:
+            self._has_asked = True
+            return query_words(query)
+        return lambda: next(query_tokens([query]))
 
     def _look(self) -> IsOfCorpus:
+        self._store.look_again()
         return self._corpus_check.look() if self._corpus_check else lambda asset, shard: True
 
     @property
@@ -263,10 +266,10 @@ class Searcher:
         """Return the mode to use, and the reason if nobody asked for it."""
         if mode is Mode.AUTO:
             return best_mode(self._scores(), self._usable())
-        if mode is Mode.VECTORS and len(kinds := [kind for kind in VECTORS if kind in self.choices]) == 1:
+        if mode is Mode.VECTORS and len(kinds := [kind for kind in VECTORS if kind in self._choices]) == 1:
             return kinds[0], ""
-        if mode not in self.choices:
-            raise CannotSearch(f"profile {self._profile} cannot search by {mode}; choose {' or '.join(self.choices)}")
+        if mode not in self._choices:
+            raise CannotSearch(f"profile {self._profile} cannot search by {mode}; choose {' or '.join(self._choices)}")
         return mode, ""
 
     def _usable(self) -> list[Mode]:
@@ -277,16 +280,17 @@ class Searcher:
         has_texts = bool(self._store.published(TEXTS))
         usable = [
             mode
-            for mode in self.choices
+            for mode in self._choices
             if (has_texts or mode not in _WITH_WORDS) and all(map(self._is_made, self._kinds(mode)))
         ]
-        return usable or list(self.choices)
+        return usable or list(self._choices)
 
     def _kinds(self, mode: Mode) -> list[Mode]:
         """Return the kinds of vectors that a mode compares; a fusion uses existing ones."""
         if mode not in (*_FUSED, Mode.VECTORS):
             return [kind for kind in VECTORS if kind is mode]
-        kinds = [kind for kind in VECTORS if kind in self.choices]
+        choices = self._choices
+        kinds = [kind for kind in VECTORS if kind in choices]
         return [kind for kind in kinds if self._is_made(kind)] or kinds[:1]
 
     def _lacking(self, mode: Mode, kinds: Sequence[Mode]) -> list[str]:
@@ -294,7 +298,7 @@ class Searcher:
         if mode not in (*_FUSED, Mode.VECTORS):
             return []
         # What was made before passages were embedded is searched as it was, and `kopub plan` names what lacks.
-        lacking = {*self.choices} - {*kinds, Mode.MEANING}
+        lacking = {*self._choices} - {*kinds, Mode.MEANING}
         return [f"there are no {kind} vectors yet" for kind in VECTORS if kind in lacking]
 
     def _rerank(self, query: str, ranked: list[Neighbour]) -> tuple[list[Neighbour], str]:

@@ -26,8 +26,6 @@ _ENGINES = b"engines"
 _PLACES = ("index", "start", "end")
 _THREADS = 2
 """Shards compared at a time."""
-_SHARD_BITS = 32
-"""Bits of the number of a page within its shard."""
 
 
 class VectorLookup:
@@ -154,35 +152,27 @@ class Vectors:
         `query` has shape (dim,). `pages` returns a shard's searched pages. If there are more equal pages than fit in
         `count`, an arbitrary selection is returned.
         """
+        if not self.shards:
+            return []
         half = query.astype(np.float16)
-        searched = [(shard, rows_of(shard.table, shard.shard, pages)) for shard in self.shards]
-        most = count
-        while searched:
-            compared = [partial(shard.nearest, half, most, rows) for shard, rows in searched]
-            try:
-                with ThreadPoolExecutor(_THREADS) as threads:
-                    found = list(threads.map(lambda compare: compare(), compared))
-            except RuntimeError:  # the machine has no room for one more thread
-                found = [compare() for compare in compared]
-            rows, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
-            shards = np.repeat(np.arange(len(found)), [len(part) for part, _ in found])
-            numbers = np.concatenate([shard.pages[part] for shard, (part, _) in zip(self.shards, found, strict=True)])
-            # usearch returns equal vectors in arbitrary order.
-            order = np.lexsort((rows, shards, -scores))
-            _, first = np.unique((shards << _SHARD_BITS | numbers)[order], return_index=True)
-            best = order[np.sort(first)[:count]]
-            # A page beyond those found in a shard is no nearer than the last of them.
-            cuts = [of[-1] for part, of in found if len(part) == most]
-            if not cuts or (len(best) == count and scores[best[-1]] >= max(cuts)):
-                return [self._neighbour(*each) for each in zip(shards[best], rows[best], scores[best], strict=True)]
-            most *= 4  # several of the vectors are of the same page
-        return []
+        compared = [partial(shard.best, half, rows_of(shard.table, shard.shard, pages)) for shard in self.shards]
+        try:
+            with ThreadPoolExecutor(_THREADS) as threads:
+                found = list(threads.map(lambda compare: compare(), compared))
+        except RuntimeError:  # the machine has no room for one more thread
+            found = [compare() for compare in compared]
+        rows, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        shards = np.repeat(np.arange(len(found)), [len(part) for part, _ in found])
+        best = np.arange(len(scores)) if len(scores) <= count else np.argpartition(-scores, count - 1)[:count]
+        best = best[np.lexsort((best, -scores[best]))]
+        columns = (values[best].tolist() for values in (shards, rows, scores))
+        return [self._neighbour(*each) for each in zip(*columns, strict=True)]
 
-    def _neighbour(self, shard: int, row: np.integer, score: np.floating) -> "Neighbour":
-        part, at = self.shards[shard], int(row)
-        figure, start, end = (int(part.places[name][at]) if name in part.places else None for name in _PLACES)
+    def _neighbour(self, shard: int, row: int, score: float) -> "Neighbour":
+        part = self.shards[shard]
+        figure, start, end = (int(part.places[name][row]) if name in part.places else None for name in _PLACES)
         passage = None if start is None or end is None else (start, end)
-        return Neighbour(part.shard, part.page_ids[part.pages[at]], float(score), figure, passage)
+        return Neighbour(part.shard, part.page_ids[part.pages[row]], score, figure, passage)
 
 
 @dataclass(frozen=True)
@@ -225,21 +215,25 @@ class ShardVectors:
             return np.empty((0, width), np.float16)
         return column.chunk(0).flatten().to_numpy().reshape(-1, width)
 
-    def nearest(self, query: np.ndarray, count: int, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return (rows, scores) of at most `count` vectors, nearest first.
+    def best(self, query: np.ndarray, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the (rows, scores) of the nearest vector of each page, in order.
 
         If `rows` is given, only these are searched. `query` is float16 of shape (dim,).
         """
-        from usearch.compiled import MetricKind
-        from usearch.index import search
+        import numkong
 
-        matrix = self.matrix if rows is None else self.matrix[rows]
+        matrix, pages = (self.matrix, self.pages) if rows is None else (self.matrix[rows], self.pages[rows])
         if not len(matrix):
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        # One thread is used, because starting more for each shard costs more than they save.
-        found = search(matrix, query, min(count, len(matrix)), MetricKind.IP, exact=True, threads=1)
-        keys = found.keys.astype(np.int64)
-        return keys if rows is None else rows[keys], 1 - found.distances
+        # Asked for float32 itself, it takes six times as long.
+        scores = np.asarray(numkong.cdist(query[None], matrix, "dot"))[0].astype(np.float32)
+        scores = np.nan_to_num(scores, nan=-1.0)  # a vector that is no vector is near to nothing
+        # The vectors of a page are adjacent.
+        firsts = np.flatnonzero(np.diff(pages, prepend=-1))
+        best = np.maximum.reduceat(scores, firsts)
+        at_best = np.flatnonzero(scores == best.repeat(np.diff(firsts, append=len(pages))))
+        nearest = at_best[np.searchsorted(at_best, firsts)]
+        return nearest if rows is None else rows[nearest], best
 
 
 @dataclass(frozen=True, slots=True)

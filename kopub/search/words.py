@@ -1,19 +1,13 @@
-"""Search by words: Korean tokens, the BM25 index of a corpus, and its lookup.
+"""Search by words: the BM25 index of a corpus, and its lookup.
 
 The index covers the texts of all shards, in one memory-mapped file.
 """
 
-import ctypes
-import os
-import re
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib import metadata
-from itertools import pairwise
+from functools import cached_property
 from threading import Event
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,18 +15,15 @@ import pyarrow.compute as pc
 
 from kopub.errors import counted
 from kopub.figures.figure import notes_text
-from kopub.fingerprints import CodeVersion, fingerprint, table_fingerprint
-from kopub.processes import give_back
+from kopub.fingerprints import fingerprint, table_fingerprint
 from kopub.search.answer import CannotSearch
+from kopub.search.morphemes import VERSION, tokenizer, tokens
 from kopub.search.pages import ArrowCache, SearchedTables
 from kopub.search.ranking import Bm25, Bm25Index
 from kopub.search.vectors import Neighbour, PageFilter, rows_of
 from kopub.states import MADE
 from kopub.store.corpus_tables import FIGURE_NOTES, TABLES
 from kopub.store.schemas import RETRIEVAL_TOKENS
-
-if TYPE_CHECKING:
-    from kiwipiepy import Kiwi, Token
 
 TEXTS = TABLES.texts.name
 """The table whose words are searched."""
@@ -161,8 +152,11 @@ class WordLookup:
                 table = self._cache.get(
                     "noted", shard, stamp, lambda shard=shard, table=table: _coded(self._with_notes(shard, table))
                 )
-            for page, words in enumerate(_decoded(table), len(page_ids)):
-                bm25.add(page, words)
+            lists = table["tokens"].combine_chunks()
+            numbers, coded = range(len(page_ids), len(page_ids) + table.num_rows), lists.flatten()
+            bm25.add_coded(
+                numbers, coded.dictionary.to_pylist(), coded.indices.to_numpy(), lists.value_lengths().to_numpy()
+            )
             page_ids += table["page_id"].to_pylist()
             shards.append({"shard": shard, "pages": table.num_rows})
         index = bm25.index().table
@@ -191,33 +185,38 @@ class WordLookup:
         from 0, of all `shards`.
         """
         texts = self._store.read(TEXTS, shard, ["page_id", "text", "state"]).filter(pc.field("state").isin(MADE))
+        marks = [fingerprint([text, *_tokenizer()]) for text in texts["text"].to_pylist()]
         if self._store.has(TOKENS, shard) and self._store.metadata(TOKENS, shard) == made_from(texts):
-            return self._store.read(TOKENS, shard)
-        self._unknown += texts.num_rows
+            return self._store.read(TOKENS, shard).append_column(_MARK, [marks])
+        # Of a shard that changed, most pages have the texts that they had.
+        before = self._cache.kept("tokens", shard)
+        known = (
+            {} if before is None else dict(zip(*(before[name].to_pylist() for name in (_MARK, "tokens")), strict=True))
+        )
+        unknown = texts.filter(pa.array([mark not in known for mark in marks], pa.bool_()))
+        self._unknown += unknown.num_rows
         if self._unknown >= _MANY:
             self.found = at, shards
             self._say(f"splitting the pages into words, once for these texts: {shard} of {counted(shards, 'shard')}")
-        parts = []
-        for start in range(0, texts.num_rows, _AT_ONCE):
+        made: list[list[str]] = []
+        for start in range(0, unknown.num_rows, _AT_ONCE):
             if self._ended.is_set():
                 raise CannotSearch("the search is ended")
-            parts.append(tokenise(texts.slice(start, _AT_ONCE)))
-        return pa.concat_tables(parts) if parts else tokenise(texts)
+            made += tokenise(unknown.slice(start, _AT_ONCE))["tokens"].to_pylist()
+        found = iter(made)
+        words = [known[mark] if mark in known else next(found) for mark in marks]
+        return pa.table([texts["page_id"], words], schema=RETRIEVAL_TOKENS).append_column(_MARK, [marks])
+
+
+_MARK = "mark"
+"""The column of a page's text and all else that determines its words, as a fingerprint."""
 
 
 def _coded(tokens: pa.Table) -> pa.Table:
     """Return a table of words with each different one stored once."""
     lists = tokens["tokens"].combine_chunks()
     coded = pa.ListArray.from_arrays(lists.offsets, lists.values.dictionary_encode())
-    return pa.table({"page_id": tokens["page_id"], "tokens": coded})
-
-
-def _decoded(tokens: pa.Table) -> Iterator[list[str]]:
-    """Yield the words of each page of a table that `_coded` made."""
-    for lists in tokens["tokens"].chunks:
-        words, codes = lists.values.dictionary.to_pylist(), lists.values.indices.to_pylist()
-        for start, end in pairwise(lists.offsets.to_pylist()):
-            yield [words[code] for code in codes[start:end]]
+    return tokens.set_column(tokens.column_names.index("tokens"), "tokens", coded)
 
 
 def _version(versions: Mapping[str, str], noted: Mapping[str, str]) -> str:
@@ -228,71 +227,6 @@ def _version(versions: Mapping[str, str], noted: Mapping[str, str]) -> str:
 
 def _tokenizer() -> list[object]:
     return [VERSION.number, tokenizer()]
-
-
-VERSION = CodeVersion(
-    "retrieval.morphemes",
-    {1: "the first release", 2: "compounds count whole and in their parts, numbers without separators"},
-)
-_CONTENT = re.compile(r"N[NR]|V[VA]|XR|MM|MAG|S[LHN]|W_")
-"""Tags of nouns, numerals, verbs, adjectives, roots, modifiers, Latin, hanja, numbers and addresses, without particles
-and endings."""
-_VERB = re.compile(r"V[VA]")
-_NOUN = re.compile(r"NN[GP]|XSN|XPN|SL")
-_SEPARATOR = re.compile(r"(?<=\d),(?=\d)")
-
-
-def tokens(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the content words of each text, in order, case-folded."""
-    return map(_content_words, _analyse(texts))
-
-
-def query_tokens(queries: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the content words of each query.
-
-    For a verb turned into a noun (`밝` + `기`), the noun is included too: in a sentence it is one morpheme, but alone,
-    as people type it, it is analysed as two.
-    """
-    for morphemes in _analyse(queries):
-        nouns = [
-            f"{stem.form}{ending.form}"
-            for stem, ending in pairwise(morphemes)
-            if ending.tag == "ETN" and _VERB.match(stem.tag) and stem.end == ending.start
-        ]
-        yield [*_content_words(morphemes), *nouns]
-
-
-def _content_words(morphemes: "Sequence[Token]") -> list[str]:
-    """Return the content morphemes, with the compounds that they form.
-
-    Nouns without a blank between them count together too (`회의` + `록`), because the analyser parts a compound in one
-    sentence and not in another. A number counts without the separators of its thousands.
-    """
-    words: list[str] = []
-    compound: list[Token] = []
-    for token in [*morphemes, None]:
-        is_noun = token is not None and bool(_NOUN.match(token.tag))
-        if compound and not (token and is_noun and compound[-1].end == token.start):
-            if len(compound) > 1:
-                words.append("".join(part.form for part in compound).casefold())
-            compound = []
-        if token and is_noun:
-            compound.append(token)
-        if token and _CONTENT.match(token.tag):
-            words.append(_SEPARATOR.sub("", token.form).casefold())
-    return words
-
-
-def _analyse(texts: Iterable[str]) -> "Iterator[list[Token]]":
-    composed = (unicodedata.normalize("NFKC", text) for text in texts)
-    return cast("Iterator[list[Token]]", korean_analyser().tokenize(composed))
-
-
-@cache
-def tokenizer() -> dict[str, str]:
-    """Return the versions and settings that determine the tokens, besides this code."""
-    packages = {package: metadata.version(package) for package in ("kiwipiepy", "kiwipiepy_model")}
-    return packages | {"dictionary": "single words"}
 
 
 TOKENS = "retrieval_tokens"
@@ -311,34 +245,3 @@ def tokenise(texts: pa.Table) -> pa.Table:
     """Return the table of the words of these texts, in order."""
     words = pa.array(list(tokens(texts["text"].to_pylist())), pa.list_(pa.string()))
     return pa.Table.from_arrays([texts["page_id"], words], schema=RETRIEVAL_TOKENS)
-
-
-@cache
-def korean_analyser() -> "Kiwi":
-    """Load the Korean morphological analyser, once for search and documents.
-
-    This takes about a second, and 330 MB temporarily and 250 MB permanently. The dictionary of typing errors is not
-    used. The dictionary of multi-word names would take another second and 190 MB, and would hide `스토리` in
-    `토이 스토리`; the scores are the same with and without it.
-    """
-    # Its allocator reads this when it is loaded, and would otherwise keep 50 MB of freed memory.
-    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
-    from kiwipiepy import Kiwi
-
-    kiwi = Kiwi(load_typo_dict=False, load_multi_dict=False)
-    # The analyser is fully built only at the first text.
-    kiwi.tokenize("")
-    give_back()
-    return kiwi
-
-
-def _forget_analyser() -> None:
-    """Let a forked process load its own analyser if this one has threads."""
-    if korean_analyser.cache_info().currsize and korean_analyser().num_workers:
-        # Its destructor would wait for threads that do not exist in the fork, so it is kept while the process lives.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(korean_analyser()))
-        korean_analyser.cache_clear()
-
-
-# A text given to missing threads would be waited for forever, and multiprocessing forks unless told otherwise.
-os.register_at_fork(after_in_child=_forget_analyser)

@@ -29,11 +29,11 @@ HEAVY = (
     "cv2",
     "datasets",
     "kiwipiepy",
+    "numkong",
     "scipy",
     "tesserocr",
     "torch",
     "transformers",
-    "usearch",
     "vllm",
 )
 _GROUPS = ("evaluate", "serve")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kopub.documents.page_text import text_of_page
+from kopub.search.morphemes import query_tokens, tokens
 from kopub.search.options import Mode
-from kopub.search.words import query_tokens, tokens
 from tests.search.test_search import made, searcher
 
 FILLER = "데비안은 누구나 자유롭게 쓰고 고칠 수 있는 배포판이다."

@@ -11,10 +11,10 @@ import kopub
 from benchmarks.made_up_vectors import column, noise, unit
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.embedding.sentence import SentenceEmbedder, passages
+from kopub.search.morphemes import tokens
 from kopub.search.options import Mode
 from kopub.search.searcher import Searcher
 from kopub.search.vectors import ShardVectors, Vectors
-from kopub.search.words import tokens
 from tests.search.test_search import TEXTS, Typist
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages

@@ -15,7 +15,7 @@ from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
 from kopub.layout.regions import DEFAULT_TASKS, PageLayout, Region
 from kopub.pages.page import Page
-from kopub.search import words
+from kopub.search import morphemes
 from kopub.search.answer import CannotSearch, as_json
 from kopub.search.measuring import SearchedCorpus, measure
 from kopub.search.metrics import MeasuredScores
@@ -65,9 +65,9 @@ def test_bm25_finds_pages_by_their_words_and_no_other(platform: Platform):
 def test_the_scores_of_bm25_are_those_that_are_measured(platform: Platform):
     """The command and `retrieval_scores` use the same index."""
     bm25, ids = Bm25(), [page_id for page_id, text in TEXTS.items() if text]
-    for at, tokens in enumerate(words.tokens(TEXTS[page_id] for page_id in ids)):
+    for at, tokens in enumerate(morphemes.tokens(TEXTS[page_id] for page_id in ids)):
         bm25.add(at, tokens)
-    asked = next(words.query_tokens(["화면을 다시 시작"]))
+    asked = next(morphemes.query_tokens(["화면을 다시 시작"]))
     expected = {ids[at]: score for at, score in enumerate(bm25.index().scores(asked).tolist()) if score}
     answer = searcher(platform).search("화면을 다시 시작", mode=Mode.BM25)
     assert {hit.page.page_id: hit.score for hit in answer.hits} == pytest.approx(expected)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kopub.config.settings import ROOT
-from kopub.search import metrics, words
+from kopub.search import metrics, morphemes
 from kopub.search.metrics import METRICS, RUN, compare, headline, headline_changes, score, significant_drops
 from kopub.search.ranking import NO_PAGE, BestPages, Bm25, Ranking, fuse
 from kopub.search.scores import ALL, ScoredRun, interval
@@ -77,7 +77,7 @@ def test_a_vector_ranking_is_that_of_all_dot_products():
 
 def test_korean_words_are_compared_without_their_particles_and_endings():
     texts = ["학교에서 급식을 먹었습니다.", "학교는 급식이 먹다", "", "２０２４년 GDP 成長"]
-    first, second, empty, mixed = words.tokens(texts)
+    first, second, empty, mixed = morphemes.tokens(texts)
     assert first == second == ["학교", "급식", "먹"]
     assert empty == []
     assert {"2024", "gdp", "成長"} <= set(mixed)
@@ -87,13 +87,13 @@ def test_hangul_typed_as_letters_is_the_same_words():
     composed = "학교 급식 예산"
     as_on_a_mac = unicodedata.normalize("NFD", composed)
     assert as_on_a_mac != composed
-    (found,) = words.tokens([as_on_a_mac])
+    (found,) = morphemes.tokens([as_on_a_mac])
     assert found == ["학교", "급식", "예산"]
 
 
 FORKED = """
 import os, signal, sys
-from kopub.search.words import tokens
+from kopub.search.morphemes import tokens
 
 found = next(tokens(["화면 밝기를 조절합니다"]))
 for uses in (True, False):

@@ -25,6 +25,7 @@ from kopub.search.metrics import METRICS
 from kopub.states import State
 from tests.support.harness import Platform
 from tests.support.installed import needs
+from tests.test_extend import example
 
 pytestmark = [pytest.mark.slow, needs("mteb")]
 
@@ -64,7 +65,10 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
 
 
 @pytest.mark.parametrize("convention", ["first", "any"])
-def test_the_scores_are_those_of_mteb(platform: Platform, convention: str):
+def test_the_scores_are_those_of_mteb(
+    platform: Platform, convention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
     rows = platform.store.read("retrieval_scores", "all").to_pylist()
     wanted = {"retriever": "text", "convention": convention, "query_type": "all"}
     ours = {row["metric"]: row["value"] for row in rows if wanted.items() <= row.items()}
@@ -78,31 +82,20 @@ def test_the_scores_are_those_of_mteb(platform: Platform, convention: str):
 
 
 def _score_by_mteb(release: Path, convention: str) -> dict[str, float]:
-    """Return the scores of the task SDSKoPubVDRT2IRetrieval over vectors instead of pictures."""
-    from datasets import Dataset, load_dataset
-    from mteb.tasks.retrieval.kor.sds_kopub_vdr_t2i_retrieval import SDSKoPubVDRT2IRetrieval
+    """Return the scores of the task in docs/examples, whose model looks up the released vectors."""
+    from datasets import load_dataset
 
-    def config(name: str) -> Dataset:
-        return load_dataset(str(release), name, split="train", cache_dir=str(release.parent / "cache"))
+    def rows(config: str) -> list[dict[str, Any]]:
+        return load_dataset(str(release), config, split="train").to_list()
 
-    pages, queries, judgements = config("text_embeddings"), config("queries"), config("qrels")
-    relevant: dict[str, dict[str, int]] = {}
-    for row in judgements.to_list():
-        if convention == "any" or row["query-id"] not in relevant:
-            relevant.setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
-
-    class OnText(SDSKoPubVDRT2IRetrieval):
-        metadata = SDSKoPubVDRT2IRetrieval.metadata.model_copy(update={"category": "t2t", "modalities": ["text"]})
-
-    task = OnText()
-    page_ids = pages["page_id"]
-    corpus = Dataset.from_dict({"id": page_ids, "text": page_ids})
-    asked = Dataset.from_dict({"id": queries["id"], "text": queries["id"]})
-    split: Any = {"corpus": corpus, "queries": asked, "relevant_docs": relevant, "top_ranked": None}
-    task.dataset = {"default": {"test": split}}
-    task.data_loaded = True
-    vectors = dict(zip([*page_ids, *queries["id"]], [*pages["vector"], *queries["vector"]], strict=True))
-    model: Any = _Vectors(vectors)
+    task = example("mteb_task.py").ReleaseRetrieval(str(release))
+    task.load_data()
+    relevant = task.dataset["default"]["test"]["relevant_docs"]
+    if convention == "first":
+        relevant.update({query: dict([next(iter(pages.items()))]) for query, pages in relevant.items()})
+    of_page = {row["page_id"]: row["vector"] for row in rows("text_embeddings")}
+    vectors = {row["text"]: of_page[row["id"]] for row in rows("corpus") if row["id"] in of_page}
+    model: Any = _Vectors(vectors | {row["text"]: row["vector"] for row in rows("queries")})
     return dict(task.evaluate(model, "test", encode_kwargs={"batch_size": 32})["default"])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -18,9 +19,10 @@ from kopub.embedding.hashed import HashedEmbedder
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import Region
 from kopub.pages.page import Page
+from kopub.processes import ChildWorker
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading, RegionText
-from kopub.search import words
+from kopub.search import morphemes, words
 from kopub.search.answer import LONGEST, CannotSearch, QueryWords, as_json, best_passage
 from kopub.search.options import Mode
 from kopub.search.searcher import Searcher
@@ -388,6 +390,34 @@ def test_words_that_take_long_are_told_and_found_once(
         Searcher(platform.store, ["shard_00", "shard_01"], None, "cpu", tmp_path, say=said.append).words()
     about = "splitting the pages into words, once for these texts: shard_0{} of 2 shards"
     assert said == [about.format(0), about.format(1)]
+
+
+def test_of_a_shard_that_changed_only_new_texts_are_split_into_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    platform = made(tmp_path)
+    search = searcher(platform)
+    assert search.search("화면 밝기", mode=Mode.BM25).hits[0].page.page_id == "a_1"
+    split: list[str] = []
+
+    def tokenise(texts: pa.Table) -> pa.Table:
+        split.extend(texts["text"].to_pylist())
+        return tokenise_all(texts)
+
+    tokenise_all = words.tokenise
+    monkeypatch.setattr(words, "tokenise", tokenise)
+    platform.engines["recognition"] = Typist(texts={**TEXTS, "a_2": "안개가 짙다"})
+    platform.make("ocr_results", "parsed_texts")
+    assert search.search("안개", mode=Mode.BM25).hits[0].page.page_id == "a_2"
+    assert search.search("화면 밝기", mode=Mode.BM25).hits[0].page.page_id == "a_1"
+    assert split == ["안개가 짙다"]
+
+
+@pytest.mark.parametrize("main", ["kopub.search.morphemes:answer_queries", "a process that answers nothing"])
+def test_the_first_words_of_a_process_are_found_by_another(main: str, monkeypatch: pytest.MonkeyPatch):
+    query = "밝기 조절, 2,310건"
+    expected = next(morphemes.query_tokens([query]))
+    monkeypatch.setattr(morphemes.korean_analyser, "cache_info", lambda: SimpleNamespace(currsize=0))
+    monkeypatch.setattr(morphemes, "ChildWorker", lambda _, seconds: ChildWorker(main, seconds))
+    assert morphemes.query_words(query)() == expected
 
 
 def test_where_nothing_can_be_written_the_search_works_and_says_so_once(tmp_path: Path):

@@ -1,6 +1,7 @@
 """`kopub pull` and the doctor's check of weights: the real client, a Hub double."""
 
 import errno
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
@@ -15,8 +16,12 @@ from typer.testing import CliRunner, Result
 from kopub.cli.main import app
 from kopub.doctor.checks import Finding, Level
 from kopub.doctor.environment import check_weights
+from kopub.recognition.ppocr import recognizer
+from kopub.recognition.ppocr.recognizer import PpOcrRecognizer
+from kopub.weights.files import WeightsFile
 from kopub.weights.hub import Weights, snapshot_folder
 from tests.doubles.hubs.model_hub import COMMIT, ModelHub
+from tests.weights.conftest import CONTENT
 
 PIN = Weights("example/layout", COMMIT, ("layout",))
 PROFILE = """
@@ -227,3 +232,27 @@ def test_what_the_hub_sends_is_proven(model_hub: ModelHub, pull: Pull) -> None:
 def test_a_profile_without_weights_says_so(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["pull", "--profile", "cpu"])
     assert (done.exit_code, done.output) == (0, "The profile cpu takes no weights from the Hub.\n")
+
+
+def test_a_file_at_an_address_is_fetched_by_its_hash_and_no_other_is_taken_for_it(
+    model_hub: ModelHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(recognizer, "missing_modules", lambda *_: [])
+    (tmp_path / "ppocr.yaml").write_text("extends: cpu\nrecognition: {engine: ppocr}\n")
+    url = f"{constants.ENDPOINT}/{model_hub.repository}/resolve/{COMMIT}/model.safetensors"
+
+    def pulled(sha256: str) -> tuple[Result, WeightsFile]:
+        file = WeightsFile(url, sha256)
+        monkeypatch.setattr(recognizer, "KOREAN", file)
+        assert "type `kopub pull`" in PpOcrRecognizer().lacks()[0]
+        return CliRunner().invoke(app, ["pull", "--profile", str(tmp_path / "ppocr.yaml")]), file
+
+    refused, file = pulled("0" * 64)
+    assert "is not the pinned one" in str(refused.exception)
+    assert not file.path.exists()
+    done, file = pulled(hashlib.sha256(CONTENT).hexdigest())
+    assert "0.3 MB, its hash is the pinned one" in done.output
+    assert PpOcrRecognizer().lacks() == []
+    assert PpOcrRecognizer().weights()["model"] == file.sha256
+    file.path.write_bytes(CONTENT[:-1])
+    assert "not whole" in PpOcrRecognizer().lacks()[0]

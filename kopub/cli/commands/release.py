@@ -1,7 +1,7 @@
 """`kopub publish`, `pull` and `verify`: a release and the profile's repository or weights."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +17,7 @@ from kopub.files import is_url
 
 if TYPE_CHECKING:
     from kopub.release.fitness import Fitness
+    from kopub.weights.hub import Weights
 
 
 def publish(
@@ -96,16 +97,29 @@ def pull() -> None:
     """
     from kopub.config.settings import read_settings
     from kopub.doctor.checks import find_idle_card
-    from kopub.weights.fetch import check_cache, fetch, listed_online, require_room
-    from kopub.weights.hub import cache_folder, pinned_weights
+    from kopub.weights.files import fetch_file
+    from kopub.weights.hub import pinned_weights
 
     settings = read_settings(os.environ)
     pins = pinned_weights(settings.engines)
-    if not pins:
+    files = [file for engine in settings.engines.values() for file in engine.weights_files()]
+    for file in files:
+        if not file.is_whole:
+            with _bars():
+                fetch_file(file)
+        tell(f"{file.path}: {file.path.stat().st_size / 1e6:.1f} MB, its hash is the pinned one")
+    if pins:
+        _pull(pins)
+    elif not files:
         tell(f"The profile {settings.profile_name} takes no weights from the Hub.")
         if idle := find_idle_card(settings.engines):
             tell(f"{idle.says}: {idle.do}")
-        return
+
+
+def _pull(pins: "Sequence[Weights]") -> None:
+    from kopub.weights.fetch import check_cache, fetch, listed_online, require_room
+    from kopub.weights.hub import cache_folder
+
     with Console(stderr=True).status("hashing what is there"):
         lists = {pin: listed_online(pin) for pin in pins}
         found = {pin: check_cache(pin, lists[pin]) for pin in pins}

@@ -1,9 +1,9 @@
-"""The regions of a page, read by Tesseract, and how sure it is of them."""
+"""The regions of a page, read line by line, and their doubts."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import cv2
 import numpy as np
@@ -22,23 +22,39 @@ from kopub.recognition.regions import (
     skipped,
 )
 from kopub.recognition.step_times import timed
-from kopub.recognition.tesseract.reader import BlockText, Reader
+from kopub.recognition.tesseract.reader import BlockText
 from kopub.recognition.tesseract.words import CERTAIN, OcrWord, mean_confidence
 from kopub.states import State
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_UNSURE = 60
-"""Mean confidence of a page below which its text is in doubt: upright pages have at least 70, turned ones below 55."""
 _FEWEST_LETTERS = 20
 """Fewest letters and digits of a page whose confidence is meaningful."""
 
 
-def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageReading:
+class PrintReader(Protocol):
+    """A reader of text blocks and tables, such as Tesseract's.
+
+    Below a mean confidence of `unsure` on a page, its texts are in doubt. What it refuses raises `RuntimeError`.
+    """
+
+    name: ClassVar[str]
+    unsure: ClassVar[float]
+
+    def block(self, gray: "NDArray[np.uint8]") -> BlockText:
+        """Read one block, uint8 (height, width), by its printed lines."""
+        ...
+
+    def table(self, gray: "NDArray[np.uint8]", scale: float) -> BlockText:
+        """Read a table as `<table>` HTML, or as a block without a grid."""
+        ...
+
+
+def read_page(reader: PrintReader, page: Page, regions: Sequence[Region]) -> PageReading:
     """Read the regions of a page; a failed region does not affect the others.
 
-    A region in which Tesseract finds no text is `ok` and empty, because no second reading could confirm that it is
+    A region in which the reader finds no text is `ok` and empty, because no second reading could confirm that it is
     blank.
     """
     try:
@@ -50,11 +66,13 @@ def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageRead
         return PageReading(page.page_id, error.state, str(error))
     if not regions:
         return PageReading(page.page_id, State.BLANK)
-    return page_reading(page.page_id, _mark_doubts([_read_region(reader, gray, region) for region in regions]), crops)
+    return page_reading(
+        page.page_id, _mark_doubts(reader, [_read_region(reader, gray, region) for region in regions]), crops
+    )
 
 
-def _mark_doubts(read: Sequence[tuple[RegionText, Sequence[OcrWord]]]) -> list[RegionText]:
-    """Mark the texts of which Tesseract is unsure, on a page with little confidence.
+def _mark_doubts(reader: PrintReader, read: Sequence[tuple[RegionText, Sequence[OcrWord]]]) -> list[RegionText]:
+    """Mark the texts of which the reader is unsure, on a page with little confidence.
 
     This happens on a page that is turned, mirrored or out of focus.
     """
@@ -62,17 +80,19 @@ def _mark_doubts(read: Sequence[tuple[RegionText, Sequence[OcrWord]]]) -> list[R
     on_page = [word for some in words for word in some if word.confidence < CERTAIN]
     letters = sum(len(word.text) for word in on_page)
     texts = [text for text, _ in read]
-    if letters < _FEWEST_LETTERS or mean_confidence(on_page) >= _UNSURE:
+    if letters < _FEWEST_LETTERS or mean_confidence(on_page) >= reader.unsure:
         return texts
     return [
-        replace(text, reason=f"Tesseract is {sure:.0f} % sure of these words")
-        if some and text.state is State.OK and (sure := mean_confidence(some)) < _UNSURE
+        replace(text, reason=f"{reader.name} is {sure:.0f} % sure of these words")
+        if some and text.state is State.OK and (sure := mean_confidence(some)) < reader.unsure
         else text
         for text, some in zip(texts, words, strict=True)
     ]
 
 
-def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> tuple[RegionText, Sequence[OcrWord]]:
+def _read_region(
+    reader: PrintReader, gray: "NDArray[np.uint8]", region: Region
+) -> tuple[RegionText, Sequence[OcrWord]]:
     if region.task in (Task.SKIP, Task.ABANDON):
         return skipped(region.index, region.label), ()
     start = time.perf_counter()
@@ -82,7 +102,7 @@ def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> t
         with timed("read"):
             read = _reading(reader, crop, region.task, working_scale(*gray.shape))
     except RuntimeError as error:
-        # tesserocr raises this if Tesseract refuses an image.
+        # Tesseract refuses an image, or the page took too long.
         seconds = time.perf_counter() - start
         return RegionText(region.index, region.label, "", State.FAILED, str(error), "error", seconds=seconds), ()
     reason = f"{TWO_WAYS}: {'; '.join(read.doubted)}" if read.doubted else None
@@ -90,14 +110,14 @@ def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> t
     return RegionText(region.index, region.label, read.text, reason=reason, seconds=seconds), read.words
 
 
-def _reading(reader: Reader, crop: "NDArray[np.uint8]", task: Task, scale: float) -> BlockText:
+def _reading(reader: PrintReader, crop: "NDArray[np.uint8]", task: Task, scale: float) -> BlockText:
     if task is Task.TABLE:
         return reader.table(crop, scale)
     return _read_formula(reader, crop) if task is Task.FORMULA else reader.block(crop)
 
 
-def _read_formula(reader: Reader, gray: "NDArray[np.uint8]") -> BlockText:
-    """Read a formula as plain text, row by row, because Tesseract has no LaTeX."""
+def _read_formula(reader: PrintReader, gray: "NDArray[np.uint8]") -> BlockText:
+    """Read a formula as plain text, row by row, because such readers have no LaTeX."""
     read = reader.block(gray)
     return read if read.text else reader.block(_erase_tall_signs(gray))
 

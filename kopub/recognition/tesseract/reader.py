@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import cv2
 import numpy as np
@@ -71,6 +71,10 @@ class Reader:
     misreads Latin as Hangul. Any other combination of languages is read by one engine for all.
     """
 
+    name: ClassVar[str] = "Tesseract"
+    unsure: ClassVar[float] = 60.0
+    """Mean confidence of a page below which it is in doubt: upright pages have at least 70, turned ones below 55."""
+
     def __init__(self, folder: str, languages: Sequence[str] = LANGUAGES) -> None:
         line = tesserocr.PSM.SINGLE_LINE
         apart = set(languages) == set(LANGUAGES)
@@ -102,16 +106,7 @@ class Reader:
 
     def table(self, gray: "NDArray[np.uint8]", scale: float) -> BlockText:
         """Read a table as `<table>` HTML, or as a block without a grid."""
-        cells = find_cells(gray, scale)
-        if len(cells) < 2:
-            return self.block(gray)
-        read = self._blocks([gray[box.y1 : box.y2, box.x1 : box.x2] for box in (cell.box for cell in cells)])
-        html = table_html(cells, [" ".join(cell.text.split()) for cell in read])
-        words, doubted = (
-            [word for cell in read for word in cell.words],
-            [two for cell in read for two in cell.doubted],
-        )
-        return BlockText(html, words, doubted)
+        return read_table(gray, scale, self._blocks)
 
     def _blocks(self, pictures: Sequence["NDArray[np.uint8]"]) -> list[BlockText]:
         """Read blocks, whose figures are read a second time."""
@@ -147,7 +142,7 @@ class Reader:
 
     def _lines(self, gray: "NDArray[np.uint8]") -> "tuple[NDArray[np.uint8], list[list[OcrWord]]]":
         """Return a block without its leaders, and its lines with them."""
-        if min(gray.shape) < _NARROWEST or int(np.ptp(gray)) < _EMPTY:
+        if not has_print(gray):
             return gray, []
         leaders = find_leaders(gray)
         plain = erase_leaders(gray, leaders)
@@ -241,6 +236,26 @@ def _figure_crop(gray: "NDArray[np.uint8]", line: Sequence[OcrWord], run: tuple[
         right = white[-1][0] if white and white[-1][1] == gray.shape[1] else gray.shape[1]
     # The model wants paper around a figure; what is read of a neighbour would be worse.
     return strip[:, max(0, left - _CUT) : max(left + _NARROWEST, right + _CUT)]
+
+
+def has_print(gray: "NDArray[np.uint8]") -> bool:
+    """Return whether a block, uint8 (height, width), can hold letters."""
+    return min(gray.shape) >= _NARROWEST and int(np.ptp(gray)) >= _EMPTY
+
+
+def read_table(
+    gray: "NDArray[np.uint8]",
+    scale: float,
+    read_blocks: Callable[[Sequence["NDArray[np.uint8]"]], Sequence[BlockText]],
+) -> BlockText:
+    """Read a table by its cells as HTML, or as a block without any."""
+    cells = find_cells(gray, scale)
+    if len(cells) < 2:
+        return read_blocks([gray])[0]
+    read = read_blocks([gray[box.y1 : box.y2, box.x1 : box.x2] for box in (cell.box for cell in cells)])
+    html = table_html(cells, [" ".join(cell.text.split()) for cell in read])
+    words = [word for cell in read for word in cell.words]
+    return BlockText(html, words, [doubt for cell in read for doubt in cell.doubted])
 
 
 def find_rows(gray: "NDArray[np.uint8]") -> list[InkBox]:

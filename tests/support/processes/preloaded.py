@@ -8,7 +8,6 @@ from unittest.mock import patch
 
 import alembic.command  # noqa: F401
 import antlr4  # noqa: F401
-import bm25s  # noqa: F401
 import cv2  # noqa: F401
 import dagster._cli
 import dagster._core.execution.execute_in_process
@@ -25,6 +24,7 @@ import ir_measures  # noqa: F401
 import jinja2  # noqa: F401
 import kiwipiepy
 import mmh3  # noqa: F401
+import numkong  # noqa: F401
 import pandas  # noqa: F401
 import PIL.Image
 import pyarrow.acero
@@ -37,7 +37,6 @@ import scipy.sparse
 import scipy.stats  # noqa: F401
 import tesserocr  # noqa: F401
 import upath  # noqa: F401
-import usearch.index  # noqa: F401
 
 import kopub.cli.main
 import kopub.embedding.hashed
@@ -46,7 +45,7 @@ import kopub.layout.cpu.engine
 import kopub.recognition.tesseract.recognizer  # noqa: F401
 import kopub_assets.definitions  # noqa: F401
 import tests.support.processes.kill_child  # noqa: F401
-from kopub.search import words
+from kopub.search import morphemes
 
 
 class WithoutThreads(kiwipiepy.Kiwi):
@@ -64,7 +63,7 @@ class WithoutThreads(kiwipiepy.Kiwi):
 
 PIL.Image.init()
 with patch.object(kiwipiepy, "Kiwi", WithoutThreads):
-    words.korean_analyser()
+    morphemes.korean_analyser()
 # A garbage collection in a fork would otherwise touch, and so copy, the shared pages.
 gc.collect()
 gc.freeze()

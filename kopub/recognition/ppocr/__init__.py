@@ -1,0 +1,1 @@
+"""Recognition of printed lines by PP-OCR on the CPU."""
