@@ -45,6 +45,17 @@ def test_square_metres_are_known_by_their_raised_2_and_other_units_stay():
     assert second("12,777", "12,7772") == ("12,777", None)
 
 
+def test_a_word_whose_letters_look_like_figures_is_the_second_readers():
+    def settled(first: str, text: str, certainty: float = 0.98) -> tuple[str, str | None]:
+        read, doubt = figures.settle(line(first), SecondReading(text, [certainty] * len(text)))
+        return "".join(word.text for word in read), doubt
+
+    assert settled("1386", "i386") == ("i386", None)
+    assert settled("1386", "i386", 0.9) == ("1386", "1386 or i386")
+    assert settled("1,386", "1,88G") == ("1,386", "1,386 or 1,88G")
+    assert settled("10", "1O") == ("10", "10 or 1O"), "a figure does not become a word"
+
+
 def test_hangul_stays_outside_of_what_is_read_again():
     assert figure_runs(line("총", "사업비", "는", "1,738", "명")) == [(3, 4)]
     assert figure_runs(line("소", "48,163")) == [(0, 2)]

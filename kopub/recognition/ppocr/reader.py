@@ -1,6 +1,7 @@
 """Reading of text blocks and tables, line by line, with a recognition model of PP-OCR."""
 
 import math
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,6 +27,8 @@ class LineReader:
     """Mean confidence of a page below which its text is in doubt: RapidOCR drops lines below 50, and most have 95."""
 
     def __init__(self, model: Path) -> None:
+        # Otherwise ONNX Runtime reports to its maker, by a thread that keeps forked processes from ending.
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"
         from rapidocr import RapidOCR
 
         parameters = {

@@ -36,7 +36,7 @@ CODE = CodeVersion(
     {
         1: "the first release",
         2: "read before English, and with ㎡",
-        3: "lines are read one by one, and those of formulas by Tesseract alone",
+        3: "lines are read one by one, those of formulas by Tesseract alone, and words such as i386 are no figures",
     },
 )
 NAME = "PP-OCRv6_rec_small.onnx"
@@ -53,6 +53,8 @@ _IN_TEXT = re.compile(r"\W{0,3}[A-Za-z]?\W?\d[\d.,]*\W{0,2}(?:[A-Za-z]{1,2}[23²
 """The form of a figure in a line of text, with signs that Tesseract may have taken for a letter."""
 _FORMULA = re.compile(r".=|\w\+\w")
 """Signs within a line that no figure has."""
+_LOOKS = str.maketrans("lIi|Oo", "111100")
+"""Letters that Tesseract takes for figures."""
 _SURE_IN_TEXT, _FEWEST_IN_TEXT = 90, 3
 """Confidence of Tesseract from which a figure of fewer digits in a line of text has one reader."""
 _SHORT, _CLOSING = 16, ".,:;"
@@ -209,11 +211,21 @@ def with_figure(
     return better, " or ".join("".join(name.split()) for name in named)
 
 
-def difference(line: Sequence[OcrWord], second: SecondReading) -> str | None:
-    """Return a doubt if both readings of a line are figures and their digits differ."""
+def settle(line: list[OcrWord], second: SecondReading) -> tuple[list[OcrWord], str | None]:
+    """Return a line that is no figure to the second reader, and a doubt.
+
+    Of two readings that differ in letters that look like figures, a word such as `i386` is the second reader's.
+    """
     first = "".join(join_words(line).split())
     digits = _digits(first), _digits(second.text)
-    return f"{first} or {second.text}" if all(digits) and digits[0] != digits[1] else None
+    if not all(digits) or digits[0] == digits[1]:
+        return line, None
+    alike = first.translate(_LOOKS) == second.text.translate(_LOOKS)
+    if alike and second.text[0].isalpha() and min(second.certainties) >= _CERTAIN:
+        around = union([InkBox(*word.box) for word in line])
+        box = (around.x1, around.y1, around.x2, around.y2)
+        return [OcrWord(second.text, 99 * min(second.certainties), box, line[0].after_blank, confirmed=True)], None
+    return line, f"{first} or {second.text}"
 
 
 def _digits(text: str) -> str:

@@ -134,8 +134,9 @@ class Reader:
             read = [self._corrected(gray, line) if alone[block][at] else line for at, line in enumerate(lines)]
             words = [[word for word in line if word.text] for line in read]
             for at, line in enumerate(words):
-                if (figure := unsure.get((block, at))) and (doubt := figures.difference(line, figure)):
-                    doubted[block].append(doubt)
+                if line and (figure := unsure.get((block, at))):
+                    words[at], doubt = figures.settle(line, figure)
+                    doubted[block] += [doubt] if doubt else []
             text = "\n".join(join_words(line) for line in words if line)
             texts.append(BlockText(text, [word for line in words for word in line], doubted[block]))
         return texts
