@@ -9,21 +9,18 @@ frees the memory.
 import json
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from transformers import Qwen3VLModel, Qwen3VLProcessor
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 _FACTOR, _LEAST = 32, 4 * 32 * 32
 """The number of which sides are multiples, and the fewest pixels of a picture."""
 
 
-def resized(image: Image, most: int) -> Image:
+def resized(image: Image.Image, most: int) -> Image.Image:
     """Resize a picture to at most `most` pixels, as the authors' qwen_vl_utils does."""
     width, height = image.size
     w, h = (max(_FACTOR, round(side / _FACTOR) * _FACTOR) for side in (width, height))

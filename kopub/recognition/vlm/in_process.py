@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import signature
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from PIL import Image
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
@@ -30,9 +30,6 @@ from kopub.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
 from kopub.recognition.vlm.recognizer import VlmRecognizer
 from kopub.vllm.client.requests import OversizedRequest
 from kopub.vllm.server import VLLMServer
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 _READERS: Mapping[str, type[VlmRecognizer]] = {"glm_ocr": GlmOcrRecognizer, "paddleocr_vl": PaddleOcrVlRecognizer}
 _OPTIONS = ("temperature", "top_p", "top_k", "repetition_penalty", "seed", "ignore_eos", "skip_special_tokens")
@@ -167,7 +164,7 @@ class TransformersRecognizer(Recognizer):
 class LocalRequest:
     """A region to read: picture, prompt, room for tokens, and sampling."""
 
-    picture: Image
+    picture: Image.Image
     prompt: str
     room: int
     options: dict[str, Any]
