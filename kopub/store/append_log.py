@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopub.errors import DamagedTable, LockLost, StoreError, first_line
+from kopub.states import Reason
 from kopub.store.faults import is_damage
 from kopub.store.locks import Lock
 from kopub.store.objects import Objects
+from kopub.store.reasons import keep_reasons, reasons_in
 
 _DIGITS = 20
 """Digits of the nanosecond time with which a part's name begins, so that names sort by time."""
@@ -176,13 +178,17 @@ def _removing(path: str) -> Iterator[None]:
 
 
 class Journal:
-    """The finished rows of a table that is not complete yet, in an append-only log."""
+    """The finished rows of a table that is not complete yet, in an append-only log.
+
+    Their `reasons` are written before them to a log that outlives the journal.
+    """
 
     SHARE = 0.01
     """Share of the time that journalling may take; rows wait in memory only as long as this requires."""
 
-    def __init__(self, parts: AppendLog, schema: pa.Schema) -> None:
+    def __init__(self, parts: AppendLog, schema: pa.Schema, reasons: AppendLog) -> None:
         self._parts = parts
+        self._reasons, self._kept_reasons = reasons, set[Reason]()
         self._schema = schema
         self._known: list[pa.Table] | None = None
         self._waiting: list[dict[str, Any]] = []
@@ -207,6 +213,9 @@ class Journal:
             return
         written = self._written()
         started = time.monotonic()
+        reasons = {reason for row in self._waiting for reason in reasons_in(row)} - self._kept_reasons
+        keep_reasons(self._reasons, reasons)
+        self._kept_reasons |= reasons
         rows = pa.Table.from_pylist(self._waiting, self._schema)
         self._parts.append(rows)
         written.append(rows)

@@ -20,6 +20,7 @@ from kopub.store.append_log import AppendLog, Journal
 from kopub.store.faults import is_damage, translate_errors
 from kopub.store.locks import DiskLock, Lock, ObjectLock, acquire_lock, find_lock, release_lock
 from kopub.store.objects import Objects, fetched_once
+from kopub.store.reasons import FOLDER as REASONS
 from kopub.store.versions import FOLDER, Version, Versions
 
 _log = logging.getLogger(__name__)
@@ -216,7 +217,7 @@ class TableStore:
         return fetched_once()
 
     def journal(self, asset: str, shard: str, schema: pa.Schema) -> Journal:
-        return Journal(self.parts(JOURNAL, asset, shard), schema)
+        return Journal(self.parts(JOURNAL, asset, shard), schema, self.parts(REASONS, asset))
 
     def location(self, asset: str, shard: str | None = None) -> str:
         """Return the path or URL of a table, or of an asset's folder."""

@@ -73,10 +73,11 @@ def spreadsheet(suffix: str, content: bytes) -> bytes:
         for row in csv.reader(io.StringIO(text, newline=""), dialect, strict=True):
             cells += len(row)
             if cells > _MOST_CELLS or len(row) > _WIDEST:
-                raise UndecodableImage(f"the table has more than {_MOST_CELLS:,} cells, or than {_WIDEST:,} in a row")
+                form = "the table has more than {cells:,} cells, or than {row:,} in a row"
+                raise UndecodableImage(form, cells=_MOST_CELLS, row=_WIDEST)
             rows.append(_ROW.format("".join(map(_cell, row))))
     except csv.Error as error:
-        raise UndecodableImage(f"the file is no table of delimited values: {error}") from None
+        raise UndecodableImage("the file is no table of delimited values: {error}", error=str(error)) from None
     return _SPREADSHEET.format("".join(rows)).encode()
 
 

@@ -23,7 +23,7 @@ from kopub.recognition.regions import (
 from kopub.recognition.step_times import timed
 from kopub.recognition.tesseract.reader import BlockText, Reader
 from kopub.recognition.tesseract.words import CERTAIN, OcrWord, mean_confidence
-from kopub.states import State
+from kopub.states import Reason, State
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,7 +64,7 @@ def _mark_doubts(read: Sequence[tuple[RegionText, Sequence[OcrWord]]]) -> list[R
     if letters < _FEWEST_LETTERS or mean_confidence(on_page) >= _UNSURE:
         return texts
     return [
-        replace(text, reason=f"Tesseract is {sure:.0f} % sure of these words")
+        replace(text, reason=Reason("Tesseract is {sure:.0f} % sure of these words", sure=sure))
         if some and text.state is State.OK and (sure := mean_confidence(some)) < _UNSURE
         else text
         for text, some in zip(texts, words, strict=True)
@@ -84,7 +84,7 @@ def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> t
         # tesserocr raises this if Tesseract refuses an image.
         seconds = time.perf_counter() - start
         return RegionText(region.index, region.label, "", State.FAILED, str(error), "error", seconds=seconds), ()
-    reason = f"{TWO_WAYS}: {'; '.join(read.doubted)}" if read.doubted else None
+    reason = Reason(TWO_WAYS, figures="; ".join(read.doubted)) if read.doubted else None
     seconds = time.perf_counter() - start
     return RegionText(region.index, region.label, read.text, reason=reason, seconds=seconds), read.words
 
