@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,6 @@ from kopub.states import Reason
 from kopub.store.faults import is_damage
 from kopub.store.locks import Lock
 from kopub.store.objects import Objects
-from kopub.store.reasons import keep_reasons, reasons_in
 
 _DIGITS = 20
 """Digits of the nanosecond time with which a part's name begins, so that names sort by time."""
@@ -175,6 +174,41 @@ def _removing(path: str) -> Iterator[None]:
         return
     except OSError as error:
         raise StoreError(f"{path} cannot be removed ({error.strerror or error}): remove it") from error
+
+
+REASONS = ".reasons"
+"""Folder of the logs of reasons, by asset: the tables hold the English sentences alone.
+
+A sentence that was stored before its form was kept is said in English.
+"""
+_REASONS = pa.schema([pa.field("reason", pa.string(), nullable=False)])
+_MOST_PARTS = 16
+"""Most files of an asset before they are merged."""
+
+
+def reasons_in(row: dict[str, Any]) -> set[Reason]:
+    """Return the reasons in a row and in its doubts, regions, notes or figures."""
+    parts = [part for value in row.values() if isinstance(value, list | tuple) for part in value]
+    reasons = [part.get("reason") if isinstance(part, dict) else part for part in parts]
+    return {reason for reason in (*row.values(), *reasons) if isinstance(reason, Reason)}
+
+
+def keep_reasons(log: AppendLog, reasons: Collection[Reason]) -> None:
+    """Keep reasons in the log of an asset. Raises `StoreError`."""
+    if not reasons:
+        return
+    log.append(pa.table([[reason.packed() for reason in reasons]], _REASONS))
+    if len(names := log.names()) > _MOST_PARTS:
+        # A reason counts once, so neither a kill nor a second writer does harm here.
+        packed = pa.concat_tables(log.read())["reason"].unique()
+        log.append(pa.table([packed], _REASONS))
+        log.remove(names)
+
+
+def stored_reasons(log: AppendLog) -> dict[str, Reason]:
+    """Return the reasons in the logs by what they say. Raises `StoreError`."""
+    packed = [text for part in log.read() for text in part["reason"].to_pylist()]
+    return {reason: reason for reason in map(Reason.unpacked, packed)}
 
 
 class Journal:

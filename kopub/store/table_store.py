@@ -16,11 +16,10 @@ from kopub.engine import ProfileOnly, Resource
 from kopub.errors import DamagedTable, MissingTable, first_line
 from kopub.files import replace_bytes, write_new
 from kopub.fingerprints import fingerprint
-from kopub.store.append_log import AppendLog, Journal
+from kopub.store.append_log import REASONS, AppendLog, Journal
 from kopub.store.faults import is_damage, translate_errors
 from kopub.store.locks import DiskLock, Lock, ObjectLock, acquire_lock, find_lock, release_lock
 from kopub.store.objects import Objects, fetched_once
-from kopub.store.reasons import FOLDER as REASONS
 from kopub.store.versions import FOLDER, Version, Versions
 
 _log = logging.getLogger(__name__)

@@ -21,9 +21,8 @@ from kopub.errors import SourceError, StoreError
 from kopub.recognition.regions import crop_index
 from kopub.search.scores import stored_scores
 from kopub.states import Reason, State, count_states
+from kopub.store.append_log import REASONS, stored_reasons
 from kopub.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES, TABLES
-from kopub.store.reasons import FOLDER as REASONS
-from kopub.store.reasons import stored_reasons
 from kopub.store.table_source import CorpusCheck, FooterCache, IsOfCorpus
 from kopub.store.table_store import ShardStore
 from kopub.tables.lineage import CURRENT, PREVIOUS, compare_versions, edition, upgrades_between

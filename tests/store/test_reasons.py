@@ -6,7 +6,7 @@ from starlette.testclient import TestClient
 
 from kopub.pages.indexing import index
 from kopub.states import Reason
-from kopub.store.reasons import keep_reasons, reasons_in, stored_reasons
+from kopub.store.append_log import keep_reasons, reasons_in, stored_reasons
 from kopub.store.table_store import TableStore
 from tests.support.harness import Platform
 from tests.web.test_room import browser, plain
