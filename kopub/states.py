@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from functools import partial, reduce
+from functools import partial
 from typing import Any, Self
 
 
@@ -71,8 +71,10 @@ class Reason(str):
 
 def joined(reasons: Iterable[str], form: str = "{first}; {then}") -> str:
     """Return several reasons as one; empty if there are none."""
-    reasons = list(reasons)
-    return reduce(lambda first, then: Reason(form, first=first, then=then), reasons) if reasons else ""
+    first, *others = *reasons, ""
+    for then in others[:-1]:
+        first = Reason(form, first=first, then=then)
+    return first
 
 
 TRIES_AGAIN = "the next run tries again"

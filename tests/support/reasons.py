@@ -44,7 +44,7 @@ def reasons() -> dict[str, str]:
         tree = ast.parse(path.read_text("utf-8"))
         for node in ast.walk(tree):
             for expression in (*_said(node), *(() if _FILES in path.parts else _named(node))):
-                found |= {text: f"{path.relative_to(ROOT)}:{node.lineno}" for text in _texts(expression, tree)}
+                found |= {text: f"{path.relative_to(ROOT)}:{expression.lineno}" for text in _texts(expression, tree)}
     found.pop(_OF_SHARE)
     return found
 

@@ -150,7 +150,9 @@ def test_a_reason_keeps_its_form_and_values_wherever_it_is_sent():
     cut = Reason("the answer was cut off after {count} characters", count=512)
     part = Reason("part {number} of {count}: {reason}", number=2, count=3, reason=cut)
     error = pickle.loads(pickle.dumps(UndecodableImage("row {row}: {reason}", row=7, reason=part)))
-    for said in (str(error), Reason.unpacked(str(error).packed())):
+    told = str(error)
+    assert isinstance(told, Reason)
+    for said in (told, Reason.unpacked(told.packed())):
         assert said == "row 7: part 2 of 3: the answer was cut off after 512 characters"
         assert texts("ko").reason(said) == ("7행: 3조각 가운데 2번째: 답이 512자에서 끊겼습니다", "ko")
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from kopub.errors import UndecodableImage, visible
 from kopub.pages.documents import pdf, pictures, plain, web_page
 from kopub.pages.documents.pieces import ConvertedDocument, Piece
-from kopub.states import Reason
+from kopub.states import Reason, joined
 
 SUFFIX = ".eml"
 _HEADS = ("From", "To", "Cc", "Date")
@@ -156,14 +156,14 @@ def _joined(documents: list[ConvertedDocument], made: Path, lost: list[str]) -> 
     from pypdfium2 import PdfDocument
 
     losses, pieces = dict[int, str](), dict[int, Sequence[Piece]]()
-    with PdfDocument.new() as joined:
+    with PdfDocument.new() as whole:
         for document in documents:
-            start = len(joined)
+            start = len(whole)
             with PdfDocument(document.pdf) as opened:
-                joined.import_pages(opened)
+                whole.import_pages(opened)
             losses |= {start + at: said for at, said in document.lost.items()}
             pieces |= {start + at: held for at, held in document.pieces.items()}
-        joined.save(made)
+        whole.save(made)
     if lost:
         losses[0] = joined([*([losses[0]] if 0 in losses else []), *lost])
     return ConvertedDocument(made, losses, pieces)

@@ -70,7 +70,7 @@ def _text(now: Now, found: kopub.Document, request: ViewRequest) -> dict[str, An
 
     html = elements.markdown(of.to_markdown(picture), figures.get, _LONGEST_TEXT, comments=True)
     marked = [now.corpus.page(page.page_id) for document, _ in of.structured for page in document.pages]
-    losses = {loss: loss for structured in of.structured for loss in _losses(*structured)}
+    losses: dict[str, Reason] = {loss: loss for structured in of.structured for loss in _losses(*structured)}
     told = _QUOTED.sub(lambda quoted: _told(quoted[1], losses, request), html)
     rendered = Markup("").join(_with_marks(told, [_mark(now, page, request) for page in marked]))
     return {"rendered": rendered, "source": of.to_markdown(), "pager": pager}
