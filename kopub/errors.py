@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from kopub.states import State
+from kopub.states import Reason, State
 
 STOPPED = "stopped; finished pages are kept: run the same command again to go on"
 """The last line of a command that Ctrl-C ended."""
@@ -19,7 +19,13 @@ _ALIKE, _SUGGESTED = 0.6, 3
 
 
 class KopubError(Exception):
-    """An error that a person has to put right; its message is the whole report."""
+    """An error that a person has to put right; its message is the whole report.
+
+    With values, the message is the form of a `Reason`.
+    """
+
+    def __init__(self, message: str = "", /, **values: Any) -> None:
+        super().__init__(Reason(message, **values) if values else message)
 
 
 class StoppedByHand(KopubError):
@@ -173,9 +179,9 @@ def blanked(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def counted(count: int, one: str, many: str = "") -> Reason:
     """Return `1 page`, `2 pages` or `1,000 pages`; `many` is an irregular plural."""
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+    return Reason("{count:,} " + (one if count == 1 else many or f"{one}s"), count=count)
 
 
 _ADDRESS = re.compile(r"( object)? (at )?0x[0-9a-f]{6,}(?=>)")

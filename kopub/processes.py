@@ -19,6 +19,8 @@ from pathlib import Path
 from queue import LifoQueue
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from kopub.states import Reason
+
 if TYPE_CHECKING:
     from kopub.confinement import Reach
 
@@ -137,7 +139,7 @@ class ChildWorker:
                     send_handle(self._connection, file.fileno(), process.pid)
                 if not self._connection.poll(self._seconds):
                     self.end()
-                    raise LostAnswer(f"given up after {self._seconds:,.0f} seconds")
+                    raise LostAnswer(Reason("given up after {seconds:,.0f} seconds", seconds=self._seconds))
                 return self._connection.recv()
             end_child(process)
             self.end()
@@ -145,7 +147,7 @@ class ChildWorker:
             if -code == signal.SIGPROF:  # from the timer of its computing time
                 raise LostAnswer("it takes too long to compute", is_certain=True)
             is_certain = attempt > 0 and -code in OF_REQUEST
-            failure = LostAnswer(f"the process that read it ended {how_it_ended(code)}", is_certain)
+            failure = LostAnswer(Reason("the process that read it ended {how}", how=how_it_ended(code)), is_certain)
         raise failure
 
     def cancel(self) -> None:

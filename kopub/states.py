@@ -1,8 +1,11 @@
-"""The states in which a page, region or query can end; each ends in one."""
+"""The states in which a page, region or query can end, and the reasons."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from functools import partial
+from typing import Any, Self
 
 
 class State(StrEnum):
@@ -24,6 +27,54 @@ LOST = (State.FAILED, State.QUARANTINED)
 """States without a result although there was something to make."""
 FINAL = (State.OK, State.PARTIAL, State.BLANK, State.QUARANTINED)
 """States that a later materialization leaves as they are while the inputs are the same."""
+
+
+class Reason(str):
+    """A sentence that says why, with its form and its values.
+
+    It is the English sentence wherever a text is wanted, as in a table. `form`, a template for `str.format`, is its
+    code in the catalogues of other languages. A sentence without values needs no such object: it is its own form.
+    """
+
+    form: str
+    values: Mapping[str, Any]
+
+    def __new__(cls, form: str, says: str | None = None, /, **values: Any) -> Self:
+        # A stored reason says what it said; its form is never filled, because anybody may have written it.
+        reason = super().__new__(cls, form.format(**values) if says is None else says)
+        reason.form, reason.values = form, values
+        return reason
+
+    @classmethod
+    def unpacked(cls, packed: str) -> Self:
+        """Return the reason of a text from `packed`."""
+
+        def read(parts: dict[str, Any]) -> Any:
+            return cls(parts["form"], parts["says"], **parts["values"]) if "form" in parts else parts
+
+        return json.loads(packed, object_hook=read)
+
+    def packed(self) -> str:
+        """Return the reason as JSON, with its form and values."""
+        return json.dumps(self._parts(), ensure_ascii=False)
+
+    def _parts(self) -> dict[str, Any]:
+        values = {name: value._parts() if isinstance(value, Reason) else value for name, value in self.values.items()}
+        return {"form": self.form, "says": str.__str__(self), "values": values}
+
+    def __str__(self) -> str:
+        return self  # so that the text of an error that was raised with a reason is the reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Reason, self.form, str.__str__(self), **self.values), ()
+
+
+def joined(reasons: Iterable[str], form: str = "{first}; {then}") -> str:
+    """Return several reasons as one; empty if there are none."""
+    first, *others = *reasons, ""
+    for then in others[:-1]:
+        first = Reason(form, first=first, then=then)
+    return first
 
 
 TRIES_AGAIN = "the next run tries again"

@@ -28,14 +28,14 @@ from kopub.api.sources.home import HomeSource
 from kopub.config.settings import Settings, read_settings
 from kopub.errors import ConfigError, SourceError, counted, quoted, visible
 from kopub.files import is_url
-from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
+from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PARTS, PROBLEM, TEXT_LAYER
 from kopub.pages.corpus import Corpus as IndexedCorpus
 from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents
 from kopub.pages.documents.pdf import DPI
 from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.text_layer import Failure, PageCount
 from kopub.pages.indexing import index
-from kopub.states import LOST
+from kopub.states import LOST, Reason
 from kopub.store.corpus_tables import TABLES
 from kopub.store.table_store import ShardStore
 from kopub.tables.asset import RunContext
@@ -63,6 +63,7 @@ _SCHEMA = pa.schema(
         (PAGE_NUMBER, pa.int32()),
         (TEXT_LAYER, pa.string()),
         (PROBLEM, pa.string()),
+        (PARTS, pa.string()),
         (FAILED, pa.bool_()),
     ]
 )
@@ -277,13 +278,16 @@ def _write(path: Path, pages: Sequence[_Page], pool: DocumentPool) -> None:
         for page in pages:
             drawing = page.problem or next(drawings)
             failed = isinstance(drawing, Failure)
+            form = "{file}: {reason}"
+            reason = Reason(form, file=page.file.name, reason=drawing.reason) if failed else drawing.damage
             row = {
                 ID: page.id,
                 IMAGE: {BYTES: None if failed else drawing.data},
                 FILE_NAME: page.file.name,
                 PAGE_NUMBER: page.number,
                 TEXT_LAYER: None if failed else drawing.text_layer,
-                PROBLEM: f"{page.file.name}: {drawing.reason}" if failed else drawing.damage,
+                PROBLEM: reason,
+                PARTS: reason.packed() if isinstance(reason, Reason) else None,
                 FAILED: failed and drawing.may_pass,
             }
             writer.write_table(pa.Table.from_pylist([row], _SCHEMA))

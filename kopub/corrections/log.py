@@ -98,7 +98,7 @@ class Correction:
         except UnicodeEncodeError:
             raise KopubError("a correction, its author or its reason is not valid Unicode") from None
         if self.action is not Action.CHECKED and max(map(len, (self.after, self.reason, self.author))) > LONGEST:
-            raise KopubError(f"a correction has at most {LONGEST:,} characters")
+            raise KopubError("a correction has at most {count:,} characters", count=LONGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class CorrectionLog:
             page = self.page(correction.page_id)
             if seen is not None and seen != page.seen:
                 if not page.every:
-                    raise KopubError(f"{correction.page_id} has no corrections any more: load the page again")
+                    raise KopubError("{page} has no corrections any more: load the page again", page=correction.page_id)
                 last = page.every[-1]
                 raise CorrectedMeanwhile(f"{last.author} has corrected {last.page_id} meanwhile ({last.action})")
             if correction.action is Action.UNDO and correction.after not in {earlier.id for earlier in page.every}:

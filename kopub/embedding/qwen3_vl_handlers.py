@@ -18,7 +18,7 @@ from kopub.embedding.base import Embedding
 from kopub.embedding.qwen3_vl_inputs import Chunker, PageImage, check_resizer, page_image
 from kopub.errors import EngineError, UndecodableImage, harmless
 from kopub.pages.page import PackedPixels, decode
-from kopub.states import State
+from kopub.states import Reason, State
 from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import (
     Frame,
@@ -190,7 +190,7 @@ class EmbeddingHandler:
                 await asyncio.to_thread(decode, prepared.untouched)
             except UndecodableImage as error:
                 return Embedding(prepared.id, error.state, reason=str(error))
-        return Embedding(prepared.id, State.FAILED, reason=f"the server refused it: {reason}")
+        return Embedding(prepared.id, State.FAILED, reason=Reason("the server refused it: {reason}", reason=reason))
 
     async def _request(self, prepared: PreparedVector, request: VectorRequest, client: Client) -> VectorAnswer:
         model = await client.model()
@@ -205,16 +205,18 @@ class EmbeddingHandler:
         width = len(answer.vector)
         if width != self._settings.width:
             self._wrong += 1
-            reason = f"the server's vectors have {width} numbers, not the {self._settings.width} of the model"
+            form = "the server's vectors have {width} numbers, not the {expected} of the model"
+            reason = Reason(form, width=width, expected=self._settings.width)
             if self._wrong >= _SURE and not self._right:
                 raise EngineError(f"{reason}; check which model it serves, or the embedding's `width`")
             raise _UnusableVector(reason)
         self._right += 1
         if answer.tokens != request.tokens:
-            raise _UnusableVector(
-                f"the server read {answer.tokens} tokens where {request.tokens} were sent: it cuts texts off, "
-                "resizes images or has another template"
+            form = (
+                "the server read {counted} tokens where {sent} were sent: it cuts texts off, resizes images or has "
+                "another template"
             )
+            raise _UnusableVector(Reason(form, counted=answer.tokens, sent=request.tokens))
         if not np.isfinite(answer.vector).all():
             raise _UnusableVector("the server's vector holds NaN or infinity")
 

@@ -184,7 +184,8 @@ def page_image(data: bytes | PackedPixels, max_tokens: int) -> PageImage:
     """
     info = inspect(data)
     if max(info.width, info.height) > MAX_ASPECT * min(info.width, info.height):
-        raise UndecodableImage(f"the page of {info.width} x {info.height} pixels is too long and thin for the model")
+        form = "the page of {width} x {height} pixels is too long and thin for the model"
+        raise UndecodableImage(form, width=info.width, height=info.height)
     columns, rows = whole_patches(info.width, info.height, PATCH, MIN_TOKENS, max_tokens)
     size, tokens = (columns * PATCH, rows * PATCH), columns * rows
     fits = size == (info.width, info.height) and info.format in _MEDIA_TYPES

@@ -16,7 +16,7 @@ from kopub.recognition.content import script_of
 from kopub.recognition.vlm.client.answers import loop_start, tidy
 from kopub.recognition.vlm.client.chat_requests import ChatAnswer, mend_halves
 from kopub.recognition.vlm.client.deepseek import clean
-from kopub.states import State
+from kopub.states import Reason, State
 
 _LOOP_REPEATS = 6
 """An answer that ends with this many repeats is a loop."""
@@ -63,9 +63,10 @@ def find_end_problem(answer: ChatAnswer) -> JudgedNote | None:
     start, unit = loop_start(answer.text[-_WINDOW:], _LOOP_REPEATS)
     if unit and answer.finish_reason == "length":
         phrase = " ".join(unit.split())[:40]
-        return JudgedNote(NoteProblem.LOOP, f"the answer repeats {phrase!r} without end")
+        return JudgedNote(NoteProblem.LOOP, Reason("the answer repeats {unit} without end", unit=repr(phrase)))
     if answer.finish_reason == "length":
-        return JudgedNote(NoteProblem.CUT, f"the answer was cut off after {len(answer.text)} characters")
+        reason = Reason("the answer was cut off after {count} characters", count=len(answer.text))
+        return JudgedNote(NoteProblem.CUT, reason)
     if unit and start == 0:
         return JudgedNote(NoteProblem.LOOP, "the answer says the same over and over")
     return None

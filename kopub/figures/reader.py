@@ -22,7 +22,7 @@ from kopub.recognition.vlm.client.region_images import (
     relative_size,
     resize,
 )
-from kopub.states import State
+from kopub.states import Reason, State, joined
 from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import JobFigures, RefusedRequest, UnansweredRequest
 
@@ -111,8 +111,8 @@ class FigureReader:
             try:
                 answer, took = await self._ask(ready, client, attempt, room)
             except (RefusedRequest, UnansweredRequest) as error:
-                prefix = "the server refused it: " if isinstance(error, RefusedRequest) else ""
-                problems.append(f"{prefix}{error}")
+                refused = Reason("the server refused it: {reason}", reason=str(error))
+                problems.append(refused if isinstance(error, RefusedRequest) else str(error))
                 break
             seconds += took
             judged = await asyncio.to_thread(self._settings.judge, answer)
@@ -124,7 +124,8 @@ class FigureReader:
         ready.figures["requests_repeated"] += client.take_retries()
         if note is None:
             ready.figures["figures_failed"] += 1
-            reason = "; before: ".join(dict.fromkeys(reversed(problems)))  # a problem that came again is said once
+            # A problem that came again is said once.
+            reason = joined(dict.fromkeys(reversed(problems)), "{first}; before: {then}")
             note = FigureNote(ready.job.id, State.FAILED, reason, attempts=len(problems), seconds=seconds)
         return note, ready.figures
 

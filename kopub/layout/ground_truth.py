@@ -18,7 +18,7 @@ from kopub.pages.arrow import ID, open_stream
 from kopub.pages.manifest import Manifest, Shard
 from kopub.pages.page import Page, inspect
 from kopub.pages.places import CorpusPlace
-from kopub.states import State
+from kopub.states import Reason, State
 
 REGIONS = "regions"
 TYPE = pa.list_(pa.struct([("label", pa.string()), ("task", pa.string()), ("bbox", pa.list_(pa.float64()))]))
@@ -71,7 +71,8 @@ def _layout(page: Page, entries: list[dict[str, Any]] | None) -> PageLayout:
     except UndecodableImage as error:
         return PageLayout(page.page_id, error.state, str(error))
     except (KeyError, TypeError, ValueError) as error:
-        return PageLayout(page.page_id, State.FAILED, f"the corpus names a region that cannot be used: {error}")
+        reason = Reason("the corpus names a region that cannot be used: {error}", error=str(error))
+        return PageLayout(page.page_id, State.FAILED, reason)
     if not regions:
         return PageLayout(page.page_id, State.FAILED, "the corpus names no region of this page")
     return PageLayout(page.page_id, State.OK, regions=regions)

@@ -19,17 +19,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopub.errors import SourceError, first_line, quoted, visible
+from kopub.states import Reason
 
 ID, IMAGE, BYTES = "id", "image", "bytes"
 FILE_NAME, PAGE_NUMBER, LICENSE = "file_name", "page_number", "license"
-PROBLEM, FAILED = "problem", "failed"
-"""Columns that say why a row has no image bytes, and, in files of this project, whether that may be temporary.
+PROBLEM, PARTS, FAILED = "problem", "problem_parts", "failed"
+"""Columns that say why a row has no image bytes and, in files of this project, its form and values as JSON, and if that
+may be temporary.
 
 Beside an image, a problem is its damage, in files of this project.
 """
 TEXT_LAYER = "pdf_text_layer"
 """A column with the `TextLayer` of a PDF page, in files that this project writes."""
-_BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, TEXT_LAYER, PROBLEM, FAILED})
+_BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, TEXT_LAYER, PROBLEM, PARTS, FAILED})
 
 _FILE_MAGIC = b"ARROW1\0\0"
 """The start of an Arrow file; a stream of messages follows, as in the stream format."""
@@ -170,7 +172,7 @@ class ArrowFile(PageFile):
     def row(self, index: int) -> Row:
         at = bisect_right(self._ends, index)
         if at == len(self._batches):
-            return Row(problem=self.problem or f"{self.place} has no row {index}")
+            return Row(problem=self.problem or Reason("{file} has no row {row}", file=str(self.place), row=index))
         batch = self._batches[at]
         return batch.row(index - self._ends[at] + batch.rows)
 
@@ -221,7 +223,7 @@ class ParquetFile(PageFile):
     def row(self, index: int) -> Row:
         group = bisect_right(self._ends, index)
         if group == len(self._ends):
-            return Row(problem=self.problem or f"{self.place} has no row {index}")
+            return Row(problem=self.problem or Reason("{file} has no row {row}", file=str(self.place), row=index))
         with self._lock:
             if self._group[0] != group:
                 self._group = (group, list(self._read(group)))
@@ -231,7 +233,7 @@ class ParquetFile(PageFile):
             if at < batch.rows:
                 return batch.row(at)
             at -= batch.rows
-        return Row(problem=f"{self.place} has no row {index}")
+        return Row(problem=Reason("{file} has no row {row}", file=str(self.place), row=index))
 
     def text_layers(self) -> list[str | None]:
         """Return the text layers, read without the images, which are much larger."""
@@ -262,7 +264,7 @@ class ParquetFile(PageFile):
                 yield _check(batch)
                 missing -= batch.num_rows
         except _DAMAGE as error:
-            yield _LostBatch(missing, f"the file is damaged ({first_line(error)})")
+            yield _LostBatch(missing, Reason("the file is damaged ({error})", error=first_line(error)))
 
 
 def open_stream(file: pa.NativeFile) -> pa.RecordBatchStreamReader:
@@ -271,8 +273,17 @@ def open_stream(file: pa.NativeFile) -> pa.RecordBatchStreamReader:
     return pa.ipc.open_stream(file)
 
 
+def _reason(says: str, packed: str | None) -> str:
+    """Return the reason that says this, with the parts that a file has."""
+    try:
+        reason = Reason.unpacked(packed) if packed else says
+    except (ValueError, TypeError, RecursionError):
+        return says
+    return reason if reason == says else says
+
+
 def _damage(error: Exception | str) -> str:
-    return f"the file is cut off or damaged ({first_line(error)})"
+    return Reason("the file is cut off or damaged ({error})", error=first_line(error))
 
 
 def check_schema(schema: pa.Schema, place: str) -> None:
@@ -321,12 +332,13 @@ class _ReadBatch:
         self._text_layers = self._optional(batch, TEXT_LAYER, _text)
         self._problems = self._optional(batch, PROBLEM, _text)
         self._is_drawn = {TEXT_LAYER, FAILED} <= set(batch.schema.names)
+        self._parts = self._optional(batch, PARTS, _text)
         self._failed = self._optional(batch, FAILED, bool) if self._is_drawn else [False] * self.rows
 
     def row(self, index: int) -> Row:
         identity = self._ids[index]
         image = self._images[index] if self._image_valid[index].as_py() else None
-        said = visible(self._problems[index] or "")
+        said = _reason(visible(self._problems[index] or ""), self._parts[index])
         return Row(
             id=None if identity is None else _id(bytes(identity)),
             image=image,
@@ -416,4 +428,4 @@ def _check(batch: pa.RecordBatch) -> RowBatch:
     try:
         return _ReadBatch(batch)
     except pa.ArrowInvalid as error:
-        return _LostBatch(batch.num_rows, f"the file is damaged ({first_line(error)})")
+        return _LostBatch(batch.num_rows, Reason("the file is damaged ({error})", error=first_line(error)))

@@ -24,6 +24,7 @@ from kopub.pages.arrow import Row
 from kopub.pages.manifest import GOLD, Manifest, shard_source
 from kopub.pages.page import problem_with_id, stand_in_id
 from kopub.pages.places import CACHE_GB, CorpusPlace
+from kopub.states import Reason
 from kopub.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
@@ -202,11 +203,11 @@ class Corpus(Resource):
 def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
     """Return why row `at` cannot keep its id, else None."""
     if row.id is None:
-        return f"row {at}: {row.problem}" if row.problem else f"row {at} has no id"
+        return Reason("row {row}: {reason}" if row.problem else "row {row} has no id", row=at, reason=row.problem)
     if (problem := problem_with_id(row.id)) is not None:
-        return f"row {at}: the id {quoted(row.id)} {problem}"
+        return Reason("row {row}: the id {id} {problem}", row=at, id=quoted(row.id), problem=problem)
     if duplicate:
-        return f"row {at}: an earlier page has the id {quoted(row.id)} already"
+        return Reason("row {row}: an earlier page has the id {id} already", row=at, id=quoted(row.id))
     return None
 
 

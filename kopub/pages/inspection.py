@@ -17,6 +17,7 @@ from kopub.pages.page import PackedPixels, decode, inspect
 from kopub.pages.upright import PageTransform, find_transform
 from kopub.parallel import tuned_for_decoding
 from kopub.processes import ChildPool, LostAnswer, answer_requests, keep_blocks
+from kopub.states import Reason
 
 CHECKERS = 2
 """Threads of one process that check pages at once: more would only wait for the interpreter lock."""
@@ -83,7 +84,7 @@ class PageInspector:
         try:
             answer = self._processes.ask((bytes(data), may_turn))
         except LostAnswer as error:
-            raise UnreadImage(f"the image was not read: {error}") from None
+            raise UnreadImage("the image was not read: {error}", error=str(error)) from None
         if isinstance(answer, UndecodableImage):
             raise answer
         return answer
@@ -94,7 +95,7 @@ def _inspect(data: bytes | memoryview, may_turn: bool, checking: BoundedSemaphor
         info = inspect(data)
     transform, pixels = _transform(data, packs) if may_turn else (None, None)
     width, height = (info.width, info.height) if transform is None else (transform.width, transform.height)
-    damage = info.damage and f"the image is damaged: {info.damage}"
+    damage = info.damage and Reason("the image is damaged: {error}", error=info.damage)
     return Inspection(info.format, width, height, transform, damage, pixels)
 
 
@@ -114,7 +115,7 @@ def _transform(data: bytes | memoryview, packs: bool) -> tuple[PageTransform | N
         return None, None
     except Exception as error:
         if is_of_machine(error):
-            raise UnreadImage(f"the page was not set upright: {first_line(error)}") from None
+            raise UnreadImage("the page was not set upright: {error}", error=first_line(error)) from None
         raise
 
 

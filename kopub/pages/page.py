@@ -156,7 +156,7 @@ def inspect(data: Picture) -> ImageInfo:
 
     if isinstance(data, PackedPixels):
         return ImageInfo("", data.width, data.height)
-    with _open(data, "damaged") as image:
+    with _open(data, "the image is damaged: {error}") as image:
         info = ImageInfo(_format(image), *_upright_size(image))
         if info.format == "TIFF":
             image.load()
@@ -174,7 +174,7 @@ def is_plain(data: bytes | memoryview) -> bool:
 
     They do for an upright page without alpha or a palette.
     """
-    with _open(data, "damaged") as image:
+    with _open(data, "the image is damaged: {error}") as image:
         upright = _orientation(image) == _UPRIGHT
         return image.mode in _PLAIN_MODES and upright and "transparency" not in image.info
 
@@ -189,7 +189,7 @@ def decode(data: Picture) -> np.ndarray:
     """
     if isinstance(data, PackedPixels):
         return data.unpack()
-    with _open(data, "not decodable") as image:
+    with _open(data, "the image is not decodable: {error}") as image:
         upright = _orientation(image) == _UPRIGHT
         if image.mode in _PLAIN_MODES and upright and "transparency" not in image.info:
             pixels = _decode_plain(data, image)
@@ -197,7 +197,7 @@ def decode(data: Picture) -> np.ndarray:
             if pixels is not None and pixels.shape == (image.height, image.width, 3):
                 return pixels
         if image.mode == "P" and image.palette is None:
-            raise UndecodableImage("the image is not decodable: its palette is missing")
+            raise UndecodableImage("the image is not decodable: {error}", error="its palette is missing")
         page = image if upright else turned(image)
         if is_deep(page):
             samples, clear = np.asarray(page), page.info.get("transparency")
@@ -310,7 +310,7 @@ def _one_pixel() -> bytes:
 
 
 @contextmanager
-def _open(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
+def _open(data: bytes | memoryview, form: str) -> "Iterator[ImageFile]":
     """Yield the image with its header read; turn any fault into `UndecodableImage`."""
     if not data:
         raise UndecodableImage("the image has no bytes")
@@ -319,22 +319,23 @@ def _open(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.format == "PNG" and not image.tile:
-                raise UndecodableImage(f"the image is {fault}: the PNG has no pixels")
+                raise UndecodableImage(form, error="the PNG has no pixels")
             _refuse_several(image)
             yield image
     except UndecodableImage:
         raise
     except Image.UnidentifiedImageError:
         start = bytes(data[:8])
-        raise UndecodableImage(f"not a {', '.join(FORMATS)} image (it starts with {start!r})") from None
+        form = "not a {formats} image (it starts with {start})"
+        raise UndecodableImage(form, formats=", ".join(FORMATS), start=repr(start)) from None
     except Image.DecompressionBombError:
-        raise UndecodableImage(f"the page has more than {MAX_PIXELS:,} pixels; scale it down") from None
+        raise UndecodableImage("the page has more than {pixels:,} pixels; scale it down", pixels=MAX_PIXELS) from None
     # Pillow and the decoders raise many kinds of exceptions for hostile bytes, and one page must not end a shard.
     except Exception as error:
-        reason = first_line(error)
+        reason = visible(first_line(error), _LONGEST_REASON)
         if is_of_machine(error):
-            raise UnreadImage(f"the image was not read: {visible(reason, _LONGEST_REASON)}") from None
-        raise UndecodableImage(f"the image is {fault}: {visible(reason, _LONGEST_REASON)}") from None
+            raise UnreadImage("the image was not read: {error}", error=reason) from None
+        raise UndecodableImage(form, error=reason) from None
 
 
 def _format(image: "ImageFile") -> str:
@@ -350,11 +351,13 @@ def _refuse_several(image: "ImageFile") -> None:
         pages = len(tiff_frames(image, _MOST_COUNTED)) if image.is_animated else 1  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
         if pages > 1:
             count = f"{pages:,}" if pages < _MOST_COUNTED else f"{_MOST_COUNTED:,} or more"
-            raise UndecodableImage(f"the TIFF holds {count} pages: save each as a file and a row of its own")
+            form = "the TIFF holds {count} pages: save each as a file and a row of its own"
+            raise UndecodableImage(form, count=count)
         return
     pictures = _jpeg_pictures(image) if name == "JPEG" else getattr(image, "n_frames", 1)
     if pictures > 1:
-        raise UndecodableImage(f"the {name} holds {pictures:,} pictures and a page is one: save that one alone")
+        form = "the {format} holds {count:,} pictures and a page is one: save that one alone"
+        raise UndecodableImage(form, format=name, count=pictures)
 
 
 def tiff_frames(image: "TiffImageFile", most: int | None = None) -> list[int]:

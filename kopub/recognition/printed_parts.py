@@ -9,7 +9,7 @@ from rapidfuzz.distance import Levenshtein
 from kopub.pages.nameless import NAMELESS, is_nameless
 from kopub.recognition.content import letters, shorten_leaders
 from kopub.recognition.regions import RegionText, TextOrigin
-from kopub.states import State
+from kopub.states import Reason, State
 
 _MOST_LOST, _MOST_LOST_OF_FORMULA = 0.2, 0.5
 """Shares of the printed letters that a reading may lack; LaTeX writes some of a formula's in words."""
@@ -43,7 +43,8 @@ def with_print(read: RegionText, printed: str) -> RegionText:
     is_doubted = read.state is State.FAILED or read.reason or not _is_text(read.content)
     if not (is_complete or is_doubted or more <= own.total()):
         text = f"{read.content}\n{text}"
-    reason = f"{guesses} letters whose font does not name them were read from the picture" if guesses else None
+    form = "{count} letters whose font does not name them were read from the picture"
+    reason = Reason(form, count=guesses) if guesses else None
     return replace(read, content=text, state=State.OK, reason=reason, origin=TextOrigin.TEXT_LAYER)
 
 

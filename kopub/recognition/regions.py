@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kopub.errors import StoreError
 from kopub.layout.regions import Region, Task
-from kopub.states import State
+from kopub.states import Reason, State
 
 if TYPE_CHECKING:
     from kopub.pages.page import Page
@@ -129,13 +129,15 @@ def page_state(texts: Sequence[RegionText]) -> tuple[State, str | None]:
         return State.OK, None
     to_read = sum(text.finish_reason != _SKIPPED for text in texts)
     first = failed[0]
-    reason = f"{len(failed)} of {to_read} regions failed; region {first.index} ({first.native_label}): {first.reason}"
+    form = "{failed} of {count} regions failed; region {region} ({label}): {reason}"
+    values = {"region": first.index, "label": first.native_label, "reason": first.reason}
+    reason = Reason(form, failed=len(failed), count=to_read, **values)
     read = any(text.state is State.OK and text.content.strip() for text in texts)
     return State.PARTIAL if read else State.FAILED, reason
 
 
-TWO_WAYS = "figures are read in two ways"
-"""The reason of a region whose figures two readers read differently; the figures follow it."""
+TWO_WAYS = "figures are read in two ways: {figures}"
+"""The reason of a region whose figures two readers read differently."""
 KINDS: Mapping[Task, str] = {
     Task.TEXT: "text",
     Task.TABLE: "table",

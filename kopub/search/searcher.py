@@ -19,6 +19,7 @@ from kopub.search.ranking import DEPTH, reciprocal_ranks, weighted_scores
 from kopub.search.reranking import Reranking
 from kopub.search.vectors import VECTORS, KnownQuestions, Neighbour, PageFilter, VectorLookup, Vectors, left_out
 from kopub.search.words import TEXTS, WordLookup, Words
+from kopub.states import Reason
 from kopub.store.table_source import CorpusCheck, IsOfCorpus
 
 EVERYWHERE = Where()
@@ -299,7 +300,7 @@ class Searcher:
             return []
         # What was made before passages were embedded is searched as it was, and `kopub plan` names what lacks.
         lacking = {*self._choices} - {*kinds, Mode.MEANING}
-        return [f"there are no {kind} vectors yet" for kind in VECTORS if kind in lacking]
+        return [Reason("there are no {by} vectors yet", by=kind) for kind in VECTORS if kind in lacking]
 
     def _rerank(self, query: str, ranked: list[Neighbour]) -> tuple[list[Neighbour], str]:
         """Return the pages in the reranker's order, or unchanged with the reason."""

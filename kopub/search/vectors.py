@@ -15,7 +15,7 @@ from kopub.embedding.base import Embedder
 from kopub.search.answer import CannotSearch
 from kopub.search.options import Mode
 from kopub.search.pages import ArrowCache, SearchedTables
-from kopub.states import MADE
+from kopub.states import MADE, Reason
 from kopub.store.corpus_tables import PARTS, TABLES, VECTOR_TABLES
 from kopub.store.rows import MADE_WITH, with_vector
 from kopub.store.table_source import IsOfCorpus
@@ -58,7 +58,7 @@ class VectorLookup:
         published = self._store.published(asset)
         made = [shard for shard in self._shards if shard in published]
         if not made:
-            raise CannotSearch(f"there are no {kind} vectors yet: run `kopub run`")
+            raise CannotSearch("there are no {by} vectors yet: run `kopub run`", by=kind)
         of_corpus = [shard for shard in made if is_of_corpus(asset, shard)]
         if not of_corpus:
             raise CannotSearch(f"the {kind} vectors are of another corpus than the indexed one: run `kopub run`")
@@ -81,7 +81,7 @@ class VectorLookup:
         if kind not in self._open or self._open[kind][0] != versions:
             self._open[kind] = versions, Vectors(fit)
         notes = [f"{shard} is not searched: its {kind} vectors {problem}" for shard, problem in unfit.items()]
-        return self._open[kind][1], notes + left_out(f"{kind} vectors", self._shards, made, of_corpus)
+        return self._open[kind][1], notes + left_out("{by} vectors", self._shards, made, of_corpus, by=kind)
 
     def _shard_vectors(self, kind: Mode, shard: str, version: str) -> "ShardVectors":
         loaded = self._loaded.get((kind, shard))
@@ -119,13 +119,17 @@ def _as_json(values: Any) -> Any:
     return json.loads(json.dumps(values))
 
 
-def left_out(what: str, shards: Sequence[str], made: Sequence[str], of_corpus: Sequence[str]) -> list[str]:
+def left_out(
+    what: str, shards: Sequence[str], made: Sequence[str], of_corpus: Sequence[str], **values: str
+) -> list[str]:
     """Return notes on shards whose tables are missing or of another corpus."""
-    notes = []
+    notes, count = list[str](), len(shards)
     if other := len(made) - len(of_corpus):
-        notes.append(f"{other} of {len(shards)} shards have {what} of another corpus only")
+        form = f"{{other}} of {{count}} shards have {what} of another corpus only"
+        notes.append(Reason(form, other=other, count=count, **values))
     if missing := len(shards) - len(made):
-        notes.append(f"{missing} of {len(shards)} shards have no {what} yet")
+        form = f"{{missing}} of {{count}} shards have no {what} yet"
+        notes.append(Reason(form, missing=missing, count=count, **values))
     return notes
 
 

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopub.errors import DamagedTable, LockLost, StoreError, first_line
+from kopub.states import Reason
 from kopub.store.faults import is_damage
 from kopub.store.locks import Lock
 from kopub.store.objects import Objects
@@ -175,14 +176,53 @@ def _removing(path: str) -> Iterator[None]:
         raise StoreError(f"{path} cannot be removed ({error.strerror or error}): remove it") from error
 
 
+REASONS = ".reasons"
+"""Folder of the logs of reasons, by asset: the tables hold the English sentences alone.
+
+A sentence that was stored before its form was kept is said in English.
+"""
+_REASONS = pa.schema([pa.field("reason", pa.string(), nullable=False)])
+_MOST_PARTS = 16
+"""Most files of an asset before they are merged."""
+
+
+def reasons_in(row: dict[str, Any]) -> set[Reason]:
+    """Return the reasons in a row and in its doubts, regions, notes or figures."""
+    parts = [part for value in row.values() if isinstance(value, list | tuple) for part in value]
+    reasons = [part.get("reason") if isinstance(part, dict) else part for part in parts]
+    return {reason for reason in (*row.values(), *reasons) if isinstance(reason, Reason)}
+
+
+def keep_reasons(log: AppendLog, reasons: Collection[Reason]) -> None:
+    """Keep reasons in the log of an asset. Raises `StoreError`."""
+    if not reasons:
+        return
+    log.append(pa.table([[reason.packed() for reason in reasons]], _REASONS))
+    if len(names := log.names()) > _MOST_PARTS:
+        # A reason counts once, so neither a kill nor a second writer does harm here.
+        packed = pa.concat_tables(log.read())["reason"].unique()
+        log.append(pa.table([packed], _REASONS))
+        log.remove(names)
+
+
+def stored_reasons(log: AppendLog) -> dict[str, Reason]:
+    """Return the reasons in the logs by what they say. Raises `StoreError`."""
+    packed = [text for part in log.read() for text in part["reason"].to_pylist()]
+    return {reason: reason for reason in map(Reason.unpacked, packed)}
+
+
 class Journal:
-    """The finished rows of a table that is not complete yet, in an append-only log."""
+    """The finished rows of a table that is not complete yet, in an append-only log.
+
+    Their `reasons` are written before them to a log that outlives the journal.
+    """
 
     SHARE = 0.01
     """Share of the time that journalling may take; rows wait in memory only as long as this requires."""
 
-    def __init__(self, parts: AppendLog, schema: pa.Schema) -> None:
+    def __init__(self, parts: AppendLog, schema: pa.Schema, reasons: AppendLog) -> None:
         self._parts = parts
+        self._reasons, self._kept_reasons = reasons, set[Reason]()
         self._schema = schema
         self._tables: list[pa.Table] | None = None
         self._waiting: list[dict[str, Any]] = []
@@ -207,6 +247,9 @@ class Journal:
             return
         parts = self._written()
         started = time.monotonic()
+        reasons = {reason for row in self._waiting for reason in reasons_in(row)} - self._kept_reasons
+        keep_reasons(self._reasons, reasons)
+        self._kept_reasons |= reasons
         rows = pa.Table.from_pylist(self._waiting, self._schema)
         self._parts.append(rows)
         parts.append(rows)

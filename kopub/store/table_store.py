@@ -16,7 +16,7 @@ from kopub.engine import ProfileOnly, Resource
 from kopub.errors import DamagedTable, MissingTable, first_line
 from kopub.files import replace_bytes, write_new
 from kopub.fingerprints import fingerprint
-from kopub.store.append_log import AppendLog, Journal
+from kopub.store.append_log import REASONS, AppendLog, Journal
 from kopub.store.faults import is_damage, translate_errors
 from kopub.store.locks import DiskLock, Lock, ObjectLock, acquire_lock, find_lock, release_lock
 from kopub.store.objects import Objects, fetched_once
@@ -220,7 +220,7 @@ class TableStore:
         return fetched_once()
 
     def journal(self, asset: str, shard: str, schema: pa.Schema) -> Journal:
-        return Journal(self.parts(JOURNAL, asset, shard), schema)
+        return Journal(self.parts(JOURNAL, asset, shard), schema, self.parts(REASONS, asset))
 
     def location(self, asset: str, shard: str | None = None) -> str:
         """Return the path or URL of a table, or of an asset's folder."""

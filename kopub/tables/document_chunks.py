@@ -17,7 +17,7 @@ from kopub.documents.document import Document, DocumentPage
 from kopub.documents.stream import DocumentStream, PlannedDocument
 from kopub.documents.structure import structure_document
 from kopub.fingerprints import CodeVersion, fingerprint
-from kopub.states import LOST, State
+from kopub.states import LOST, Reason, State, joined
 from kopub.store.corpus_tables import DOCUMENT_CHUNKS, Table
 from kopub.store.table_source import Entry, FooterCache
 from kopub.tables.asset import Metadata, RowTable
@@ -131,7 +131,7 @@ class DocumentChunks(RowTable):
             if planned.name in specs:
                 yield specs[planned.name]
                 continue
-            why = "; ".join(lacking[other] for other in planned.shards if other in lacking)
+            why = joined(lacking[other] for other in planned.shards if other in lacking)
             ended = {"chunks": None, "state": State.FAILED, "reason": why}
             own = columns[planned.name]
             yield RowSpec(own["page_id"], [self.recipe_hash], own, predetermined=ended)
@@ -144,7 +144,8 @@ class DocumentChunks(RowTable):
         if not incomplete:
             return spec
         first = incomplete[0]
-        reason = f"{len(incomplete)} of {len(document.pages)} pages are lost or read in part, first {first.page_id}"
+        form = "{lost} of {count} pages are lost or read in part, first {page}"
+        reason = Reason(form, lost=len(incomplete), count=len(document.pages), page=first.page_id)
         states = {page.state for page in document.pages}
         if states <= set(LOST):
             state = State.QUARANTINED if states == {State.QUARANTINED} else State.FAILED
@@ -188,10 +189,11 @@ class DocumentChunks(RowTable):
         for parent in self.parents:
             entry = self._entries[parent.table.name].get(shard)
             if entry is None:
-                return f"its pages in {shard} are not read yet"
+                return Reason("its pages in {shard} are not read yet", shard=shard)
             inputs = {name: content for name, content in entry.made_from.items() if name in self._entries}
             if any(self._content(name, shard) != content for name, content in inputs.items()):
-                return f"{parent.table} of {shard} is of other pages or regions than there are now"
+                form = "{table} of {shard} is of other pages or regions than there are now"
+                return Reason(form, table=parent.table.name, shard=shard)
         return None
 
 

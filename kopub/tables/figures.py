@@ -20,7 +20,7 @@ from kopub.errors import StoreError
 from kopub.figures.figure import TABLE, Figure, FigureNote, FigureNoter, FigurePicture, page_figures
 from kopub.fingerprints import CodeVersion
 from kopub.recognition.regions import crop_index, cut
-from kopub.states import LOST, State
+from kopub.states import LOST, Reason, State
 from kopub.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, Table
 from kopub.tables.asset import EngineTable, Metadata, RetryPartial
 from kopub.tables.checks import Check, unsound_figure_vectors
@@ -180,7 +180,8 @@ def page_end(figures: Sequence[Row]) -> tuple[State, str | None]:
     if not lost:
         return (State.OK, None) if ok else (State.BLANK, figures[0]["reason"])
     first = lost[0]
-    reason = f"{len(lost)} of {len(figures)} figures lost; region {first['index']}: {first['reason']}"
+    form = "{lost} of {count} figures lost; region {region}: {reason}"
+    reason = Reason(form, lost=len(lost), count=len(figures), region=first["index"], reason=first["reason"])
     if ok:
         return State.PARTIAL, reason
     quarantined = all(figure["state"] == State.QUARANTINED for figure in lost)

@@ -414,4 +414,4 @@ def _is_unsure(region: Row) -> bool:
 def _two_ways(region: Row) -> str | None:
     """Return the figures of a region that two readers read differently."""
     reason = region["reason"] or ""
-    return reason if region["state"] == State.OK and reason.startswith(TWO_WAYS) else None
+    return reason if region["state"] == State.OK and reason.startswith(TWO_WAYS.partition("{")[0]) else None

@@ -19,7 +19,7 @@ from kopub.pages.nameless import NAMELESS, is_nameless
 from kopub.recognition.content import KOREAN, fence_code, letters, script_of
 from kopub.recognition.known_texts import LineSample
 from kopub.recognition.regions import RegionText, TextOrigin
-from kopub.states import State
+from kopub.states import Reason, State
 from kopub.store.corpus_tables import TABLES
 from kopub.texts.layer_code import CODE_LABEL
 from kopub.texts.layer_lines import (
@@ -89,7 +89,7 @@ def _is_broken(char: str) -> bool:
 
 def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
     if layer.failure:
-        yield f"it could not be read: {layer.failure}"
+        yield Reason("it could not be read: {reason}", reason=layer.failure)
         return
     characters = layer.characters
     if not characters:
@@ -101,20 +101,24 @@ def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
     cids = sum(map(len, _CID.findall(text)))
     nameless = _share(max(broken, unmapped, cids), characters)
     if nameless >= _MOST_BROKEN:
-        yield f"{nameless:.0%} of its characters have no meaning, as of fonts without a Unicode map"
+        yield Reason("{share:.0%} of its characters have no meaning, as of fonts without a Unicode map", share=nameless)
     outside = _share(layer.outside, characters + layer.outside)
     if outside >= _MOST_OUTSIDE:
-        yield f"{outside:.0%} of its characters lie outside of the page"
+        yield Reason("{share:.0%} of its characters lie outside of the page", share=outside)
     bare = _share(layer.marked(Mark.NO_INK), characters)
     if bare >= _MOST_WITHOUT_INK:
-        yield f"{bare:.0%} of its characters stand where nothing is printed"
+        yield Reason("{share:.0%} of its characters stand where nothing is printed", share=bare)
     if layer.is_of_scan:
         invisible = layer.marked(Mark.INVISIBLE) / characters
-        yield f"{invisible:.0%} of its characters are invisible: it is the reading of another program"
+        form = "{share:.0%} of its characters are invisible: it is the reading of another program"
+        yield Reason(form, share=invisible)
     found = [doubt for doubt in doubts(_as_page(layer.words), (), scripts) if doubt.kind in _SCRIPTS]
     if total(found) >= DOUBTFUL:
         yield found[0].says
     yield from _implausible(text)
+
+
+_FEW_COMMON = "only {share:.0%} of its {letters} are common ones, as of a wrong Unicode map"
 
 
 def _implausible(text: str) -> Iterator[str]:
@@ -128,11 +132,11 @@ def _implausible(text: str) -> Iterator[str]:
     ):
         share = sum(char in common for char in alphabet) / len(alphabet) if len(alphabet) >= fewest else 1.0
         if share < least:
-            yield f"only {share:.0%} of its {name} are common ones, as of a wrong Unicode map"
+            yield Reason(_FEW_COMMON, share=share, letters=name)
     ideographs = [char for char in text if script_of(char) == "CJK"]
     share = sum(map(_is_taught, ideographs)) / len(ideographs) if len(ideographs) >= _IDEOGRAPHS else 1.0
     if share < _LEAST_TAUGHT:
-        yield f"only {share:.0%} of its Chinese characters are common ones, as of a wrong Unicode map"
+        yield Reason(_FEW_COMMON, share=share, letters="Chinese characters")
 
 
 def _is_taught(ideograph: str) -> bool:
@@ -321,6 +325,8 @@ _FEWEST_LETTERS = 20
 """Fewest letters and digits for which a distance is meaningful."""
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
 _TABLE = "table"
+_FAR = "{share:.0%} of the letters differ from the text layer of its PDF"
+_LEFT_OUT = "{share:.0%} of the letters in the text layer of its PDF are in no region"
 _DISTANCE, _OUTSIDE = (0.03, 0.17), (0.2, 0.6)
 """Distance, and share of letters in no region, from which a page is doubted and from which the doubt is certain."""
 
@@ -342,12 +348,8 @@ class Comparison:
         """Return the doubts about the reading."""
         far = self.distance or 0.0
         return [
-            Doubt("layer", ramp(far, *_DISTANCE), f"{far:.0%} of the letters differ from the text layer of its PDF"),
-            Doubt(
-                "layer",
-                ramp(self.outside, *_OUTSIDE),
-                f"{self.outside:.0%} of the letters in the text layer of its PDF are in no region",
-            ),
+            Doubt("layer", ramp(far, *_DISTANCE), Reason(_FAR, share=far)),
+            Doubt("layer", ramp(self.outside, *_OUTSIDE), Reason(_LEFT_OUT, share=self.outside)),
             *self.numbers.doubts(),
         ]
 
@@ -381,7 +383,7 @@ def doubt_blank(layer: TextLayer) -> list[Doubt]:
     Its print may be as small as specks, or its picture lost with the text over it left.
     """
     found = sum(len(letters(word.text)) for word in layer.words)
-    says = f"the page looks blank, but the text layer of its PDF has {found:,} letters"
+    says = Reason("the page looks blank, but the text layer of its PDF has {count:,} letters", count=found)
     return [Doubt("layer", 1.0, says)] if found >= _FEWEST_LETTERS else []
 
 

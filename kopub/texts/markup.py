@@ -23,7 +23,8 @@ def printable(text: str) -> str:
 
 def printable_value(value: object) -> object:
     """Return a value of a template, a text as `printable` does."""
-    return printable(value) if type(value) is str else value
+    # Markup is a `str` too, and is as it must be.
+    return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 _MARKUP = re.compile(

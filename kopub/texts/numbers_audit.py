@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from kopub.states import Reason
 from kopub.texts.text_quality import Doubt, ramp
 
 _NUMBER = re.compile(r"[△▲±]?\d+(?:[.,]\d+)*|[△▲±○●◎□■☐☑]")
@@ -36,17 +37,11 @@ class NumbersAudit:
     def doubts(self) -> Iterator[Doubt]:
         """Yield a doubt that names the numbers of each side."""
         if self.lost:
-            yield Doubt(
-                "layer",
-                _weight(self.lost),
-                f"numbers or signs of the text layer of its PDF did not come out: {_named(self.lost)}",
-            )
+            form = "numbers or signs of the text layer of its PDF did not come out: {numbers}"
+            yield Doubt("layer", _weight(self.lost), Reason(form, numbers=_named(self.lost)))
         if self.invented:
-            yield Doubt(
-                "layer",
-                _weight(self.invented),
-                f"numbers or signs came out that the text layer of its PDF does not have: {_named(self.invented)}",
-            )
+            form = "numbers or signs came out that the text layer of its PDF does not have: {numbers}"
+            yield Doubt("layer", _weight(self.invented), Reason(form, numbers=_named(self.invented)))
 
 
 def _weight(numbers: Counter[str]) -> float:

@@ -19,7 +19,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.lib.stride_tricks import sliding_window_view
 
+from kopub.errors import counted
 from kopub.recognition.content import KOREAN, script_of, strip_fillers
+from kopub.states import Reason
 
 DOUBTFUL = 0.5
 """Pages with at least this doubt should be checked by a person."""
@@ -117,7 +119,8 @@ def doubts(text: str, boxes: Sequence[JudgedRegion] = (), scripts: Set[str] = KO
     text = unicodedata.normalize("NFC", text)
     found = by_weight([*_characters(text, scripts), *_repetition(text), *_area(boxes)])
     if not text and boxes and not found:
-        return [Doubt("truncated", 1.0, f"the page has ink, and nothing was read from it ({_regions(len(boxes))})")]
+        form = "the page has ink, and nothing was read from it ({regions})"
+        return [Doubt("truncated", 1.0, Reason(form, regions=counted(len(boxes), "region")))]
     return found
 
 
@@ -161,7 +164,7 @@ def _characters(text: str, scripts: Set[str]) -> Iterator[Doubt]:
         yield Doubt(
             "signs",
             ramp(1 - words / visible, 1 - 2 * least, 1 - least),
-            f"only {words / visible:.0%} of the characters are letters or digits",
+            Reason("only {share:.0%} of the characters are letters or digits", share=words / visible),
         )
     by_syllable = {char: count for char, count in by_letter.items() if _SYLLABLE.match(char)}
     hangul = sum(by_syllable.values())
@@ -238,7 +241,8 @@ def _repetition(text: str) -> Iterator[Doubt]:
     encoded = flat.encode("utf-8", "surrogatepass")
     if len(encoded) >= _DENSE_FROM:
         density = len(encoded) / len(zlib.compress(encoded))
-        yield Doubt("repeated", ramp(density, 9, 15), f"the text says the same {density:.0f} times over")
+        says = Reason("the text says the same {times:.0f} times over", times=density)
+        yield Doubt("repeated", ramp(density, 9, 15), says)
 
 
 def _repeated(text: str, letters: int) -> int:
@@ -268,13 +272,15 @@ def _area(boxes: Sequence[JudgedRegion]) -> Iterator[Doubt]:
     pictures = min(1.0, sum(box.area for box in boxes if box.picture) / 1e6)
     if pictures >= _MOSTLY_PICTURE[0]:
         weight = 0.5 + 0.5 * ramp(pictures, *_MOSTLY_PICTURE)
-        yield Doubt("picture", weight, f"pictures cover {pictures:.0%} of the page: writing in them is not read")
+        form = "pictures cover {share:.0%} of the page: writing in them is not read"
+        yield Doubt("picture", weight, Reason(form, share=pictures))
     cut = sum(box.cut for box in boxes)
     if cut:
-        yield Doubt("truncated", 0.6, f"the reading was cut off ({_regions(cut)})")
+        yield Doubt("truncated", 0.6, Reason("the reading was cut off ({regions})", regions=counted(cut, "region")))
     unsure = sum(box.unsure for box in boxes)
     if unsure:
-        yield Doubt("unsure", 0.6, f"the engine is unsure of what it read ({_regions(unsure)})")
+        form = "the engine is unsure of what it read ({regions})"
+        yield Doubt("unsure", 0.6, Reason(form, regions=counted(unsure, "region")))
     read = [box for box in boxes if not box.picture]
     large = [box for box in read if box.area >= _SMALLEST]
     usual = median([box.area / box.characters for box in read if box.characters] or [_STARVED])
@@ -282,7 +288,8 @@ def _area(boxes: Sequence[JudgedRegion]) -> Iterator[Doubt]:
     starved = [box for box in large if not box.characters or (_is_dense(box) and box.area > most * box.characters)]
     lost = sum(box.area for box in starved)
     if lost >= _LOST:
-        says = f"hardly any text was read from {min(lost / 1e6, 1):.0%} of the page ({_regions(len(starved))})"
+        form = "hardly any text was read from {share:.0%} of the page ({regions})"
+        says = Reason(form, share=min(lost / 1e6, 1), regions=counted(len(starved), "region"))
         yield Doubt("truncated", ramp(lost / sum(box.area for box in large), 0.05, 0.2), says)
 
 
@@ -291,14 +298,10 @@ def _is_dense(box: JudgedRegion) -> bool:
     return box.label in _PROSE or (box.area >= _NO_TITLE and box.label != "table")
 
 
-def _regions(count: int) -> str:
-    return f"{count} region{'s' if count > 1 else ''}"
-
-
 def _share(kind: str, part: int, whole: int, fewest: int, edges: tuple[float, float], says: str) -> Doubt:
     """Return a doubt by share; it has no weight if `part` is below `fewest`."""
     share = part / whole if whole and part >= fewest else 0.0
-    return Doubt(kind, ramp(share, *edges), f"{share:.0%} {says}")
+    return Doubt(kind, ramp(share, *edges), Reason(f"{{share:.0%}} {says}", share=share))
 
 
 def ramp(value: float, fine: float, sure: float) -> float:

@@ -104,7 +104,7 @@ def reading_room(
     loading = ThreadPoolExecutor(_DOWNLOADS_AT_ONCE, "downloads")
 
     def asked_of(request: Request) -> ViewRequest:
-        return ViewRequest.of(request, to, room.sources)
+        return ViewRequest.of(request, to, room.sources, lambda: room.now.reasons)
 
     def view(path: str) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:

@@ -78,7 +78,7 @@ def correct(store: "ShardStore", page: kopub.Page, sent: Mapping[str, str]) -> C
 def _truth(store: "ShardStore", page: kopub.Page) -> str:
     rows = CorrectedTables(store).pages(page.shard, {page.id}).get(page.id)
     if rows is None:
-        raise KopubError(f"{page.id} has not been read yet")
+        raise KopubError("{page} has not been read yet", page=page.id)
     return truth_of(correct_page(*rows, CorrectionLog(store).page(page.id).changes))
 
 
@@ -121,7 +121,7 @@ def _region(page: kopub.Page, box: str) -> kopub.Region:
     for region in page.regions:
         if _shown_box(region) == box:
             return region
-    raise KopubError(f"{page.id} was read again since, and has no such region any more: load the page again")
+    raise KopubError("{page} was read again since, and has no such region any more: load the page again", page=page.id)
 
 
 def _shown_box(region: kopub.Region) -> str:

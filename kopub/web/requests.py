@@ -1,7 +1,7 @@
 """The requests, URLs and languages of the reading room."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import yaml
 
 import kopub
+from kopub.states import Reason
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -27,83 +28,68 @@ _RANGE = re.compile(
 )
 _MOST_RANGES = 20
 """Most ranges of a header that are read."""
-_TABLE = re.compile("[a-z]+(_[a-z]+)+")
 _SENTENCES = "sentences"
-_HOLE = re.compile(r"\{(\w*)\}")
-_NUMBER = r"\d[\d,]*(?:\.\d+)?"
+_SENTENCE_VALUES = ("reason", "first", "then")
+_WORD_VALUES = ("label", "by", "state")
+"""Names of values that are words of the platform, as in `label.table`."""
+StoredReasons = Mapping[str, Reason]
 
 
 class Texts:
-    """The texts of one language; those with a count have variants by plural form."""
+    """The texts of one language; those with a count have variants by plural form.
 
-    def __init__(self, language: str, texts: Mapping[str, Any]) -> None:
+    `stored` gives the reasons that tables hold as English sentences, by what they say.
+    """
+
+    def __init__(self, language: str, texts: Mapping[str, Any], stored: Callable[[], StoredReasons] = dict) -> None:
         self.language = language
-        sentences: Mapping[str, str] = texts.get(_SENTENCES, {})
-        self._sentences = [(_form(english), told) for english, told in sentences.items()]
-        self._texts = {key: text for key, text in texts.items() if key != _SENTENCES}
+        self.forms = {key: text for key, text in texts.items() if key != _SENTENCES}
+        self.sentences: Mapping[str, str] = texts.get(_SENTENCES, {})
+        self._texts, self._stored = texts, stored
+
+    def with_stored(self, stored: Callable[[], StoredReasons]) -> "Texts":
+        """Return these texts, which know the reasons in tables."""
+        return Texts(self.language, self._texts, stored)
 
     def __call__(self, key: str, **values: Any) -> str:
         """Return the text of `key` with its values; `count` selects the form. Raises `KeyError`."""
-        text = self._texts[key]
+        text = self.forms[key]
         if isinstance(text, Mapping):
             text = text["one" if values["count"] == 1 and "one" in text else "other"]
         return text.format(**values)
 
     def word(self, kind: str, name: object) -> str:
         """Return the word for a platform name, such as a state, else the name."""
-        return self._texts.get(f"{kind}.{name}", str(name))
+        return self.forms.get(f"{kind}.{name}", str(name))
 
-    def sentence(self, said: str) -> tuple[str, str]:
-        """Return a table's English sentence and its language, translated if known."""
-        for form, told in self._sentences:
-            if found := form.fullmatch(said):
-                return self._filled(told, found), self.language
-        return said, "en"
+    def sentence(self, says: str) -> tuple[str, str]:
+        """Return an English sentence in this language, or as it is, and its language.
 
-    def reason(self, said: str) -> tuple[str, str]:
-        """Return the reason why a page is incomplete and its language, without the table's name."""
-        table, _, rest = said.partition(": ")
-        return self._reason(rest if _TABLE.fullmatch(table) else said)
-
-    def _reason(self, said: str) -> tuple[str, str]:
-        if len(several := said.split("; ")) > 1:
-            each = [self._reason(one) for one in several]
-            if all(language == self.language for _, language in each):
-                return "; ".join(told for told, _ in each), self.language
-        parts = said.split(": ")
-        for at in range(len(parts)):
-            told, language = self.sentence(": ".join(parts[at:]))
-            if language != "en":
-                return ": ".join([*parts[:at], told]), language
-        return said, "en"
-
-    def _filled(self, told: str, found: re.Match[str]) -> str:
-        """Return a translated sentence with the values of the English one.
-
-        Reasons and the platform's own words among the values are translated, too.
+        Sentences and the platform's own words among its values are in this language, too.
         """
-        values = found.groupdict()
-        numbers = [value for name, value in values.items() if name.startswith("_")]
-        for name in values.keys() & {"label", "by"}:
-            values[name] = self.word(name, values[name])
-        if "reason" in values:
-            values["reason"] = self._reason(values["reason"])[0]
-        return told.format(*numbers, **values)
+        english = str.__str__(says), "en"
+        if not self.sentences:
+            return english
+        if not isinstance(says, Reason) and says not in self.sentences:
+            says = self._stored().get(says, says)
+        code, values = (says.form, says.values) if isinstance(says, Reason) else (says, {})
+        if (form := self.sentences.get(code)) is None:
+            return english
+        said = {name: self.sentence(value) if isinstance(value, str) else (value, "") for name, value in values.items()}
+        # A form without words of its own is in the language of its sentences.
+        if form == code and any(said[name][1] == "en" for name in _SENTENCE_VALUES if name in said):
+            return english
+        words = {name: self.word(name, values[name]) for name in _WORD_VALUES if name in values}
+        try:
+            return form.format(**{name: value for name, (value, _) in said.items()} | words), self.language
+        except (LookupError, TypeError, ValueError):  # of a release whose form had other values
+            return english
 
-    @property
-    def forms(self) -> Mapping[str, Any]:
-        """All texts by key."""
-        return self._texts
-
-
-def _form(english: str) -> re.Pattern[str]:
-    """Return a pattern for an English sentence with `{}` for numbers, `{name}` for texts."""
-    texts = _HOLE.split(english)
-    form = re.escape(texts[0])
-    for at in range(1, len(texts), 2):
-        hole = f"(?P<{texts[at]}>.*)" if texts[at] else f"(?P<_{at}>{_NUMBER})"
-        form += hole + re.escape(texts[at + 1])
-    return re.compile(form, re.DOTALL)
+    def reason(self, says: str) -> tuple[str, str]:
+        """Return the reason why a page is incomplete and its language, without the table's name."""
+        if isinstance(says, Reason) and "asset" in says.values:
+            says = says.values.get("reason", "")
+        return self.sentence(says)
 
 
 def language_of(accepted: str) -> str:
@@ -154,14 +140,16 @@ class ViewRequest:
     theme: str = THEMES[0]
 
     @classmethod
-    def of(cls, request: "Request", to: "Addresses", sources: Mapping[str, str]) -> Self:
+    def of(
+        cls, request: "Request", to: "Addresses", sources: Mapping[str, str], stored: Callable[[], StoredReasons]
+    ) -> Self:
         """Return the view request of a browser, with its language and colours.
 
         A person's choice takes precedence over the browser's.
         """
         chosen = {name: request.cookies.get(cookie_of(name), "") for name in CHOICES}
         language = chosen["language"] if chosen["language"] in LANGUAGES else ""
-        t = texts(language or language_of(request.headers.get("accept-language", "")))
+        t = texts(language or language_of(request.headers.get("accept-language", ""))).with_stored(stored)
         theme = chosen["theme"] if chosen["theme"] in THEMES else THEMES[0]
         here = f"{request.url.path}?{request.url.query}".removesuffix("?") if request.method == "GET" else "/"
         return cls(request.query_params, t, to, sources, here if len(here) <= _LONGEST else "/", theme)

@@ -22,7 +22,8 @@ from kopub.evaluation import reading_scores as reading
 from kopub.recognition.regions import crop_index
 from kopub.search import metrics as finding
 from kopub.search.scores import stored_scores
-from kopub.states import State, count_states
+from kopub.states import Reason, State, count_states
+from kopub.store.append_log import REASONS, stored_reasons
 from kopub.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES, TABLES
 from kopub.store.table_source import CorpusCheck, FooterCache, IsOfCorpus
 from kopub.store.table_store import ShardStore
@@ -80,6 +81,11 @@ class Now:
         pages = self.corpus.pages
         doubtful = pages.doubtful.without(self.checked)
         return {kind: doubtful if kind == DOUBTFUL else pages.where(state=kind) for kind in LISTS}
+
+    @cached_property
+    def reasons(self) -> Mapping[str, Reason]:
+        """The reasons in all tables, by what they say."""
+        return stored_reasons(self._settings.store.parts(REASONS))
 
     @cached_property
     def tables(self) -> Sequence[TableCounts]:

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 ROOT = Path(__file__).resolve().parents[2]
 _ROOMS = (
@@ -12,6 +13,10 @@ _ROOMS = (
 _SAYS = frozenset(
     {
         "UndecodableImage",
+        "UnreadImage",
+        "Failure",
+        "LostAnswer",
+        "_UnusableVector",
         "Defect",
         "UnansweredRequest",
         "RefusedRequest",
@@ -27,31 +32,35 @@ _NAME, _FILES = "reason", "pages"
 _RUN_ENDS = frozenset({"worker_process.py", "indexing.py"})
 """Modules whose messages end a run or precede one, and are in no table."""
 
+_OF_SHARE = "{share:.0%} 7"
+"""The form inside `_share`, whose calls are among the doubts."""
+
 
 def reasons() -> dict[str, str]:
-    """Return the source position of every reason, with 7 for interpolated values."""
+    """Return the source position of the form of every reason, with 7 for values that have no name."""
     files = [path for room in _ROOMS for path in _modules(room) if path.name not in _RUN_ENDS]
-    return {
-        text: f"{path.relative_to(ROOT)}:{expression.lineno}"
-        for path in files
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        for expression in (*_said(node), *(() if _FILES in path.parts else _named(node)))
-        for text in _texts(expression)
-    }
+    found = {}
+    for path in files:
+        tree = ast.parse(path.read_text("utf-8"))
+        for node in ast.walk(tree):
+            for expression in (*_said(node), *(() if _FILES in path.parts else _named(node))):
+                found |= {text: f"{path.relative_to(ROOT)}:{expression.lineno}" for text in _texts(expression, tree)}
+    found.pop(_OF_SHARE)
+    return found
 
 
 def doubts() -> dict[str, str]:
-    """Return the source position of every reason to doubt a text, with 7 for values."""
-    return {
-        f"7% {text}" if call.func.id == "_share" else text: f"{path.relative_to(ROOT)}:{call.lineno}"
-        for path in _modules("kopub/texts")
-        for call in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("Doubt", "_share")
-        for given in call.args
-        for text in _texts(given)
-        # The f-string inside `_share` itself.
-        if text != "7% 7"
-    }
+    """Return the source position of the form of every reason to doubt a text."""
+    found = {}
+    for path in _modules("kopub/texts"):
+        tree = ast.parse(path.read_text("utf-8"))
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("Doubt", "_share"):
+                share = "{share:.0%} " if call.func.id == "_share" else ""
+                texts = [text for given in call.args for text in _texts(given, tree)]
+                found |= {share + text: f"{path.relative_to(ROOT)}:{call.lineno}" for text in texts}
+    found.pop(_OF_SHARE)
+    return found
 
 
 def _modules(room: str) -> list[Path]:
@@ -64,8 +73,10 @@ def _modules(room: str) -> list[Path]:
 
 def _said(node: ast.AST) -> Iterator[ast.expr]:
     match node:
+        case ast.Call(func=ast.Name(id="Reason")):
+            yield node
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
-            yield from (word.value for word in node.keywords if word.arg in ("reason", "problem") or name in _SAYS)
+            yield from (word.value for word in node.keywords if word.arg in ("reason", "problem"))
             yield from node.args if name in _SAYS else ()
         case ast.Dict():
             keys = (key.value if isinstance(key, ast.Constant) else None for key in node.keys)
@@ -82,25 +93,27 @@ def _named(node: ast.AST) -> Iterator[ast.expr]:
             pass
 
 
-def _texts(said: ast.expr) -> Iterator[str]:
+def _assigns(node: ast.AST, name: str) -> TypeGuard[ast.Assign]:
+    return isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]
+
+
+def _texts(said: ast.expr, tree: ast.Module) -> Iterator[str]:
     match said:
         case ast.IfExp(body=one, orelse=other):
-            yield from (*_texts(one), *_texts(other))
+            yield from (*_texts(one, tree), *_texts(other, tree))
         case ast.BoolOp(values=values):
-            yield from (text for value in values for text in _texts(value))
+            yield from (text for value in values for text in _texts(value, tree))
+        case ast.Call(func=ast.Name(id="Reason"), args=[ast.Name(id=name), *_]) | ast.Name(id="form" as name):
+            # A variable of another function may have the name; its text must be known too.
+            values = [node.value for node in ast.walk(tree) if _assigns(node, name)]
+            yield from (text for value in values for text in _texts(value, tree))
+        case ast.Call(func=ast.Name(id="Reason"), args=[form, *_]):
+            yield from _texts(form, tree)
         case ast.Constant(value=str(text)) if " " in text:
             yield text
         case ast.JoinedStr(values=values):
-            text = "".join(str(part.value) if isinstance(part, ast.Constant) else _value(part) for part in values)
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "7" for part in values)
             if any(character.isalpha() for character in text):
                 yield text
         case _:
             pass
-
-
-def _value(part: ast.expr) -> str:
-    if not isinstance(part, ast.FormattedValue):
-        return "7"
-    if ast.unparse(part.value).startswith("_regions("):
-        return "7 regions"
-    return "7%" if "%" in ast.unparse(part.format_spec or ast.Constant("")) else "7"

@@ -1,15 +1,19 @@
 """The browser or a person chooses language and colours, and both languages are complete."""
 
+import pickle
 import re
 from string import Formatter
 
 import pytest
+from markupsafe import Markup
 from starlette.testclient import TestClient
 
+from kopub.errors import UndecodableImage
 from kopub.evaluation.metrics import METRICS
 from kopub.layout.regions import LABELS
 from kopub.search.options import Mode
-from kopub.states import State
+from kopub.states import Reason, State, joined
+from kopub.texts.markup import printable_value
 from kopub.web.requests import LANGUAGES, language_of, texts
 from tests.search.test_search import made
 from tests.support.reasons import doubts, reasons
@@ -120,47 +124,95 @@ def _values(text: object) -> set[str]:
 
 
 def test_a_reason_is_told_without_the_table_that_says_so():
-    said = "raw_pages: a.pdf: the PDF wants a password: save it without one"
+    locked = Reason("{file}: {reason}", file="a.pdf", reason="the PDF wants a password: save it without one")
+    said = Reason("{asset}: {reason}", asset="raw_pages", reason=locked)
+    assert said == "raw_pages: a.pdf: the PDF wants a password: save it without one"
     assert texts("en").reason(said) == ("a.pdf: the PDF wants a password: save it without one", "en")
     told, language = texts("ko").reason(said)
     assert (told.startswith("a.pdf: 암호"), language) == (True, "ko")
+    assert texts("ko").reason(Reason("{file}: {reason}", file="a.pdf", reason="odd"))[1] == "en"
     assert texts("ko").reason("out of memory") == ("out of memory", "en")
-    assert texts("en").reason("the answer was cut off; 7% of it: no") == ("the answer was cut off; 7% of it: no", "en")
-    assert texts("ko").reason("") == texts("ko").reason("parsed_texts") == ("", "en")
+    assert texts("ko").reason("") == texts("ko").reason(Reason("{asset}", asset="parsed_texts")) == ("", "en")
 
 
 def test_every_reason_that_the_code_gives_is_known_in_korean():
     said_of_pages = {**reasons(), **doubts()}
     assert len(doubts()) > 10
-    unknown = {said: where for said, where in said_of_pages.items() if texts("ko").reason(said)[1] != "ko"}
-    assert unknown == {}
+    assert {form: where for form, where in said_of_pages.items() if form not in texts("ko").sentences} == {}
+
+
+def test_a_korean_sentence_has_values_of_its_english_form_only():
+    strange = {form for form, korean in texts("ko").sentences.items() if not _values(korean) <= _values(form)}
+    assert strange == set()
+
+
+def test_a_reason_keeps_its_form_and_values_wherever_it_is_sent():
+    cut = Reason("the answer was cut off after {count} characters", count=512)
+    part = Reason("part {number} of {count}: {reason}", number=2, count=3, reason=cut)
+    error = pickle.loads(pickle.dumps(UndecodableImage("row {row}: {reason}", row=7, reason=part)))
+    told = str(error)
+    assert isinstance(told, Reason)
+    for said in (told, Reason.unpacked(told.packed())):
+        assert said == "row 7: part 2 of 3: the answer was cut off after 512 characters"
+        assert texts("ko").reason(said) == ("7행: 3조각 가운데 2번째: 답이 512자에서 끊겼습니다", "ko")
+
+
+def test_a_reason_on_a_page_of_the_room_has_no_signs_that_turn_its_text():
+    said = Reason("{file}: {reason}", file="a\u202efdp.exe", reason="odd")
+    assert printable_value(said) == "afdp.exe: odd"
+    assert printable_value(Markup("<b>\u202e</b>")) == "<b>\u202e</b>"
+
+
+@pytest.mark.parametrize("values", [{}, {"pixels": "many"}, {"pixels": [1]}, {"0": 1}])
+def test_a_stored_reason_whose_values_do_not_fit_is_told_in_english(values: dict[str, object]):
+    form = "the page has more than {pixels:,} pixels; scale it down"
+    assert texts("ko").reason(Reason(form, "as it was", **values)) == ("as it was", "en")
 
 
 @pytest.mark.parametrize(
     ("said", "told"),
     [
         (
-            "ocr_results: 2 of 1,240 regions failed; region 7 (table): the answer was cut off after 512 characters",
-            "영역 1,240개 가운데 2개를 읽지 못했습니다. 7번 영역(표): 답이 512자에서 끊겼습니다",
+            Reason(
+                "{asset}: {reason}",
+                asset="ocr_results",
+                reason=Reason(
+                    "{failed} of {count} regions failed; region {region} ({label}): {reason}",
+                    failed=2,
+                    count=12,
+                    region=7,
+                    label="table",
+                    reason=Reason("the answer was cut off after {count} characters", count=512),
+                ),
+            ),
+            "영역 12개 가운데 2개를 읽지 못했습니다. 7번 영역(표): 답이 512자에서 끊겼습니다",
         ),
         (
-            "layout_regions: 'ab' repeats without end; what follows its first time is left out; "
-            "25% of the page's ink is outside of all regions; "
-            "it was not read in halves, which 10% of the pages of a shard may be",
-            "'ab'만 끝없이 되풀이됩니다; 처음 나온 뒤의 것은 버렸습니다; "
-            "쪽에 인쇄된 것의 25%가 어느 영역에도 들지 않습니다; "
-            "반으로 나누어 다시 읽지 않았습니다. 샤드마다 쪽의 10%까지만 다시 읽습니다",
+            joined(
+                [
+                    Reason("{unit} repeats without end; what follows its first time is left out", unit="'ab'"),
+                    Reason("{share:.0%} of the page's ink is outside of all regions", share=0.251),
+                    "no ink",
+                ]
+            ),
+            "'ab'만 끝없이 되풀이됩니다. 처음 나온 뒤의 것은 버렸습니다; "
+            "쪽에 인쇄된 것의 25%가 어느 영역에도 들지 않습니다; 인쇄된 것이 없습니다",
         ),
-        ("no region was found on a page with ink (0.42%)", "쪽에 인쇄된 것이 있으나(0.42%) 영역을 찾지 못했습니다"),
-        ("HTTP 503: busy; wait (after 5 attempts)", "HTTP 503: busy; wait (5번 시도)"),
         (
-            "2 of 35 shards have no figure vectors yet",
+            Reason("{reason} (after {count} attempts)", reason="HTTP 503: busy; wait", count=5),
+            "HTTP 503: busy; wait (5번 시도)",
+        ),
+        (
+            Reason("{missing} of {count} shards have no {by} vectors yet", missing=2, count=35, by=Mode.FIGURE),
             "샤드 35개 가운데 2개는 아직 그림과 차트 벡터가 없어 찾지 않았습니다",
         ),
-        ("the page cannot be drawn: {0} {x}", "PDF에서 이 쪽을 그릴 수 없습니다: {0} {x}"),
+        (
+            Reason("the page cannot be drawn: {error}", error="{0} {x}"),
+            "PDF에서 이 쪽을 그릴 수 없습니다: {0} {x}",
+        ),
     ],
 )
-def test_a_reason_in_korean(said: str, told: str):
+def test_a_reason_in_korean(said: Reason, told: str):
     assert texts("ko").reason(said) == (told, "ko")
 
 

@@ -19,7 +19,7 @@ from kopub.pages.page_reader import Origin, PageReader, open_shard, origins
 from kopub.pages.places import CorpusPlace, place_of
 from kopub.pages.upright import PageTransform
 from kopub.recognition.regions import join_regions
-from kopub.states import State, decisive
+from kopub.states import Reason, State, decisive
 from kopub.store import ledger
 from kopub.store.corpus_tables import TABLES, VECTOR_TABLES, Table
 from kopub.store.rows import lineage_rows
@@ -67,13 +67,11 @@ class HomeSource:
 
     @property
     def notes(self) -> Sequence[str]:
-        notes = [
-            f"{asset} of {len(shards)} shards is left out: it is of another corpus than the indexed one"
-            for asset, shards in self._other.items()
-            if shards
-        ]
+        form = "{table} of {count} shards is left out: it is of another corpus than the indexed one"
+        notes = [Reason(form, table=asset, count=len(shards)) for asset, shards in self._other.items() if shards]
         if missing := len(self._manifest.keys) - len(self.shards):
-            notes.append(f"{missing} of {len(self._manifest.keys)} shards have no pages yet: run `kopub run`")
+            form = "{missing} of {count} shards have no pages yet: run `kopub run`"
+            notes.append(Reason(form, missing=missing, count=len(self._manifest.keys)))
         return notes
 
     def fresh(self) -> Self:
@@ -108,8 +106,9 @@ class HomeSource:
         states = {asset: row["state"] for asset, row in ends.items()}
         ended = decisive(states)
         reason = ends[ended]["reason"] if ended else None
+        why = Reason("{asset}: {reason}", asset=ended, reason=reason) if reason else Reason("{asset}", asset=ended)
         doubts = self._find(TABLES.texts, place, ["doubts"]) or {"doubts": None}
-        return source.facts(page, states, ended and (f"{ended}: {reason}" if reason else ended), doubts["doubts"])
+        return source.facts(page, states, ended and why, doubts["doubts"])
 
     def origin(self, place: Place) -> Origin:
         return origins(self._manifest, place.shard)(self._row(TABLES.pages, place, ["page_idx"])["page_idx"])

@@ -35,7 +35,7 @@ from kopub.release.files import (
 )
 from kopub.release.hub_calls import explain_hub_error
 from kopub.release.remote import PublishedRelease
-from kopub.states import State
+from kopub.states import Reason, State
 from kopub.store.corpus_tables import PASSAGE_VECTORS, TABLES
 from kopub.store.rows import MADE_WITH
 from kopub.store.schemas import OCR_RESULTS, STATE
@@ -96,7 +96,8 @@ class ReleaseSource:
         except (OSError, StoreError):
             return ["the release was never finished: it has no list of its files"]
         missing = [shard for shard in manifest.shards if shard not in self._parts[PAGES]]
-        return [f"{len(missing)} of {len(manifest.shards)} shards are not in the release"] if missing else []
+        form = "{missing} of {count} shards are not in the release"
+        return [Reason(form, missing=len(missing), count=len(manifest.shards))] if missing else []
 
     def _manifest(self) -> ReleaseManifest:
         """Return the manifest of the release. Raises `OSError` and `StoreError`."""

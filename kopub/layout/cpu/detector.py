@@ -13,7 +13,7 @@ from kopub.layout.ink import blank_reason, has_writing, readable_grey
 from kopub.layout.lines import InkBox
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.page import Page
-from kopub.states import State
+from kopub.states import Reason, State
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,7 @@ def detect_page(page: Page, speck: float) -> PageLayout:
     try:
         boxes = list(_label_boxes(segment(gray), gray))
     except cv2.error as error:
-        return PageLayout(page.page_id, State.FAILED, f"the page cannot be segmented: {error.err}")
+        return PageLayout(page.page_id, State.FAILED, Reason("the page cannot be segmented: {error}", error=error.err))
     if not boxes:
         return PageLayout(page.page_id, State.FAILED, "the page has ink, but no text, table or picture was found")
     regions = (Region(index, label, _TASKS.get(label, Task.TEXT), 1.0, box) for index, (box, label) in enumerate(boxes))

@@ -16,7 +16,7 @@ from kopub.layout.ink import blank_reason, has_writing, ink_share
 from kopub.layout.pp_doclayout.postprocess import BoxRules, Detections, boxes_with_inner, postprocess, trace_outline
 from kopub.layout.regions import LABELS, PageLayout, Region, Task
 from kopub.pages.page import Page, Picture, decode
-from kopub.states import State
+from kopub.states import Reason, State
 
 if TYPE_CHECKING:
     import torch
@@ -57,7 +57,7 @@ def prepare(page: Page, gpu_jpeg: bool) -> PageInput:
     except UndecodableImage as error:
         return PageInput(page.page_id, 0, 0, None, time.perf_counter() - started, error.state, str(error))
     except Exception as error:
-        reason = f"preparing the page failed: {type(error).__name__}: {error}"
+        reason = Reason("preparing the page failed: {error}", error=f"{type(error).__name__}: {error}")
         return PageInput(page.page_id, 0, 0, None, time.perf_counter() - started, State.FAILED, reason)
     return PageInput(page.page_id, width, height, pixels, time.perf_counter() - started)
 
@@ -109,7 +109,7 @@ def _decode_stream() -> "torch.cuda.Stream":
 
 
 _REFERENCES = "reference"
-NO_REGION = "no region was found on a page with ink"
+NO_REGION = "no region was found on a page with ink ({share:.2%})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,8 @@ def find_regions(pages: Sequence[PageInput], outputs: "Outputs", rules: PageRule
             layout = _layout(page, i, outputs, rules, counts)
         except Exception as error:
             # One page must not fail the shard, so its row states the reason.
-            layout = PageLayout(page.page_id, State.FAILED, f"post-processing: {type(error).__name__}: {error}")
+            reason = Reason("post-processing: {error}", error=f"{type(error).__name__}: {error}")
+            layout = PageLayout(page.page_id, State.FAILED, reason)
         findings.append(PageFindings(layout, counts))
     return findings
 
@@ -153,7 +154,7 @@ def find_regions(pages: Sequence[PageInput], outputs: "Outputs", rules: PageRule
 def _layout(page: PageInput, i: int, outputs: "Outputs", rules: PageRules, counts: Counter[str]) -> PageLayout:
     scores, boxes, votes = outputs.scores[i], outputs.boxes[i], outputs.votes[i]
     if not (np.isfinite(scores).all() and np.isfinite(boxes).all() and np.isfinite(votes).all()):
-        reason = f"the model's output is not finite in {rules.dtype}; use bfloat16 or float32"
+        reason = Reason("the model's output is not finite in {dtype}; use bfloat16 or float32", dtype=rules.dtype)
         return PageLayout(page.page_id, State.FAILED, reason)
     detections = postprocess(scores, boxes, votes, page.width, page.height, rules.boxes)
     counts.update({f"dropped_{rule}": count for rule, count in detections.dropped.items()})
@@ -192,7 +193,7 @@ def _layout_without_regions(page: PageInput, speck: float) -> PageLayout:
     assert page.pixels is not None
     gray = np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8)
     if has_writing(gray, speck):
-        return PageLayout(page.page_id, State.FAILED, f"{NO_REGION} ({ink_share(gray):.2%})")
+        return PageLayout(page.page_id, State.FAILED, Reason(NO_REGION, share=ink_share(gray)))
     return PageLayout(page.page_id, State.BLANK, blank_reason(gray))
 
 
@@ -216,7 +217,7 @@ class Health:
         if self._worked or not self._failed:
             return
         reason, count = Counter(layout.reason for layout in self._failed).most_common(1)[0]
-        if len(self._failed) > 1 or NO_REGION not in str(reason):
+        if len(self._failed) > 1 or not isinstance(reason, Reason) or reason.form != NO_REGION:
             raise EngineError(
                 f"layout came out for none of {len(self._failed)} pages ({count} times: {reason}); "
                 "check the weights, layout.dtype and layout.threshold"

@@ -24,6 +24,5 @@ def require_usable(archive: zipfile.ZipFile) -> None:
 
 def too_large() -> UndecodableImage:
     """Return the error of a document that unpacks to too much."""
-    return UndecodableImage(
-        f"it unpacks to more than a document holds (text {MOST_TEXT >> 20} MB, all {_MOST_UNPACKED >> 20} MB)"
-    )
+    form = "it unpacks to more than a document holds (text {text} MB, all {all} MB)"
+    return UndecodableImage(form, text=MOST_TEXT >> 20, all=_MOST_UNPACKED >> 20)

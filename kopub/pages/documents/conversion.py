@@ -32,6 +32,7 @@ from kopub.pages.documents.pieces import ConvertedDocument
 from kopub.pages.documents.placing import place_pieces
 from kopub.pages.documents.text_layer import Failure
 from kopub.processes import OF_REQUEST, how_it_ended, start_child
+from kopub.states import Reason
 
 CODE = CodeVersion(
     "pages.conversion",
@@ -54,7 +55,7 @@ _POLL_SECONDS = 1.0
 """Seconds between two checks whether a conversion that waits for another is still wanted."""
 _MEMORY = 2 << 30
 """Bytes of memory that each process of a conversion may have."""
-_TOO_LONG = f"its conversion took more than {_COMPUTING_SECONDS} seconds of computing"
+_TOO_LONG = Reason("its conversion took more than {seconds} seconds of computing", seconds=_COMPUTING_SECONDS)
 _MOST_WRITTEN = 1 << 30
 """Bytes of the largest file that a conversion may write."""
 
@@ -170,7 +171,8 @@ class Conversions:
                 connection.send((path, folder))
                 if connection.poll(self._seconds):
                     return connection.recv()
-                return Failure(f"its conversion was given up after {self._seconds:,.0f} seconds", may_pass=True)
+                form = "its conversion was given up after {seconds:,.0f} seconds"
+                return Failure(Reason(form, seconds=self._seconds), may_pass=True)
         except (EOFError, OSError):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(1)
@@ -178,7 +180,7 @@ class Conversions:
                 return Failure(_TOO_LONG)
             ended = "" if process.returncode is None else f" {how_it_ended(process.returncode)}"
             is_certain = process.returncode is not None and -process.returncode in OF_REQUEST
-            return Failure(f"the process that converted it ended{ended}", may_pass=not is_certain)
+            return Failure(Reason("the process that converted it ended{how}", how=ended), may_pass=not is_certain)
         finally:
             _kill(process)
             process.wait()
@@ -211,13 +213,13 @@ def work(connection: Connection) -> None:
         is_late = used.ru_utime + used.ru_stime >= _COMPUTING_SECONDS - 1
         connection.send(Failure(_TOO_LONG if is_late else str(error)))
     except OSError as error:
-        connection.send(Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True))
+        connection.send(Failure.unreadable(error))
     except MemoryError:
-        connection.send(Failure(f"its conversion needs more than {_MEMORY >> 30} GB of memory"))
+        connection.send(Failure(Reason("its conversion needs more than {size} GB of memory", size=_MEMORY >> 30)))
     # A Rust panic is not an Exception.
     except BaseException as error:
         reason = first_line(error)
-        connection.send(Failure(f"it cannot be converted: {reason}"))
+        connection.send(Failure(Reason("it cannot be converted: {error}", error=reason)))
 
 
 def _end_with_parent(connection: Connection) -> None:
@@ -250,7 +252,7 @@ def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
     try:
         pieces = pieces if not is_office else office.pieces(path, pdf)
     except office.UnreadablePieces as error:
-        odd = f"only the print of the document was read, for its structure is odd: {error}"
+        odd = Reason("only the print of the document was read, for its structure is odd: {error}", error=str(error))
         return ConvertedDocument(pdf, {0: odd})
     placed = place_pieces(pieces, [page.split() for page in pages])
     unprinted = {at: _unprinted(texts) for at, texts in placed.unprinted.items()}
@@ -269,6 +271,8 @@ def _text_of(document: "object", at: int) -> str:
 def _unprinted(texts: Sequence[str]) -> str:
     letters = counted(sum(char.isalnum() for text in texts for char in text), "letter")
     hangul = any("가" <= letter <= "힣" for text in texts for letter in text)
-    fonts = f"; there is no Korean font: {KOREAN_FONTS}" if hangul and not has_korean_font() else ""
-    said = f"{letters} of the document are in its text but not in its picture"
-    return f"{said}, as “{visible(' '.join(texts[0].split()), _SHOWN)}”{fonts}"
+    form = "{letters} of the document are in its text but not in its picture, as “{words}”"
+    reason = Reason(form, letters=letters, words=visible(" ".join(texts[0].split()), _SHOWN))
+    if not hangul or has_korean_font():
+        return reason
+    return Reason("{reason}; there is no Korean font: {advice}", reason=reason, advice=KOREAN_FONTS)

@@ -54,7 +54,7 @@ class _XmlPart:
     def _start(self, tag: str, values: Mapping[str, str]) -> None:
         self._depth += 1
         if self._depth > _MOST_NESTED:
-            raise UndecodableImage(f"it nests more than {_MOST_NESTED} elements: no document needs that")
+            raise UndecodableImage("it nests more than {count} elements: no document needs that", count=_MOST_NESTED)
         match tag.rpartition(":")[2]:
             # Open XML
             case "row":
@@ -98,15 +98,13 @@ class _XmlPart:
     def _reach(self, row: int, column: int) -> None:
         self._last_row, self._last_column = max(self._last_row, row), max(self._last_column, column)
         if self._last_row * self._last_column > _MOST_CELLS:
-            raise UndecodableImage(
-                f"a sheet or table reaches to row {self._last_row:,} and column {self._last_column:,}: "
-                "clear its last cells, or divide it"
-            )
+            form = "a sheet or table reaches to row {row:,} and column {column:,}: clear its last cells, or divide it"
+            raise UndecodableImage(form, row=self._last_row, column=self._last_column)
 
     def _add_letters(self, count: int) -> None:
         self._letters += count
         if self._letters > _MOST_LETTERS:
-            raise UndecodableImage(f"it has more than {_MOST_LETTERS:,} letters: divide it")
+            raise UndecodableImage("it has more than {count:,} letters: divide it", count=_MOST_LETTERS)
 
     def _refuse_entity(self, *_: object) -> None:
         raise UndecodableImage("the file is damaged or no office document: its XML declares entities")

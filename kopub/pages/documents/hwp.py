@@ -51,7 +51,8 @@ def convert(path: Path, pdf: Path) -> None:
     try:
         pdf.write_bytes(hwp_ingest.to_pdf_bytes(content))
     except hwp_ingest.HwpIngestError as error:
-        raise UndecodableImage(f"the HWP document cannot be drawn: {visible(first_line(error), 200)}") from None
+        reason = visible(first_line(error), 200)
+        raise UndecodableImage("the HWP document cannot be drawn: {error}", error=reason) from None
 
 
 def pieces(path: Path) -> list[Piece]:
@@ -76,4 +77,4 @@ def pieces(path: Path) -> list[Piece]:
     # Parsers raise many kinds of exceptions for hostile bytes.
     except Exception as error:
         reason = visible(first_line(error), 100)
-        raise UndecodableImage(f"the file is damaged or no HWP document: {reason}") from None
+        raise UndecodableImage("the file is damaged or no HWP document: {error}", error=reason) from None

@@ -90,7 +90,8 @@ def print_pdf(source: Path, pdf: Path, reader: str = "", copy: Path | None = Non
             break
     if not pdf.exists():
         said = error.read_text(errors="replace").strip() if error.exists() else "it gave no PDF"
-        raise UndecodableImage(f"LibreOffice cannot convert it: {visible(said.replace(source.as_uri(), 'it'), 200)}")
+        said = visible(said.replace(source.as_uri(), "it"), 200)
+        raise UndecodableImage("LibreOffice cannot convert it: {error}", error=said)
 
 
 def cells_of(pdf: Path) -> Path:

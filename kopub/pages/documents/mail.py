@@ -14,6 +14,7 @@ from PIL import Image
 from kopub.errors import UndecodableImage, visible
 from kopub.pages.documents import pdf, pictures, plain, web_page
 from kopub.pages.documents.pieces import ConvertedDocument, Piece
+from kopub.states import Reason, joined
 
 SUFFIX = ".eml"
 _HEADS = ("From", "To", "Cc", "Date")
@@ -50,14 +51,15 @@ def convert(path: Path, folder: Path, convert_file: Convert) -> ConvertedDocumen
     (own / "message.html").write_text(page, "utf-8")
     documents, lost = [convert_file(own / "message.html", own)], list[str]()
     if len(attached) > _MOST:
-        lost.append(f"only {_MOST} of its {len(attached)} attachments were read")
+        lost.append(Reason("only {most} of its {count} attachments were read", most=_MOST, count=len(attached)))
     for number, part in enumerate(attached[:_MOST]):
         place = folder / f"{_PLACE}{number}"
         place.mkdir()
         try:
             documents.append(_converted(part, place, convert_file))
         except UndecodableImage as error:
-            lost.append(f"the attachment {visible(_name(part), _NAME)} was not read: {error}")
+            form = "the attachment {name} was not read: {reason}"
+            lost.append(Reason(form, name=visible(_name(part), _NAME), reason=str(error)))
     return _joined(documents, folder / "document.pdf", lost)
 
 
@@ -131,7 +133,7 @@ def _converted(part: MIMEPart, folder: Path, convert_file: Convert) -> Converted
     """Return an attachment as a PDF. Raises `UndecodableImage`."""
     suffix = PurePath(_name(part)).suffix.lower()
     if sum(place.startswith(_PLACE) for place in folder.parts) > _DEEPEST:
-        raise UndecodableImage(f"more than {_DEEPEST} mails lie in each other")
+        raise UndecodableImage("more than {count} mails lie in each other", count=_DEEPEST)
     file = folder / f"attachment{suffix if re.fullmatch('[.][a-z0-9]{1,8}', suffix) else ''}"
     file.write_bytes(_content(part))
     if suffix == pdf.SUFFIX:
@@ -154,14 +156,14 @@ def _joined(documents: list[ConvertedDocument], made: Path, lost: list[str]) -> 
     from pypdfium2 import PdfDocument
 
     losses, pieces = dict[int, str](), dict[int, Sequence[Piece]]()
-    with PdfDocument.new() as joined:
+    with PdfDocument.new() as whole:
         for document in documents:
-            start = len(joined)
+            start = len(whole)
             with PdfDocument(document.pdf) as opened:
-                joined.import_pages(opened)
+                whole.import_pages(opened)
             losses |= {start + at: said for at, said in document.lost.items()}
             pieces |= {start + at: held for at, held in document.pieces.items()}
-        joined.save(made)
+        whole.save(made)
     if lost:
-        losses[0] = "; ".join([*([losses[0]] if 0 in losses else []), *lost])
+        losses[0] = joined([*([losses[0]] if 0 in losses else []), *lost])
     return ConvertedDocument(made, losses, pieces)

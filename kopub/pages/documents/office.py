@@ -146,7 +146,8 @@ def _require_usable(path: Path) -> None:
         if suffix not in _OPEN_XML | _OPEN_DOCUMENT:
             return
         if start == _OLE:
-            raise UndecodableImage(f"the file is damaged or no office document: it is no {suffix[1:].upper()}")
+            form = "the file is damaged or no office document: {error}"
+            raise UndecodableImage(form, error=f"it is no {suffix[1:].upper()}")
         with zipfile.ZipFile(path) as archive:
             require_usable(archive)
             require_small(archive)
@@ -155,7 +156,7 @@ def _require_usable(path: Path) -> None:
     # Parsers raise many kinds of exceptions for hostile bytes.
     except Exception as error:
         reason = visible(first_line(error), 100)
-        raise UndecodableImage(f"the file is damaged or no office document: {reason}") from None
+        raise UndecodableImage("the file is damaged or no office document: {error}", error=reason) from None
 
 
 def _require_unlocked(path: Path) -> None:

@@ -15,6 +15,7 @@ from kopub.pages.documents.pdf import Pdfs, is_pdf
 from kopub.pages.documents.pictures import Pictures
 from kopub.pages.documents.text_layer import Failure
 from kopub.processes import answer_requests, give_back
+from kopub.states import Reason
 
 SECONDS = 60
 """Most seconds of computing for one page, whatever else the machine does. Dense maps take some seconds."""
@@ -82,13 +83,13 @@ def answer_all(connection: Connection) -> None:
         except UndecodableImage as error:
             return Failure(str(error))
         except OSError as error:
-            return Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
+            return Failure.unreadable(error)
         except MemoryError:
             # Pages before it may have left little, so the parent tries again with a new process.
             os.abort()
         # An unforeseen fault costs a page, not the process.
         except Exception as error:
-            return Failure(f"it cannot be made into pages: {first_line(error)}", may_pass=True)
+            return Failure(Reason("it cannot be made into pages: {error}", error=first_line(error)), may_pass=True)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             os.close(descriptor)

@@ -23,6 +23,7 @@ from kopub.pages.documents.missing_letters import with_missing_letters
 from kopub.pages.documents.pieces import Piece
 from kopub.pages.documents.text_layer import MadePage, Mark, PageCount, TextLayer
 from kopub.pages.page import MAX_PIXELS
+from kopub.states import Reason
 
 if TYPE_CHECKING:
     from pypdfium2 import PdfDocument, PdfPage
@@ -114,7 +115,7 @@ class Pdfs:
         document = self._opened(path)
         said, found = len(document), _last_page(document)
         if said and not found:
-            raise UndecodableImage(f"it says that it has {said:,} pages, of which none can be found")
+            raise UndecodableImage("it says that it has {count:,} pages, of which none can be found", count=said)
         if not found:
             raise UndecodableImage("the PDF has no pages")
         return said if said - found <= _MOST_MISSING else found
@@ -156,7 +157,7 @@ class Pdfs:
             if is_of_machine(error):
                 raise MemoryError(str(error)) from None
             self._require_readable(path)
-            raise UndecodableImage(f"the page cannot be drawn: {error}") from None
+            raise UndecodableImage("the page cannot be drawn: {error}", error=str(error)) from None
 
     def _damage(self, path: Path, page: int, opened: "PdfPage", pixels: np.ndarray) -> str | None:
         """Return what PDFium silently left out. Raises `UndecodableImage` if it was everything."""
@@ -166,9 +167,9 @@ class Pdfs:
         if nothing_drawn and not lost:
             lost = _why_nothing(contents) if contents else self._missing(path)
         if lost and nothing_drawn:
-            raise UndecodableImage(f"the page's content is damaged: {lost}")
+            raise UndecodableImage("the page's content is damaged: {error}", error=lost)
         if lost:
-            return f"the page's content is damaged: {lost}"
+            return Reason("the page's content is damaged: {error}", error=lost)
         return _fax_damage(faxes) or _picture_damage(opened, pixels)
 
     def _missing(self, path: Path) -> str | None:
@@ -203,7 +204,7 @@ class Pdfs:
             # PDFium renders form fields only if this is called before the first page is opened.
             document.init_forms()
         except PdfiumError as error:
-            raise UndecodableImage(f"the PDF cannot be opened: {error}") from None
+            raise UndecodableImage("the PDF cannot be opened: {error}", error=str(error)) from None
         self._path, self._document = path, document
         return document
 
@@ -271,9 +272,9 @@ def _picture_damage(page: "PdfPage", pixels: np.ndarray) -> str | None:
         except (PdfiumError, ValueError) as error:
             # It names the picture by its address in memory, which is another one in every process.
             reason = _ADDRESS.sub(">", first_line(error))
-            return f"a picture of the page cannot be drawn ({filters[-1]}: {reason})"
+            return Reason("a picture of the page cannot be drawn ({error})", error=f"{filters[-1]}: {reason}")
         if damage:
-            return f"a picture of the page is damaged: {damage}"
+            return Reason("a picture of the page is damaged: {error}", error=damage)
     return None
 
 
@@ -333,7 +334,7 @@ def _fax_damage(faxes: Sequence[_Stream]) -> str | None:
         width, rows = int(columns[1]) if columns else _FAX_WIDTH, int(height[1]) if height else 0
         is_known = _FILTER.findall(said) == [b"CCITTFax"] and _GROUP_4.search(said) and not _BYTE_ALIGNED.search(said)
         if is_known and 0 < width * rows <= MAX_PIXELS and (lost := fax_damage(fax_as_tiff(data, width, rows))):
-            return f"a picture of the page is damaged: {lost}"
+            return Reason("a picture of the page is damaged: {error}", error=lost)
     return None
 
 
@@ -407,8 +408,11 @@ def _undrawn(layer: TextLayer | None) -> str | None:
     count = layer.marked(Mark.UNDRAWN) if layer else 0
     if not count:
         return None
-    font = f"this machine has no Korean font for a font that the PDF does not embed: {KOREAN_FONTS}"
-    return f"the picture lacks {counted(count, 'letter')} of the text; {font}"
+    form = (
+        "the picture lacks {letters} of the text; this machine has no Korean font for a font that the PDF does not "
+        "embed: {advice}"
+    )
+    return Reason(form, letters=counted(count, "letter"), advice=KOREAN_FONTS)
 
 
 def _scale(width: float, height: float, dpi: int) -> float:
@@ -418,9 +422,8 @@ def _scale(width: float, height: float, dpi: int) -> float:
     """
     scale = _largest_scale(width, height, dpi)
     if max(width, height) * scale > _MAX_SIDE:
-        raise UndecodableImage(
-            f"the page is {width:,.0f} by {height:,.0f} points: at {dpi} dpi it is longer than {_MAX_SIDE:,} pixels"
-        )
+        form = "the page is {width:,.0f} by {height:,.0f} points: at {dpi} dpi it is longer than {pixels:,} pixels"
+        raise UndecodableImage(form, width=width, height=height, dpi=dpi, pixels=_MAX_SIDE)
     return scale
 
 
@@ -447,5 +450,6 @@ def _png(page: np.ndarray) -> bytes:
     options += [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_NONE]
     encoded, data = cv2.imencode(".png", np.ascontiguousarray(blue) if grey else page, options)
     if not encoded:
-        raise UndecodableImage(f"the page of {page.shape[1]:,} by {page.shape[0]:,} pixels cannot be encoded as a PNG")
+        form = "the page of {width:,} by {height:,} pixels cannot be encoded as a PNG"
+        raise UndecodableImage(form, width=page.shape[1], height=page.shape[0])
     return data.tobytes()

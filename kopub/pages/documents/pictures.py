@@ -149,13 +149,11 @@ def _converted(file: BinaryIO, format: str) -> bytes:
         raise UndecodableImage("HEIC needs an extra: install kopub[heic], or save it as JPEG")
     with Image.open(file, formats=[format]) as image:
         if (pictures := getattr(image, "n_frames", 1)) > 1:
-            raise UndecodableImage(
-                f"the {format} holds {pictures:,} pictures and a page is one: save each as a file of its own"
-            )
+            form = "the {format} holds {count:,} pictures and a page is one: save each as a file of its own"
+            raise UndecodableImage(form, format=format, count=pictures)
         if format == _JPEG2000 and math.prod(image.size) > _MOST_JPEG2000:
-            raise UndecodableImage(
-                f"a {format} of more than {_MOST_JPEG2000:,} pixels needs too much memory: save it as TIFF or PNG"
-            )
+            form = "a {format} of more than {pixels:,} pixels needs too much memory: save it as TIFF or PNG"
+            raise UndecodableImage(form, format=format, pixels=_MOST_JPEG2000)
         return _png(turned(image))
 
 
@@ -173,5 +171,4 @@ def _png(image: Image.Image) -> bytes:
 
 
 def _unusable(error: Exception) -> UndecodableImage:
-    reason = first_line(error)
-    return UndecodableImage(f"the image cannot be read: {visible(reason, _LONGEST_REASON)}")
+    return UndecodableImage("the image cannot be read: {error}", error=visible(first_line(error), _LONGEST_REASON))

@@ -75,10 +75,12 @@ def spreadsheet(suffix: str, content: bytes) -> bytes:
         for row in reader:
             cells += len(row)
             if cells > _MOST_CELLS or len(row) > _WIDEST:
-                raise UndecodableImage(f"the table has more than {_MOST_CELLS:,} cells, or than {_WIDEST:,} in a row")
+                form = "the table has more than {cells:,} cells, or than {row:,} in a row"
+                raise UndecodableImage(form, cells=_MOST_CELLS, row=_WIDEST)
             rows.append(_ROW.format("".join(map(_cell, row))))
     except csv.Error as error:
-        raise UndecodableImage(f"the file is no table of delimited values: {error} (line {reader.line_num})") from None
+        form = "the file is no table of delimited values: {error} (line {line})"
+        raise UndecodableImage(form, error=str(error), line=reader.line_num) from None
     return _SPREADSHEET.format("".join(rows)).encode()
 
 

@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 from threading import BoundedSemaphore
 from typing import Any, Self
 
-from kopub.errors import first_line
 from kopub.pages.documents import page_maker
 from kopub.pages.documents.conversion import Conversions, converter, is_converted
 from kopub.pages.documents.folder import DocumentFile, LeftOut, marked
@@ -22,6 +21,7 @@ from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
 from kopub.pages.places import SourcePath, on_disk, sha256_of
 from kopub.parallel import ordered_map
 from kopub.processes import ChildPool, LostAnswer
+from kopub.states import Reason
 
 PAGE_SECONDS = 600.0
 """Most seconds for one page. Dense maps take seconds; a file that loops would hold up all others."""
@@ -112,16 +112,18 @@ class DocumentPool:
         with self._free:
             given_up = self._given_up[path]
             if given_up >= _MOST_GIVEN_UP:
-                return Failure(f"{given_up} of its pages took more than their time or memory, so no more are tried")
+                form = "{count} of its pages took more than their time or memory, so no more are tried"
+                return Failure(Reason(form, count=given_up))
             try:
                 with path.open("rb") as file:
                     return self._processes.ask(request, file)
             except OSError as error:
-                return Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
+                return Failure.unreadable(error)
             except LostAnswer as error:
                 self._given_up[path] += error.is_certain
-                limits = f" (it may compute for {page_maker.SECONDS} seconds, in {page_maker.MEMORY >> 20:,} MB)"
-                return Failure(f"{error}{limits if error.is_certain else ''}", may_pass=not error.is_certain)
+                form, size = "{reason} (it may compute for {seconds} seconds, in {size:,} MB)", page_maker.MEMORY >> 20
+                limited = Reason(form, reason=str(error), seconds=page_maker.SECONDS, size=size)
+                return Failure(limited if error.is_certain else str(error), may_pass=not error.is_certain)
 
 
 def _size(future: Future[Any]) -> int:

@@ -40,16 +40,18 @@ def without_references(path: Path, folder: Path) -> Path:
     cleaned = content
     if zipfile.is_zipfile(path) or content.startswith(_OLE):
         if (target := next(_references(content), None)) is not None:
-            raise UndecodableImage(
-                f"it refers to “{target[:100]}”, and this machine cannot keep LibreOffice from files: "
+            form = (
+                "it refers to “{target}”, and this machine cannot keep LibreOffice from files: "
                 "remove the reference, or convert it elsewhere"
             )
+            raise UndecodableImage(form, target=target[:100])
     elif content.lstrip().startswith(_RTF):
         cleaned = _RTF_WORDS.sub(rb"\\*\\removed", content)
     elif path.suffix.lower() in (".html", ".htm"):
         cleaned = _plain_page(content)
     else:
-        raise UndecodableImage(f"the file is damaged or no office document: it is no {path.suffix[1:].upper()}")
+        form = "the file is damaged or no office document: {error}"
+        raise UndecodableImage(form, error=f"it is no {path.suffix[1:].upper()}")
     copy = folder / f"cleaned{path.suffix}"
     copy.write_bytes(cleaned)
     return copy

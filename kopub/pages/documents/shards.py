@@ -20,12 +20,13 @@ from filelock import FileLock, Timeout
 from kopub.errors import SourceError, StoreError, counted, first_line
 from kopub.files import cannot_write, replace_file
 from kopub.fingerprints import fingerprint
-from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
+from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PARTS, PROBLEM, TEXT_LAYER
 from kopub.pages.documents import conversion, pdf, pictures, text_layer
 from kopub.pages.documents.folder import DocumentFile, LeftOut
 from kopub.pages.documents.pool import DocumentPool, PageRange, TakenNames, first_pages, pack, ranges_of
 from kopub.pages.documents.text_layer import Failure, MadePage
 from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk
+from kopub.states import Reason
 
 FOLDER = "rendered"
 NAMES = "pages-*.parquet"
@@ -105,6 +106,7 @@ _SCHEMA = pa.schema(
         (PAGE_NUMBER, pa.int32()),
         (TEXT_LAYER, pa.string()),
         (PROBLEM, pa.string()),
+        (PARTS, pa.string()),
         (FAILED, pa.bool_()),
     ]
 )
@@ -359,13 +361,16 @@ def _page_id(pages: PageRange, number: int | None) -> str:
 
 def _row(pages: PageRange, number: int | None, page: MadePage | Failure) -> Row:
     made, problem = (page, page.damage) if isinstance(page, MadePage) else (None, page.reason)
+    form = "{file}: {reason}" if number is None else "{file}, page {page}: {reason}"
+    reason = problem and Reason(form, file=pages.name, page=number, reason=problem)
     return {
         ID: _page_id(pages, number),
         IMAGE: {BYTES: made and made.data, "path": None},
         FILE_NAME: pages.name,
         PAGE_NUMBER: number,
         TEXT_LAYER: made and made.text_layer,
-        PROBLEM: problem and f"{pages.name}{'' if number is None else f', page {number}'}: {problem}",
+        PROBLEM: reason,
+        PARTS: reason and reason.packed(),
         FAILED: isinstance(page, Failure) and page.may_pass,
     }
 

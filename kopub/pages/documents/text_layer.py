@@ -19,6 +19,7 @@ from kopub.errors import SourceError, counted, first_line, quoted
 from kopub.fingerprints import CodeVersion, fingerprint
 from kopub.pages.documents.drawn_objects import Box
 from kopub.pages.documents.pieces import Piece
+from kopub.states import Reason
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -275,6 +276,11 @@ class Failure:
 
     reason: str
     may_pass: bool = False
+
+    @classmethod
+    def unreadable(cls, error: OSError) -> "Failure":
+        """Return the failure to read a file, which may pass."""
+        return cls(Reason("the file cannot be read: {error}", error=error.strerror or first_line(error)), may_pass=True)
 
 
 TEXT_CODE = CodeVersion(

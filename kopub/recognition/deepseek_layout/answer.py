@@ -11,6 +11,7 @@ from kopub.recognition.tables import count_placeholders
 from kopub.recognition.vlm.client.answers import Defect, Problem, find_defect, tidy
 from kopub.recognition.vlm.client.chat_requests import ChatAnswer
 from kopub.recognition.vlm.client.deepseek import clean
+from kopub.states import Reason
 
 OURS: Mapping[str, str] = MappingProxyType(
     {
@@ -276,7 +277,8 @@ def _defect(
         same += 1
     if same >= _EQUAL_BLOCKS[used_up]:
         ended = "\n".join(content for _, content in contents[: len(blocks) - same + 1])
-        return Defect(Problem.LOOP, f"{same} equal blocks ({blocks[-1].label or UNKNOWN:.40}) end it", len(ended))
+        reason = Reason("{count} equal blocks ({label:.40}) end it", count=same, label=blocks[-1].label or UNKNOWN)
+        return Defect(Problem.LOOP, reason, len(ended))
     text = "\n".join(content for _, content in contents)
     if not text.strip():
         # A page with nothing but pictures has no text.

@@ -18,7 +18,7 @@ from kopub.recognition.deepseek_layout.reader import PageAttempt, WholePageJob, 
 from kopub.recognition.vlm.client.chat_requests import VERSION as REQUESTS
 from kopub.recognition.vlm.client.deepseek import VERSION as IMAGES
 from kopub.recognition.vlm.deepseek_ocr import MARKDOWN, MEMORY, SAMPLING, check_server, image_kind
-from kopub.states import State
+from kopub.states import Reason, State, joined
 from kopub.vllm.served_engine import ModelMemory, ServedEngine
 
 _ROUNDING = 1e-9
@@ -204,8 +204,8 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         self.count(first.layout_figures)
         if first.layout.reason is None:
             return first.layout
-        why = f"it was not read in halves, which {self.halves_share:.0%} of the pages of a shard may be"
-        return replace(first.layout, reason=f"{first.layout.reason}; {why}")
+        form = "it was not read in halves, which {share:.0%} of the pages of a shard may be"
+        return replace(first.layout, reason=joined([first.layout.reason, Reason(form, share=self.halves_share)]))
 
     def _settings(self) -> WholePageSettings:
         return WholePageSettings(

@@ -25,7 +25,7 @@ from kopub.recognition.vlm.client.answers import Defect, Problem, answers_agree
 from kopub.recognition.vlm.client.chat_requests import PromptTokens, answer_room, ask, request_body
 from kopub.recognition.vlm.client.deepseek import TiledImage, tiled_image
 from kopub.recognition.vlm.client.region_images import cut_strips, has_ink, pack_pixels
-from kopub.states import State
+from kopub.states import Reason, State, joined
 from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import JobFigures, OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
 
@@ -78,9 +78,9 @@ class JudgedAnswer:
         """The faults of the answer, worst first."""
         found = [self.answer.defect.reason] if self.answer.defect is not None else []
         if self.missed:
-            found.append(f"{len(self.missed)} ruled tables of the page are no table in the answer")
+            found.append(Reason("{count} ruled tables of the page are no table in the answer", count=len(self.missed)))
         if self.outside > self.most_outside:
-            found.append(f"{self.outside:.0%} of the page's ink is outside of all regions")
+            found.append(Reason("{share:.0%} of the page's ink is outside of all regions", share=self.outside))
         return found
 
     @property
@@ -231,7 +231,7 @@ class WholePageReader:
             answer, seconds = await ask(client, body, image, ready.job.page_id, ready.figures)
         except RefusedRequest as error:
             problem = Problem.TOO_LARGE if isinstance(error, OversizedRequest) else Problem.REFUSED
-            return _no_answer(problem, f"the server refused it: {error}")
+            return _no_answer(problem, Reason("the server refused it: {reason}", reason=str(error)))
         ready.figures["answer_seconds"] += seconds
         problem = self._prompt_tokens.problem(settings.prompt, image.tokens, answer.prompt_tokens)
         if problem is not None:
@@ -259,7 +259,7 @@ class WholePageReader:
         assert ready.ink is not None
         page_id, ink, problems = ready.job.page_id, ready.ink, judged.problems
         if not judged.answer.regions:
-            return PageLayout(page_id, State.FAILED, "; ".join(problems) or "the answer has no region")
+            return PageLayout(page_id, State.FAILED, joined(problems) or "the answer has no region")
         found = list(judged.answer.regions)
         boxes = [region.bbox for region in found if region.place is not BoxSource.NOWHERE]
         added: list[NamedRegion] = []
@@ -276,7 +276,7 @@ class WholePageReader:
         # Any other fault of an answer is mended by reading crops.
         lacks = (defect is not None and defect.problem in _ENDS_EARLY) or outside > self._settings.most_outside
         return (
-            PageLayout(page_id, State.PARTIAL, "; ".join(problems), regions)
+            PageLayout(page_id, State.PARTIAL, joined(problems), regions)
             if lacks
             else PageLayout(page_id, State.OK, None, regions)
         )

@@ -24,7 +24,7 @@ from kopub.recognition.regions import (
 from kopub.recognition.step_times import timed
 from kopub.recognition.tesseract.reader import BlockText
 from kopub.recognition.tesseract.words import CERTAIN, OcrWord, mean_confidence
-from kopub.states import State
+from kopub.states import Reason, State
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,7 +83,7 @@ def _mark_doubts(reader: PrintReader, read: Sequence[tuple[RegionText, Sequence[
     if letters < _FEWEST_LETTERS or mean_confidence(on_page) >= reader.unsure:
         return texts
     return [
-        replace(text, reason=f"{reader.name} is {sure:.0f} % sure of these words")
+        replace(text, reason=Reason("{reader} is {sure:.0f} % sure of these words", reader=reader.name, sure=sure))
         if some and text.state is State.OK and (sure := mean_confidence(some)) < reader.unsure
         else text
         for text, some in zip(texts, words, strict=True)
@@ -105,7 +105,7 @@ def _read_region(
         # Tesseract refuses an image, or the page took too long.
         seconds = time.perf_counter() - start
         return RegionText(region.index, region.label, "", State.FAILED, str(error), "error", seconds=seconds), ()
-    reason = f"{TWO_WAYS}: {'; '.join(read.doubted)}" if read.doubted else None
+    reason = Reason(TWO_WAYS, figures="; ".join(read.doubted)) if read.doubted else None
     seconds = time.perf_counter() - start
     return RegionText(region.index, region.label, read.text, reason=reason, seconds=seconds), read.words
 

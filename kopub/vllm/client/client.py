@@ -20,6 +20,7 @@ import aiohttp
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 from tenacity.wait import wait_random_exponential
 
+from kopub.states import Reason
 from kopub.vllm.client.requests import (
     AnswerTimeout,
     FairQueue,
@@ -128,13 +129,15 @@ class _Replica:
                 return response.status, response.headers, await response.read()
         except aiohttp.ClientConnectorError as error:
             reason = error.os_error.strerror or error.os_error
-            raise LostServer(f"nobody listens at {self.target.url}: {reason}") from error
+            says = Reason("nobody listens at {url}: {error}", url=self.target.url, error=str(reason))
+            raise LostServer(says) from error
         except aiohttp.ConnectionTimeoutError as error:
-            raise LostServer(f"{self.target.url} takes no connection") from error
+            raise LostServer(Reason("{url} takes no connection", url=self.target.url)) from error
         except TimeoutError as error:
-            raise AnswerTimeout(f"no answer within {seconds:.0f} s") from error
+            raise AnswerTimeout(Reason("no answer within {seconds:.0f} s", seconds=seconds)) from error
         except aiohttp.ClientError as error:
-            raise TransientError(f"the connection was cut: {error or type(error).__name__}") from error
+            says = Reason("the connection was cut: {error}", error=str(error) or type(error).__name__)
+            raise TransientError(says) from error
 
 
 class Client:
@@ -188,7 +191,7 @@ class Client:
                 except LostServer as error:
                     self._retries += 1
                     await self._source.renew(generation, str(error))
-            raise UnansweredRequest(f"the server died {_MAX_DEATHS} times while it worked on this")
+            raise UnansweredRequest(Reason("the server died {times} times while it worked on this", times=_MAX_DEATHS))
 
     def take_retries(self) -> int:
         """Return the number of requests sent again since the last call."""
@@ -211,7 +214,8 @@ class Client:
         except TransientError as error:
             if not any([await self._is_alive(replica) for replica in self._usable()]):
                 raise LostServer(str(error)) from error
-            raise UnansweredRequest(f"{error} (after {self._limit(error)} attempts)") from error
+            says = Reason("{reason} (after {count} attempts)", reason=str(error), count=self._limit(error))
+            raise UnansweredRequest(says) from error
         raise AssertionError("tenacity ends with an answer or an error")
 
     def _limit(self, error: BaseException | None) -> int:
@@ -250,7 +254,7 @@ class Client:
         except (ValueError, LookupError, TypeError) as error:
             # A gateway may send its error, or a page of its own, with status 200.
             what = f"{type(error).__name__}: {error}; the server says {message_of(content)}"
-            raise TransientError(f"the answer is not whole: {what}") from error
+            raise TransientError(Reason("the answer is not whole: {error}", error=what)) from error
 
     async def _send_watched(self, replica: _Replica, path: str, body: bytes) -> tuple[int, Any, bytes]:
         """Wait for an answer, and probe the replica if it answers nothing meanwhile."""
@@ -264,7 +268,7 @@ class Client:
                     return exchange.result()
                 silent = late or time.monotonic() - replica.last_answer >= silence
                 if replica.hangs.done() or (silent and not await self._is_alive(replica)):
-                    raise LostServer(f"{replica.target.url} hangs: it generates nothing")
+                    raise LostServer(Reason("{url} hangs: it generates nothing", url=replica.target.url))
                 if late:
                     return exchange.result()
         finally:

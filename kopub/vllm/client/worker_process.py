@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from kopub.errors import EngineError
 from kopub.processes import keep_blocks
+from kopub.states import Reason
 from kopub.vllm.client.client import Client, RetryPolicy
 from kopub.vllm.endpoint import Endpoint
 
@@ -292,7 +293,8 @@ class WorkerLoop:
             except EngineError:
                 raise  # every job would fail in the same way
             except Exception as error:
-                self.send(LostJob(job.number, f"preparing it failed: {type(error).__name__}: {error}"))
+                reason = Reason("preparing it failed: {error}", error=f"{type(error).__name__}: {error}")
+                self.send(LostJob(job.number, reason))
                 continue
             task = asyncio.create_task(self._finish(handler, client, job.number, ready))
             finishing.add(task)

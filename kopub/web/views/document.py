@@ -1,13 +1,15 @@
 """The view of a document: its pages as pictures, or the whole as text."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 import kopub
-from kopub.states import State
+from kopub.documents.document import BlockKind, Document, DocumentBlock
+from kopub.errors import visible
+from kopub.states import LOST, Reason, State
 from kopub.texts.text_quality import DOUBTFUL
 from kopub.web import elements
 from kopub.web.elements import document_name, page_card
@@ -21,6 +23,8 @@ TEXT = "text"
 _PAGE_MARK = re.compile(rf"page \d+(: ({'|'.join(State)})(: .*)?)?", re.DOTALL)
 """The comment where a page begins; that of a document named `page 3` goes on with its number of pages."""
 _QUOTED = re.compile(r"<blockquote>\s*<p>([^<]* could not be read[^<]*)</p>\s*</blockquote>")
+_PAGE_LOST = "Page {page} could not be read ({state}): {reason}"
+_REGION_LOST = "Region {region} ({label}) of page {page} could not be read: {reason}"
 _COMMENT_OR_TABLE = re.compile(r"(<!--.*?-->|</?table\b[^>]*>)", re.DOTALL)
 
 
@@ -66,14 +70,27 @@ def _text(now: Now, found: kopub.Document, request: ViewRequest) -> dict[str, An
 
     html = elements.markdown(of.to_markdown(picture), figures.get, _LONGEST_TEXT, comments=True)
     marked = [now.corpus.page(page.page_id) for document, _ in of.structured for page in document.pages]
-    told = _QUOTED.sub(lambda quoted: _told(quoted[1], request), html)
+    losses: dict[str, Reason] = {loss: loss for structured in of.structured for loss in _losses(*structured)}
+    told = _QUOTED.sub(lambda quoted: _told(quoted[1], losses, request), html)
     rendered = Markup("").join(_with_marks(told, [_mark(now, page, request) for page in marked]))
     return {"rendered": rendered, "source": of.to_markdown(), "pager": pager}
 
 
-def _told(reason: str, request: ViewRequest) -> str:
+def _losses(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[Reason]:
+    """Yield what a document's markdown says of pages and regions without a reading."""
+    for page in document.pages:
+        if page.state in LOST and page.reason:
+            yield Reason(_PAGE_LOST, page=page.number, state=page.state.value, reason=visible(page.reason))
+    for block in blocks:
+        if block.kind is BlockKind.LOST and (region := block.parts[0].region).reason:
+            why = visible(region.reason)
+            yield Reason(_REGION_LOST, region=region.index, label=region.label, page=block.page, reason=why)
+
+
+def _told(quoted: str, losses: Mapping[str, Reason], request: ViewRequest) -> str:
     """Return why a page or region was not read, quoted in the person's language."""
-    said, language = request.t.reason(Markup(reason).unescape())
+    text = str(Markup(quoted).unescape())
+    said, language = request.t.reason(losses.get(text, text))
     return Markup('<blockquote><p lang="{}">{}</p></blockquote>').format(language, said)
 
 

@@ -14,7 +14,7 @@ from kopub.recognition.content import script_of, strip_delimiters, strip_fillers
 from kopub.recognition.regions import RegionText
 from kopub.recognition.tables import clean_tables, join_tables
 from kopub.recognition.vlm.client.chat_requests import ChatAnswer
-from kopub.states import State
+from kopub.states import Reason, State
 
 
 class Problem(StrEnum):
@@ -75,7 +75,8 @@ def find_defect(text: str, finish_reason: str, task: Task, scripts: Collection[s
     if loop is not None:
         return loop
     if used_up:
-        return Defect(Problem.CUT, f"the answer was cut off after {len(text)} characters", len(text))
+        reason = Reason("the answer was cut off after {count} characters", count=len(text))
+        return Defect(Problem.CUT, reason, len(text))
     if not tidy(text, task):
         return Defect(Problem.EMPTY, "nothing was read although there is ink", 0)
     run = find_runaway(text, task)
@@ -111,13 +112,14 @@ def _loop(text: str, task: Task, used_up: bool) -> Defect | None:
     start, unit = loop_start(body[-_WINDOW:], repeats)
     if unit and (used_up or any(char.isalnum() for char in _TAG.sub("", _TORN.sub("", unit)))):
         sound = len(body) - len(body[-_WINDOW:]) + start + len(unit)
-        reason = f"{_shorten(unit)} repeats without end; what follows its first time is left out"
-        return Defect(Problem.LOOP, reason, sound)
+        form = "{unit} repeats without end; what follows its first time is left out"
+        return Defect(Problem.LOOP, Reason(form, unit=_shorten(unit)), sound)
     plain = strip_fillers(body).encode()
     if (used_up or task is Task.TEXT) and len(plain) >= _DENSE_LENGTH:
         density = len(plain) / len(zlib.compress(plain))
         if density > (_DENSE if task is Task.TEXT else 2 * _DENSE):
-            return Defect(Problem.LOOP, f"the answer says the same {density:.0f} times over", len(text))
+            reason = Reason("the answer says the same {times:.0f} times over", times=density)
+            return Defect(Problem.LOOP, reason, len(text))
     return None
 
 
@@ -149,7 +151,8 @@ def _foreign(text: str, scripts: Collection[str]) -> Defect | None:
     if len(foreign) < _FOREIGN_LETTERS or 2 * len(foreign) <= len(letters):
         return None
     name = max(set(foreign), key=foreign.count)
-    reason = f"{len(foreign)} of {len(letters)} letters are {name}, which `scripts` does not expect"
+    form = "{foreign} of {count} letters are {script}, which `scripts` does not expect"
+    reason = Reason(form, foreign=len(foreign), count=len(letters), script=name)
     return Defect(Problem.SCRIPT, reason, len(text))
 
 
@@ -189,7 +192,9 @@ def _repeated_digits(number: str) -> str | None:
 def describe_runaway(run: str) -> str:
     """Describe a run in words."""
     empty = run.count("></t")
-    return f"{empty} empty cells one after the other" if empty else f"the digits {run[:12]}… multiply"
+    if empty:
+        return Reason("{count} empty cells one after the other", count=empty)
+    return Reason("the digits {digits} multiply", digits=f"{run[:12]}…")
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +355,7 @@ def doubtful_outcome(readings: Sequence[AttemptReading]) -> RegionOutcome | None
         return None
     shortest = min(ran_away, key=lambda reading: len(reading.text))
     assert shortest.defect is not None
-    doubt = f"{shortest.defect.reason}, and no other reading agrees"
+    doubt = Reason("{reason}, and no other reading agrees", reason=shortest.defect.reason)
     return RegionOutcome(shortest, len(readings), sum_seconds(readings), doubt=doubt)
 
 
@@ -361,7 +366,7 @@ def join_outcomes(task: Task, parts: Sequence[RegionOutcome]) -> RegionOutcome:
     if failed is not None:
         defect = parts[failed - 1].reading.defect
         assert defect is not None
-        reason = f"part {failed} of {len(parts)}: {defect.reason}"
+        reason = Reason("part {number} of {count}: {reason}", number=failed, count=len(parts), reason=defect.reason)
         reading = replace(reading, defect=Defect(defect.problem, reason, len(reading.text)))
     elif reading.text.strip():
         reading = replace(reading, defect=None)

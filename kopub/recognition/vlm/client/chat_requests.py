@@ -20,6 +20,7 @@ from kopub.errors import EngineError
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import Task
 from kopub.recognition.vlm.client.region_images import RegionImage
+from kopub.states import Reason
 from kopub.vllm.client.requests import Frame, fill_frame, image_part, request_frame
 
 if TYPE_CHECKING:
@@ -165,10 +166,11 @@ class PromptTokens:
             self._right += 1
             return None
         self._wrong += 1
-        reason = (
-            f"the server read {counted} tokens where a picture of {sent} was sent: it resizes pictures or has another "
+        form = (
+            "the server read {counted} tokens where a picture of {sent} was sent: it resizes pictures or has another "
             "template"
         )
+        reason = Reason(form, counted=counted, sent=sent)
         if self._wrong >= _SURE and not self._right:
             raise EngineError(f"{reason}; check which model it serves and its mm_processor")
         return reason

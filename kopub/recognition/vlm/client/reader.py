@@ -61,7 +61,7 @@ from kopub.recognition.vlm.client.region_images import (
     pack_pixels,
     scale_to_lines,
 )
-from kopub.states import State
+from kopub.states import Reason, State
 from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import JobFigures, OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
 
@@ -320,7 +320,7 @@ class VlmReader:
             answer, seconds = await ask(client, body, image, prepared.job.page_id, prepared.figures)
         except RefusedRequest as error:
             problem = Problem.TOO_LARGE if isinstance(error, OversizedRequest) else Problem.REFUSED
-            return no_reading(problem, f"the server refused it: {error}", image.scale)
+            return no_reading(problem, Reason("the server refused it: {reason}", reason=str(error)), image.scale)
         keep("request", seconds)
         problem = self._prompt_tokens.problem(prompt, image.tokens, answer.prompt_tokens)
         if problem is not None:
