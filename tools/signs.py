@@ -24,7 +24,7 @@ AT_MOST = {
     "imports inside functions": 520,
     "classes named after a region or block": 28,
     "classes named after a page or document": 88,
-    "lines": 78_700,
+    "lines": 78_900,
 }
 AT_LEAST = {"comments, percent of lines": 0.8}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
