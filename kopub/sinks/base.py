@@ -68,9 +68,9 @@ class Changes:
     def between(cls, held: Mapping[str, str], wanted: Mapping[str, str]) -> "Changes":
         """Compare the fingerprints of records by id."""
         return cls(
-            tuple(each for each in wanted if each not in held),
-            tuple(each for each in wanted if each in held and held[each] != wanted[each]),
-            tuple(each for each in held if each not in wanted),
+            tuple(record for record in wanted if record not in held),
+            tuple(record for record in wanted if record in held and held[record] != wanted[record]),
+            tuple(record for record in held if record not in wanted),
         )
 
     @property
@@ -80,7 +80,7 @@ class Changes:
     def apply(self, sink: SinkTable, records: pa.Table) -> None:
         """Bring the changes into a sink, in batches."""
         changed = {*self.added, *self.replaced}
-        put = records.filter(pa.array([each in changed for each in records["id"].to_pylist()], pa.bool_()))
+        put = records.filter(pa.array([record in changed for record in records["id"].to_pylist()], pa.bool_()))
         for start in range(0, put.num_rows, BATCH):
             sink.put(put.slice(start, BATCH))
         for start in range(0, len(self.removed), BATCH):
