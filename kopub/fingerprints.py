@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from kopub import files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,14 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def table_fingerprint(table: pa.Table) -> str:
+def table_fingerprint(table: "pa.Table") -> str:
     """Return the fingerprint of a table's rows as Parquet encodes them.
 
     The footer of the file does not count.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     sink = pa.BufferOutputStream()
     pq.write_table(
         table.replace_schema_metadata(None).combine_chunks(),

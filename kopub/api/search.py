@@ -15,7 +15,6 @@ from kopub.fingerprints import fingerprint
 from kopub.pages.corpus import Corpus, corpus_source
 from kopub.search.metrics import MeasuredScores
 from kopub.search.pages import SearchedTables
-from kopub.search.reranking import reranking_of
 from kopub.search.searcher import Searcher
 from kopub.search.vectors import VECTORS
 from kopub.store.rows import MADE_WITH
@@ -77,6 +76,11 @@ def home_searcher(
         return sources_of({**settings.resources, "corpus": corpus})
 
     keys, check = corpus.manifest.keys, CorpusCheck(store, corpus_source(corpus.manifest, of_other_assets))
+    reranking = None
+    if settings.reranking.off is None:
+        from kopub.search.reranking import reranking_of
+
+        reranking = reranking_of(settings.reranking, store, corpus)
     return Searcher(
         CorrectedTables(store),
         keys,
@@ -89,7 +93,7 @@ def home_searcher(
         mode=settings.search.mode,
         floor=settings.search.floor,
         say=say,
-        reranking=reranking_of(settings.reranking, store, corpus),
+        reranking=reranking,
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +17,13 @@ from kopub.search.morphemes import korean_analyser, query_tokens, query_words
 from kopub.search.options import FLOOR, NOTHING, Mode, Scores, Where, best_mode
 from kopub.search.pages import ArrowCache, PageLookup, PageView, PageViews, SearchedTables, TablesNow
 from kopub.search.ranking import DEPTH, reciprocal_ranks, weighted_scores
-from kopub.search.reranking import Reranking
 from kopub.search.vectors import VECTORS, KnownQuestions, Neighbour, PageFilter, VectorLookup, Vectors, left_out
 from kopub.search.words import TEXTS, WordLookup, Words
 from kopub.states import Reason
 from kopub.store.table_source import CorpusCheck, IsOfCorpus
+
+if TYPE_CHECKING:
+    from kopub.search.reranking import Reranking
 
 EVERYWHERE = Where()
 _Page = tuple[str, str]
@@ -79,7 +82,7 @@ class Searcher:
         mode: Mode = Mode.AUTO,
         floor: float = FLOOR,
         say: Callable[[str], None] = lambda line: None,
-        reranking: Reranking | None = None,
+        reranking: "Reranking | None" = None,
     ) -> None:
         self._store = store = TablesNow(store)
         self._shards, self._embedding, self._profile = list(shards), embedding, profile

@@ -5,13 +5,8 @@ Answers cite the page, the box and a link to the room.
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from mcp.server import MCPServer
-from mcp.server.mcpserver import Image
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.server.transport_security import TransportSecuritySettings
-from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 import kopub
@@ -24,6 +19,9 @@ from kopub.web.gate import ApiProblem, problem_response, require_allowed
 from kopub.web.pictures import picture_stamp
 from kopub.web.requests import LONGEST_QUERY, Addresses
 from kopub.web.room import Room
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
 
 PATH = "/mcp"
 _SAYS = (
@@ -229,6 +227,8 @@ class CorpusTools:
 
     def picture(self, page: Id, size: Literal["thumb", "small", "large"] = "small") -> list[Any]:
         """Show a picture of the upright page, whose longer side has 360, 900 or 1800 pixels."""
+        from mcp.server.mcpserver import Image
+
         found = self._corpus.page(page)
         made = self._room.pictures.page(picture_stamp(found), lambda: found.upright_bytes, size)
         return [f"{page}: {self._link(page)}", Image(data=made.data, format="jpeg")]
@@ -240,8 +240,11 @@ class CorpusTools:
         return Citation(page=page, bbox_2d=box, link=self._link(page) + ("" if region is None else f"#text-{region}"))
 
 
-def server_of(room: Room, url: str) -> MCPServer:
+def server_of(room: Room, url: str) -> "MCPServer":
     """Return the MCP server of a room, which is served at `url`."""
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.types import Tool, ToolAnnotations
 
     class StrictServer(MCPServer):
         """A server that refuses unknown arguments, and repeats little of what was sent."""
@@ -283,6 +286,7 @@ def _telling(tool: Callable[..., Any]) -> Callable[..., Any]:
 
     The SDK hides other kinds of errors from the model.
     """
+    from mcp.server.mcpserver.exceptions import ToolError
 
     @wraps(tool)
     def answer(**values: Any) -> Any:
@@ -294,8 +298,10 @@ def _telling(tool: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
-def http_app(server: MCPServer, hosts: Sequence[str], token: str) -> Any:
+def http_app(server: "MCPServer", hosts: Sequence[str], token: str) -> Any:
     """Return the server over streamable HTTP, with the API's access rules."""
+    from mcp.server.transport_security import TransportSecuritySettings
+
     unguarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = server.streamable_http_app(
         streamable_http_path=PATH, stateless_http=True, json_response=True, transport_security=unguarded

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from kopub.embedding import transformers_vectors
+import kopub
 from kopub.embedding.base import Embedding
 from kopub.embedding.qwen3_vl import Qwen3VLEmbedder
 from kopub.errors import harmless
@@ -80,7 +80,7 @@ def reference(checkpoint: Path, folder: Path, items: list[dict[str, Any]]) -> np
     """Return the vectors that transformers computes, not normalised."""
     inputs, output = folder / "inputs.json", folder / "vectors.npy"
     inputs.write_text(json.dumps(items), "utf-8")
-    script = Path(transformers_vectors.__file__)
+    script = Path(kopub.__file__).parent / "embedding" / "transformers_vectors.py"
     python = (program() or Path()).with_name("python")
     subprocess.run([str(python), str(script), str(checkpoint), str(inputs), str(output)], check=True)
     return np.load(output).astype(np.float64)

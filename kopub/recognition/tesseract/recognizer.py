@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field, field_validator
 
@@ -18,10 +18,7 @@ from kopub.pages.page import Page
 from kopub.parallel import bounded_map, of_two_cores
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading
-from kopub.recognition.tesseract import LANGUAGES, figures
-
-if TYPE_CHECKING:
-    pass
+from kopub.recognition.tesseract import LANGUAGES
 
 PLACES = (
     f"{sys.prefix}/share/tessdata",
@@ -114,6 +111,8 @@ class TesseractRecognizer(Recognizer):
         return f"add {' or '.join(named) or 'its language'} to recognition.languages{data}"
 
     def weights(self) -> dict[str, str]:
+        from kopub.recognition.tesseract import figures
+
         return {**identity(self.languages), **figures.identity()}
 
     def expected_seconds(self, megabytes: float) -> float:
@@ -124,6 +123,8 @@ class TesseractRecognizer(Recognizer):
         return [missing_data_message(missing)] if missing else []
 
     def advises(self) -> list[str]:
+        from kopub.recognition.tesseract import figures
+
         if figures.model() is not None:
             return []
         return [f"signs such as △ ▲ ± are not read, and figures by one reader alone: {figures.INSTALL}"]
