@@ -39,6 +39,7 @@ def conversions():
     made.end()
 
 
+@pytest.mark.slow
 @converts
 def test_every_format_comes_out_with_its_text(folder: SourceFolder) -> None:
     page = f"<html><body><script>alert(1)</script><p>{'</p><p>'.join(SAID)}</p></body></html>"
@@ -121,6 +122,7 @@ SCRIPT = (
 LOCKED = compound({"EncryptionInfo": bytes(200), "EncryptedPackage": bytes(5000)}, {"part": b"x"})
 
 
+@pytest.mark.slow
 @converts
 def test_what_is_locked_or_hostile_is_one_line(folder: SourceFolder) -> None:
     key = '<m:file-entry m:full-path="x"><m:encryption-data/></m:file-entry>'
@@ -173,6 +175,7 @@ def test_a_sheet_as_large_as_can_be_ends_in_pages_or_in_one_line(tmp_path: Path)
     assert isinstance(made, ConvertedDocument) or "\n" not in made.reason
 
 
+@pytest.mark.slow
 @converts
 def test_macros_do_not_run_and_links_are_not_fetched(tmp_path: Path, conversions: Conversions) -> None:
     (tmp_path / "a.odt").write_bytes(open_document("text", "매크로가 든 글", scripts=SCRIPT))

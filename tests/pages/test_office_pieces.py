@@ -175,6 +175,7 @@ def test_a_web_page_in_cp949_has_its_structure_without_what_it_hides(converted: 
     ]
 
 
+@pytest.mark.slow
 @converts
 @pytest.mark.parametrize(
     ("kind", "name", "before", "after"),
