@@ -54,6 +54,7 @@ def test_a_word_whose_letters_look_like_figures_is_the_second_readers():
     assert settled("1386", "i386", 0.9) == ("1386", "1386 or i386")
     assert settled("1,386", "1,88G") == ("1,386", "1,386 or 1,88G")
     assert settled("10", "1O") == ("10", "10 or 1O"), "a figure does not become a word"
+    assert settled("제2장", "7", 0.6) == ("제2장", None), "an unsure reading is no second opinion"
 
 
 def test_hangul_stays_outside_of_what_is_read_again():

@@ -45,7 +45,7 @@ _HEIGHT = 48
 """Pixels of a line's height that the model was trained on."""
 _SQUEEZE = 0.8
 """Share of a line's width that is kept: every figure is still read, for a quarter less time."""
-_LIKE = str.maketrans("（），．％：－−–—一～", "(),.%:-----~")
+_LIKE = str.maketrans("（），．％：－−–—一～０１２３４５６７８９", "(),.%:-----~0123456789")
 """Characters that the model, made for Chinese, gives for others of the same shape."""
 _FIGURE = re.compile(r"([△▲▽▼+\-±(]*(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)*[)%℃]*)([A-Za-z]{1,2}[23²³]?)?|(-)")
 """A figure with its signs, and the unit behind it."""
@@ -218,7 +218,7 @@ def settle(line: list[OcrWord], second: SecondReading) -> tuple[list[OcrWord], s
     """
     first = "".join(join_words(line).split())
     digits = _digits(first), _digits(second.text)
-    if not all(digits) or digits[0] == digits[1]:
+    if not all(digits) or digits[0] == digits[1] or min(second.certainties) < SURE:
         return line, None
     alike = first.translate(_LOOKS) == second.text.translate(_LOOKS)
     if alike and second.text[0].isalpha() and min(second.certainties) >= _CERTAIN:
