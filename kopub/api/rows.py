@@ -5,14 +5,16 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-from PIL import Image
 
 from kopub.errors import KopubError, StoreError, did_you_mean
 from kopub.states import State
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 Box = tuple[float, float, float, float]
 """(x1, y1, x2, y2) in pixels of the upright page, from its top left corner."""
@@ -84,8 +86,10 @@ class Picture:
     """The encoded JPEG."""
 
     @property
-    def image(self) -> Image.Image:
+    def image(self) -> "Image.Image":
         """The decoded picture."""
+        from PIL import Image
+
         return Image.open(io.BytesIO(self.data))
 
 

@@ -357,7 +357,7 @@ def test_a_layout_model_that_is_killed_costs_what_was_in_flight(tmp_path: Path, 
     def counting(model: ModelProcess, answer: Any) -> None:
         take(model, answer)
         # Concurrent batches are answered in any order.
-        for found in answer.found:
+        for found in answer.findings:
             if found.layout.page_id in IDS[0]:
                 answered.release()
 

@@ -15,7 +15,6 @@ from kopub.cli.console import print_json, print_table, right, table_console, tel
 from kopub.cli.options import local_path, profile_option, with_profile
 from kopub.errors import ConfigError, SourceError, counted, visible
 from kopub.files import is_url
-from kopub.pages import indexing
 from kopub.pages.places import CorpusPlace
 
 if TYPE_CHECKING:
@@ -101,6 +100,7 @@ def index_source(
     At a terminal, it asks what to do with other sources there. Raises `SourceError`, `StoreError`.
     """
     from kopub.folders import store_url
+    from kopub.pages import indexing
 
     if not source.strip():
         raise SourceError("the source is empty: name a folder, a file, a URL or a Hub dataset")
@@ -203,6 +203,7 @@ def remove(
 ) -> None:
     """Remove a source from the corpus. Its files and tables stay, so adding it again computes nothing."""
     from kopub.config.environment import locate
+    from kopub.pages import indexing
 
     located = locate(os.environ)
     manifest = indexing.remove(source, located.corpus, tell)

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,6 +55,8 @@ def _draw(picture: SamplePicture, id: str, form: str) -> bytes:
 
     Raises the errors of `SamplePicture.read`.
     """
+    import cv2
+
     data = picture.read()
     if (transform := FORMS[form]) is None:
         return data
@@ -65,6 +66,8 @@ def _draw(picture: SamplePicture, id: str, form: str) -> bytes:
 
 def skewed(degrees: float, page: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
     """Return a scan whose lines slope down to the right by `degrees`."""
+    import cv2
+
     height, width = page.shape[:2]
     turn = cv2.getRotationMatrix2D((width / 2, height / 2), -degrees, 1)
     return np.asarray(cv2.warpAffine(page, turn, (width, height), borderValue=(255, 255, 255)), np.uint8)
@@ -89,11 +92,15 @@ def noisy(deviation: float, page: NDArray[np.uint8], rng: np.random.Generator) -
 
 def blurred(deviation: float, page: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
     """Return a page out of focus, by a Gaussian blur whose `deviation` is in pixels."""
+    import cv2
+
     return np.asarray(cv2.GaussianBlur(page, (0, 0), deviation), np.uint8)
 
 
 def compressed(quality: int, page: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
     """Return a page after compression as a JPEG of the given quality."""
+    import cv2
+
     coded = cv2.imencode(".jpg", page, [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
     return np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), np.uint8)
 
@@ -105,6 +112,8 @@ def photographed(
 
     It has perspective, light that fades from 1 to 0.55, blur, noise and JPEG compression.
     """
+    import cv2
+
     height, width = page.shape[:2]
     corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
     inset = rng.uniform(0.03, 0.11, (4, 2)) * (width, height) * ((1, 1), (-1, 1), (-1, -1), (1, -1))
