@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 from huggingface_hub import hf_hub_url, snapshot_download
@@ -227,29 +228,35 @@ def download(weights: Weights, file: RepositoryFile) -> None:
     """
     assert file.hash is not None
     blob = repository_folder(weights) / "blobs" / file.hash
-    begun = blob.with_name(f"{file.hash}{PARTIAL}")
+    url = hf_hub_url(weights.repo, file.path, revision=weights.revision)
     with translate_hub_errors(weights):
-        blob.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{begun}.lock"):
-            if blob.exists():
-                return
-            with begun.open("ab") as target:
-                if target.tell() > file.size:
-                    target.truncate(0)
-                http_get(
-                    hf_hub_url(weights.repo, file.path, revision=weights.revision),
-                    target,
-                    resume_size=target.tell(),
-                    headers=build_hf_headers(),
-                    expected_size=file.size,
-                    displayed_filename=file.path,
-                )
-            actual = file_sha256(begun)
-            if actual == file.hash:
-                begun.replace(blob)
-                return
+        options = {"headers": build_hf_headers(), "displayed_filename": file.path}
+        actual = fetch_whole(url, blob, blob.with_name(f"{file.hash}{PARTIAL}"), file.hash, file.size, **options)
+    if actual is not None:
+        raise HubError(
+            f"{weights}: {file.path} was fetched and is not whole (its hash is {actual[:8]}, not {file.hash[:8]}): "
+            "run `kopub pull` again"
+        )
+
+
+def fetch_whole(
+    url: str, target: Path, begun: Path, sha256: str, size: int | None = None, **options: Any
+) -> str | None:
+    """Fetch a file, unless it exists, and return its hash if that is another.
+
+    An interrupted download goes on from `begun`, which is removed if the hash is wrong. `options` are those of
+    `http_get`. Raises what it raises.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{begun}.lock"):
+        if target.exists():
+            return None
+        with begun.open("ab") as file:
+            if size is not None and file.tell() > size:
+                file.truncate(0)
+            http_get(url, file, resume_size=file.tell(), expected_size=size, **options)
+        if (actual := file_sha256(begun)) != sha256:
             begun.unlink()
-    raise HubError(
-        f"{weights}: {file.path} was fetched and is not whole (its hash is {actual[:8]}, not {file.hash[:8]}): "
-        "run `kopub pull` again"
-    )
+            return actual
+        begun.replace(target)
+    return None

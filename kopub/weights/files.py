@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from filelock import FileLock
-
 from kopub.errors import HubError, first_line
 from kopub.files import file_sha256
 from kopub.weights.hub import cache_folder
@@ -26,7 +24,7 @@ class WeightsFile:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the file is there with its hash, which reads it all."""
+        """The whole file is there, which its hash tells."""
         return self.path.is_file() and file_sha256(self.path) == self.sha256
 
 
@@ -36,23 +34,21 @@ def fetch_file(file: WeightsFile) -> None:
     Raises `HubError`, one line, also if it has another hash.
     """
     import httpx2
-    from huggingface_hub.file_download import http_get
 
-    file.path.parent.mkdir(parents=True, exist_ok=True)
-    begun = file.path.with_suffix(".partial")
-    with FileLock(f"{begun}.lock"):
-        if file.is_whole:
-            return
-        try:
-            with begun.open("ab") as target:
-                http_get(file.url, target, resume_size=target.tell(), displayed_filename=file.path.name)
-        except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
-            said = f"{file.path.name} cannot be fetched from {urlsplit(file.url).netloc} ({first_line(error)})"
-            raise HubError(f"{said}: check the network and run `kopub pull` again; what came is kept") from None
-        if (actual := file_sha256(begun)) != file.sha256:
-            begun.unlink()
-            raise HubError(
-                f"{file.path.name} was fetched and is not the pinned one (its hash is {actual[:8]}, not "
-                f"{file.sha256[:8]}): run `kopub pull` again"
-            )
-        begun.replace(file.path)
+    from kopub.weights.fetch import fetch_whole
+
+    if file.path.is_file() and not file.is_whole:
+        file.path.unlink()
+    name = file.path.name
+    try:
+        actual = fetch_whole(
+            file.url, file.path, file.path.with_suffix(".partial"), file.sha256, displayed_filename=name
+        )
+    except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
+        said = f"{name} cannot be fetched from {urlsplit(file.url).netloc} ({first_line(error)})"
+        raise HubError(f"{said}: check the network and run `kopub pull` again; what came is kept") from None
+    if actual is not None:
+        raise HubError(
+            f"{name} was fetched and is not the pinned one (its hash is {actual[:8]}, not {file.sha256[:8]}): run "
+            "`kopub pull` again"
+        )
