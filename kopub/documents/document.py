@@ -20,7 +20,7 @@ class DocumentPicture:
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """What is known of a page besides its regions.
+    """The facts about a page besides its regions.
 
     That is the doubt about its text, 0 to 1, with the reasons, and the mark of its corrections. The doubt is None
     without a text, the mark empty without corrections.

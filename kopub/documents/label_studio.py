@@ -100,7 +100,7 @@ class _Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What a person changed on a page since its task was exported.
+    """The changes of a person to a page since its task was exported.
 
     `seen` marks the corrections that the task knew; the ids of `changes` follow from it, so that no correction is
     added twice.

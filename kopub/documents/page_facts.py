@@ -1,4 +1,4 @@
-"""What is known of pages besides their regions: doubts, and the mark of their corrections."""
+"""The facts about pages besides their regions: doubts, and the mark of their corrections."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""How well a corpus answers questions with known pages."""
+"""The scores of a corpus on questions with known pages."""
 
 import json
 import math

@@ -64,7 +64,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """What a tagged PDF says that some of its words are.
+    """The structure that a tagged PDF gives some of its words.
 
     `role` is the standard name of the structure. Cells have the number of their table, and their place in it.
     """

@@ -1,13 +1,13 @@
 """Reading of text blocks and tables, line by line, with a recognition model of PP-OCR."""
 
 import math
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from kopub.recognition.tesseract.figures import keep_from_reporting
 from kopub.recognition.tesseract.reader import BlockText, find_rows, has_print, read_table
 from kopub.recognition.tesseract.words import OcrWord
 from kopub.states import TRIES_AGAIN
@@ -27,8 +27,7 @@ class LineReader:
     """Mean confidence of a page below which its text is in doubt: RapidOCR drops lines below 50, and most have 95."""
 
     def __init__(self, model: Path) -> None:
-        # Otherwise ONNX Runtime reports to its maker, by a thread that keeps forked processes from ending.
-        os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+        keep_from_reporting()
         from rapidocr import RapidOCR
 
         parameters = {

@@ -14,9 +14,7 @@ from kopub.layout.regions import Region
 from kopub.pages.page import Page
 from kopub.parallel import bounded_map, of_two_cores
 from kopub.recognition.base import Recognizer
-from kopub.recognition.ppocr.reader import LineReader
 from kopub.recognition.regions import PageReading
-from kopub.recognition.tesseract.pages import read_page
 from kopub.weights.files import WeightsFile
 
 KOREAN = WeightsFile(
@@ -73,6 +71,9 @@ class PpOcrRecognizer(Recognizer):
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         if problems := self.lacks():
             raise EngineError(problems[0])
+        from kopub.recognition.ppocr.reader import LineReader
+        from kopub.recognition.tesseract.pages import read_page
+
         local = threading.local()
 
         def work(item: tuple[Page, Sequence[Region]]) -> PageReading:

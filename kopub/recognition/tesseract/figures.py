@@ -80,6 +80,14 @@ class SecondReading:
     certainties: Sequence[float]
 
 
+def keep_from_reporting() -> None:
+    """Keep ONNX Runtime, before its import, from reports to its maker.
+
+    The thread that sends them also keeps forked processes from ending.
+    """
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+
 class FigureModel:
     """The recognition model of PP-OCRv6 on one core, used by one thread at a time."""
 
@@ -88,8 +96,7 @@ class FigureModel:
 
     @cached_property
     def _session(self) -> "InferenceSession":
-        # Otherwise ONNX Runtime reports to its maker, by a thread that keeps forked processes from ending.
-        os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+        keep_from_reporting()
         from onnxruntime import InferenceSession, SessionOptions  # pyright: ignore[reportAttributeAccessIssue]
 
         options = SessionOptions()
@@ -199,10 +206,7 @@ def with_figure(
     certainty = min(second.certainties[: len(figure)])
     if certainty < (_SURE_SIGN if alike and figure[0] in "△▲▽▼" else SURE):
         return line, None
-    around = union([InkBox(*word.box) for word in words])
-    box = (around.x1, around.y1, around.x2, around.y2)
-    word = OcrWord(figure + unit, 99 * certainty, box, words[0].after_blank, confirmed=True)
-    better = [*line[: run[0]], word, *line[run[1] :]]
+    better = [*line[: run[0]], _confirmed(words, figure + unit, certainty), *line[run[1] :]]
     sure = certainty >= _CERTAIN and mean_confidence(words) < SURE_FIRST
     if alike or sure or not _digits(first):
         return better, None
@@ -222,10 +226,15 @@ def settle(line: list[OcrWord], second: SecondReading) -> tuple[list[OcrWord], s
         return line, None
     alike = first.translate(_LOOKS) == second.text.translate(_LOOKS)
     if alike and second.text[0].isalpha() and min(second.certainties) >= _CERTAIN:
-        around = union([InkBox(*word.box) for word in line])
-        box = (around.x1, around.y1, around.x2, around.y2)
-        return [OcrWord(second.text, 99 * min(second.certainties), box, line[0].after_blank, confirmed=True)], None
+        return [_confirmed(line, second.text, min(second.certainties))], None
     return line, f"{first} or {second.text}"
+
+
+def _confirmed(words: Sequence[OcrWord], text: str, certainty: float) -> OcrWord:
+    """Return the second reader's word in place of Tesseract's."""
+    around = union([InkBox(*word.box) for word in words])
+    box = (around.x1, around.y1, around.x2, around.y2)
+    return OcrWord(text, 99 * certainty, box, words[0].after_blank, confirmed=True)
 
 
 def _digits(text: str) -> str:
