@@ -4,7 +4,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -44,12 +44,13 @@ class Cluster:
 
     def kill(self, node: psutil.Process) -> None:
         """Kill all processes of a node at once."""
-        found = [node, *node.children(recursive=True)] if node.is_running() else []
-        for process in found:
-            process.suspend()
-        for process in found:
-            process.kill()
-        psutil.wait_procs(found, timeout=10)
+        processes = [node, *node.children(recursive=True)] if node.is_running() else []
+        for send in (psutil.Process.suspend, psutil.Process.kill):
+            for process in processes:
+                # Short-lived ones, which Ray starts to look at the machine, may have ended since they were listed.
+                with suppress(psutil.NoSuchProcess):
+                    send(process)
+        psutil.wait_procs(processes, timeout=10)
 
     def close(self) -> None:
         for node in reversed(self.nodes):
