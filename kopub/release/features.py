@@ -1,20 +1,17 @@
 """The features of every config, read by `datasets` and the Hub's viewer."""
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from datasets import Features, Image, List, Value
 
 from kopub.release.base import PAGE_ASSETS
 from kopub.store.rows import LINEAGE
 
-if TYPE_CHECKING:
-    from datasets import Features
-
 
 @cache
-def page_features(images: bool = False) -> "Features":
+def page_features(images: bool = False) -> Features:
     """Return the features of `pages`, with the image of the page if `images`."""
-    from datasets import Features, Image, List, Value
-
     text, number = Value("string"), Value("int32")
     return Features(
         {
@@ -58,9 +55,7 @@ def page_features(images: bool = False) -> "Features":
 
 
 @cache
-def region_features() -> "Features":
-    from datasets import Features, List, Value
-
+def region_features() -> Features:
     text = Value("string")
     return Features(
         {
@@ -83,9 +78,7 @@ def region_features() -> "Features":
 
 
 @cache
-def crop_features() -> "Features":
-    from datasets import Features, Image, List, Value
-
+def crop_features() -> Features:
     return Features(
         {
             "page_id": Value("string"),
@@ -99,31 +92,23 @@ def crop_features() -> "Features":
 
 
 @cache
-def vector_features(dim: int) -> "Features":
-    from datasets import Features, List, Value
-
+def vector_features(dim: int) -> Features:
     return Features({"page_id": Value("string"), "vector": List(Value("float16"), length=dim)})
 
 
 @cache
-def figure_vector_features(dim: int) -> "Features":
-    from datasets import Features, List, Value
-
+def figure_vector_features(dim: int) -> Features:
     return Features({**_figure(), "vector": List(Value("float16"), length=dim)})
 
 
 @cache
-def passage_features(dim: int) -> "Features":
-    from datasets import Features, List, Value
-
+def passage_features(dim: int) -> Features:
     place = {"page_id": Value("string"), "start": Value("int32"), "end": Value("int32")}
     return Features({**place, "vector": List(Value("float16"), length=dim)})
 
 
 @cache
-def figure_note_features() -> "Features":
-    from datasets import Features, List, Value
-
+def figure_note_features() -> Features:
     text = Value("string")
     return Features(
         {
@@ -141,8 +126,6 @@ def figure_note_features() -> "Features":
 
 
 def _figure() -> dict[str, Any]:
-    from datasets import List, Value
-
     return {
         "region_id": Value("string"),
         "page_id": Value("string"),
@@ -155,9 +138,7 @@ def _figure() -> dict[str, Any]:
 
 
 @cache
-def chunk_features() -> "Features":
-    from datasets import Features, List, Value
-
+def chunk_features() -> Features:
     text, number = Value("string"), Value("int32")
     place = {"page_id": text, "page": number, "region": number, "bbox_2d": List(number, length=4)}
     return Features(
@@ -177,9 +158,7 @@ def chunk_features() -> "Features":
 
 
 @cache
-def correction_features() -> "Features":
-    from datasets import Features, List, Value
-
+def correction_features() -> Features:
     text = Value("string")
     return Features(
         {
@@ -200,9 +179,7 @@ def correction_features() -> "Features":
 
 
 @cache
-def query_features(dim: int) -> "Features":
-    from datasets import Features, List, Value
-
+def query_features(dim: int) -> Features:
     text = Value("string")
     return Features(
         {
@@ -220,14 +197,10 @@ def query_features(dim: int) -> "Features":
 
 
 @cache
-def qrel_features() -> "Features":
-    from datasets import Features, Value
-
+def qrel_features() -> Features:
     return Features({"query-id": Value("string"), "corpus-id": Value("string"), "score": Value("int32")})
 
 
 @cache
-def lineage_features() -> "Features":
-    from datasets import Features
-
+def lineage_features() -> Features:
     return Features.from_arrow_schema(LINEAGE)

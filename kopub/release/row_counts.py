@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from datasets import DatasetBuilder
+from datasets import DatasetBuilder, IterableDataset
+from datasets.exceptions import DatasetsError
+from datasets.load import dataset_module_factory, get_dataset_builder_class
 
 _ROOT = Path(__file__).resolve().parents[2]
 _ROWS = 100
@@ -67,8 +67,6 @@ def count_apart(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, 
 
 
 def _row_counts(folder: Path, shards: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int | str]]:
-    from datasets.exceptions import DatasetsError
-
     refusals = (DatasetsError, ValueError, OSError)
     try:
         opened = _open(folder)
@@ -82,13 +80,11 @@ def _row_counts(folder: Path, shards: Mapping[str, Sequence[str]]) -> Iterator[t
             yield config, f"{type(error).__name__}: {error}"
 
 
-def _open(folder: Path) -> Callable[[str], "DatasetBuilder"]:
+def _open(folder: Path) -> Callable[[str], DatasetBuilder]:
     """Return a function that returns the builder of a config.
 
     The builder is that of `load_dataset_builder`, but the card is parsed once for all configs.
     """
-    from datasets.load import dataset_module_factory, get_dataset_builder_class
-
     module = dataset_module_factory(str(folder))
     infos, arguments = module.dataset_infos or {}, dict(module.builder_kwargs)
     name = arguments.pop("dataset_name", None)
@@ -98,9 +94,7 @@ def _open(folder: Path) -> Callable[[str], "DatasetBuilder"]:
     )
 
 
-def _rows(builder: "DatasetBuilder", shards: Sequence[str]) -> int:
-    from datasets import IterableDataset
-
+def _rows(builder: DatasetBuilder, shards: Sequence[str]) -> int:
     files = (builder.config.data_files or {}).get("train")
     if not files:
         raise ValueError("its card names no file that is there")
