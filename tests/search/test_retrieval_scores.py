@@ -167,6 +167,7 @@ def test_both_conventions_and_queries_that_nothing_here_answers(platform: Platfo
     assert counted == {"first": 1, "any": 2}
 
 
+@pytest.mark.slow
 def test_a_second_run_computes_nothing_and_keeps_the_comparison(measured: Platform):
     measured.engines["embedding"] = NamingEmbedder(lost=2)
     measured.run(UPSTREAM, last="shard_01")
@@ -179,6 +180,7 @@ def test_a_second_run_computes_nothing_and_keeps_the_comparison(measured: Platfo
     assert not _check(result).passed
 
 
+@pytest.mark.slow
 def test_a_drop_stays_one_until_it_is_mended_or_accepted(measured: Platform):
     for lost in (2, 1):
         measured.engines["embedding"] = NamingEmbedder(lost=lost)
@@ -282,6 +284,7 @@ def test_an_installation_that_cannot_measure_says_so(platform: Platform, monkeyp
     assert platform.store.has("hf_release", "shard_01")
 
 
+@pytest.mark.slow
 def test_status_shows_the_headline(platform: Platform):
     assert shown_scores(platform) == ([], [])
     platform.run(UPSTREAM, last="shard_01")
