@@ -42,6 +42,7 @@ import kopub.recognition.tesseract.recognizer  # noqa: F401
 import kopub_assets.definitions  # noqa: F401
 import tests.support.processes.kill_child  # noqa: F401
 from kopub.search import morphemes
+from tests.support.no_power_cut import wait_for_no_disk
 
 
 class WithoutThreads(kiwipiepy.Kiwi):
@@ -58,6 +59,7 @@ class WithoutThreads(kiwipiepy.Kiwi):
 
 
 PIL.Image.init()
+wait_for_no_disk()
 with patch.object(kiwipiepy, "Kiwi", WithoutThreads):
     morphemes.korean_analyser()
 # A garbage collection in a fork would otherwise touch, and so copy, the shared pages.
