@@ -1,6 +1,5 @@
 """The asset `retrieval_scores`: what it measures, what it compares with, and what it leaves out."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -274,14 +273,6 @@ def test_a_corpus_without_queries_is_explained(tmp_path: Path):
     assert _check(result).passed
     assert _scores(platform).num_rows == 0
     assert shown_scores(platform) == ([], [])
-
-
-def test_an_installation_that_cannot_measure_says_so(platform: Platform, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "ir_measures", None)
-    result = platform.run(last="shard_01")
-    assert "C compiler" in _metadata(result)["not_measured"]
-    assert not _check(result).passed
-    assert platform.store.has("hf_release", "shard_01")
 
 
 @pytest.mark.slow
