@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kopub.boxes import Box
 from kopub.errors import UndecodableImage
 from kopub.layout.ink import BLANK_SHARE, INK_CONTRAST, PAPER_REACH, ink_contrast, ink_share, shrink, working_scale
-from kopub.layout.lines import InkBox, estimate_em, find_ruled_areas, find_rules
+from kopub.layout.lines import estimate_em, find_ruled_areas, find_rules
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.deepseek_layout.answer import (
@@ -321,7 +322,7 @@ class PageInk:
     """
 
     ink: "NDArray[np.bool_]"
-    tables: tuple[InkBox, ...]
+    tables: tuple[Box, ...]
     scale: float
     slack: int
 
@@ -347,7 +348,7 @@ class PageInk:
 
     def missed_tables(self, tables: Sequence[PixelBox], pictures: Sequence[PixelBox]) -> list[PixelBox]:
         """Return the ruled tables that no table box covers and no picture contains."""
-        named, drawn = ([InkBox(*self._on_copy(box)) for box in boxes] for boxes in (tables, pictures))
+        named, drawn = ([Box(*self._on_copy(box)) for box in boxes] for boxes in (tables, pictures))
         found = []
         for table in self.tables:
             covered = sum(_overlap(table, box) for box in named) / (table.width * table.height)
@@ -374,7 +375,7 @@ class PageInk:
         return max(0, x1 - self.slack), max(0, y1 - self.slack), x2 + self.slack, y2 + self.slack
 
 
-def _overlap(box: InkBox, other: InkBox) -> int:
+def _overlap(box: Box, other: Box) -> int:
     """Count the pixels that two boxes share."""
     width = min(box.x2, other.x2) - max(box.x1, other.x1)
     height = min(box.y2, other.y2) - max(box.y1, other.y1)

@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import tesserocr
 
+from kopub.boxes import Box
 from kopub.layout.grid import RuledCell, grid_lines, ruled_cells, table_html
 from kopub.layout.ink import (
     INK_CONTRAST,
@@ -22,7 +23,7 @@ from kopub.layout.ink import (
     shrink,
     true_runs,
 )
-from kopub.layout.lines import InkBox, RuledLines, erase_rules, estimate_em, find_rules
+from kopub.layout.lines import RuledLines, erase_rules, estimate_em, find_rules
 from kopub.layout.open_tables import open_cells
 from kopub.recognition.tesseract import LANGUAGES, figures
 from kopub.recognition.tesseract.words import (
@@ -176,7 +177,7 @@ class Reader:
             left, right = run_span(line, (start, end), white)
             if right - left < _NARROWEST:
                 continue
-            english = self._words(self._english, gray, InkBox(left, top, right, min(bottom, gray.shape[0])))
+            english = self._words(self._english, gray, Box(left, top, right, min(bottom, gray.shape[0])))
             if is_better(line[start:end], english):
                 first = english[0]
                 english[0] = OcrWord(first.text, first.confidence, first.box, line[start].after_blank)
@@ -197,7 +198,7 @@ class Reader:
             if time.monotonic() - started < left:
                 return
 
-    def _words(self, engine: Any, gray: "NDArray[np.uint8]", row: InkBox) -> list[OcrWord]:
+    def _words(self, engine: Any, gray: "NDArray[np.uint8]", row: Box) -> list[OcrWord]:
         """Return the words of one row of a block, in pixels of the block."""
         pixels = gray[row.y1 : row.y2, row.x1 : row.x2]
         border = (_BORDER, _BORDER, _BORDER, _BORDER)
@@ -259,7 +260,7 @@ def read_table(
     return BlockText(html, words, [doubt for cell in read for doubt in cell.doubted])
 
 
-def find_rows(gray: "NDArray[np.uint8]") -> list[InkBox]:
+def find_rows(gray: "NDArray[np.uint8]") -> list[Box]:
     """Return boxes around the rows of a block, uint8 (height, width), top to bottom.
 
     They are tight, and without specks. Tesseract's own line finding may take the short last line of a Korean paragraph
@@ -271,7 +272,7 @@ def find_rows(gray: "NDArray[np.uint8]") -> list[InkBox]:
     rows = []
     for top, bottom in found:
         columns = np.flatnonzero(ink[top:bottom].any(axis=0))
-        rows.append(InkBox(int(columns[0]), top, int(columns[-1]) + 1, bottom))
+        rows.append(Box(int(columns[0]), top, int(columns[-1]) + 1, bottom))
     return rows
 
 
@@ -334,5 +335,5 @@ def _scale_cell(cell: RuledCell, scale: float, size: tuple[int, int], trim: floa
     """
     x1, y1 = round(cell.box.x1 / scale + trim), round(cell.box.y1 / scale + trim)
     x2, y2 = round(cell.box.x2 / scale - trim), round(cell.box.y2 / scale - trim)
-    box = InkBox(max(0, x1), max(0, y1), min(size[0], max(x1, x2)), min(size[1], max(y1, y2)))
+    box = Box(max(0, x1), max(0, y1), min(size[0], max(x1, x2)), min(size[1], max(y1, y2)))
     return RuledCell(cell.row, cell.column, cell.row_span, cell.column_span, box)
