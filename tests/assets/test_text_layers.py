@@ -23,7 +23,7 @@ from kopub.store.table_source import FooterCache
 from kopub.tables.lineage import chain
 from kopub.tables.plan import AssetPlan, survey
 from kopub.tables.staleness import Standing, settings_changed
-from kopub.texts.extracted_text import from_layers
+from kopub.texts.layer_counts import from_layers
 from kopub.texts.text_quality import DOUBTFUL
 from kopub.web.app import reading_room
 from kopub.web.room import Room
