@@ -19,7 +19,7 @@ from kopub.pages.nameless import NAMELESS, is_nameless
 from kopub.recognition.content import KOREAN, fence_code, letters, script_of
 from kopub.recognition.known_texts import LineSample
 from kopub.recognition.regions import RegionText, TextOrigin
-from kopub.states import Reason, State
+from kopub.states import Reason, State, phrase
 from kopub.store.corpus_tables import TABLES
 from kopub.texts.layer_code import CODE_LABEL
 from kopub.texts.layer_lines import (
@@ -411,9 +411,11 @@ class FromLayers:
     def __add__(self, other: "FromLayers") -> "FromLayers":
         return FromLayers(self.regions + other.regions, self.of + other.of, self.pages + other.pages)
 
-    def __str__(self) -> str:
-        of = f"{self.regions:,} of {counted(self.of, 'region')} on {counted(self.pages, 'page')}"
-        return f"text of {of} taken from the text layers of PDFs"
+    @property
+    def line(self) -> Reason:
+        """The counts in a line."""
+        form = "text of {count:,} of {regions} on {pages} taken from the text layers of PDFs"
+        return phrase(form, self.regions, counted(self.of, "region"), counted(self.pages, "page"))
 
 
 def from_layers(store: "TableStore", shards: Iterable[str]) -> FromLayers:
