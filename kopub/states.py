@@ -1,4 +1,4 @@
-"""The states in which a page, region or query can end, the reasons, and other phrases."""
+"""The states of pages, regions and queries, the reasons, and other phrases."""
 
 import json
 from collections import Counter
