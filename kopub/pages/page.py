@@ -5,9 +5,10 @@ import math
 import struct
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from threading import RLock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -109,6 +110,14 @@ FORMATS = ("PNG", "JPEG", "WEBP", "TIFF")
 MAX_PIXELS = 178_956_970
 """Largest page accepted, in pixels: Pillow's own limit, 540 MB decoded. An A0 sheet at 300 dpi has 139 million."""
 
+_LARGE = 1 << 25
+"""Pixels from which on a page is worked on alone."""
+_alone = RLock()
+_STRIP = 1 << 22
+"""Pixels of a page that Pillow converts at once; it takes 16 bytes or more for each."""
+_MOST_CLEAR_WEBP = 70_000_000
+"""Most pixels of a WebP with transparency, whose decoder takes 28 bytes for each."""
+
 _PLAIN_MODES = frozenset({"RGB", "L", "1"})
 _UPRIGHT = 1
 _SIDEWAYS = frozenset({5, 6, 7, 8})
@@ -189,7 +198,10 @@ def decode(data: Picture) -> np.ndarray:
     """
     if isinstance(data, PackedPixels):
         return data.unpack()
-    with _open(data, "the image is not decodable: {error}") as image:
+    with room_for(data), _open(data, "the image is not decodable: {error}") as image:
+        if image.format == "WEBP" and image.mode != "RGB" and math.prod(image.size) > _MOST_CLEAR_WEBP:
+            form = "a {format} of more than {pixels:,} pixels needs too much memory: save it as TIFF or PNG"
+            raise UndecodableImage(form, format="transparent WEBP", pixels=_MOST_CLEAR_WEBP)
         upright = _orientation(image) == _UPRIGHT
         if image.mode in _PLAIN_MODES and upright and "transparency" not in image.info:
             pixels = _decode_plain(data, image)
@@ -199,23 +211,45 @@ def decode(data: Picture) -> np.ndarray:
         if image.mode == "P" and image.palette is None:
             raise UndecodableImage("the image is not decodable: {error}", error="its palette is missing")
         page = image if upright else turned(image)
-        if is_deep(page):
-            samples, clear = np.asarray(page), page.info.get("transparency")
-            page = Image.fromarray(to_8_bits(samples))
+        pixels = np.empty((page.height, page.width, 3), np.uint8)
+        # Transparency is on white, on black, or opaque: the first that shows something.
+        for paper in ("white", "black", None) if page.has_transparency_data else (None,):
+            _draw(page, paper, pixels)
+            if not page.has_transparency_data or np.ptp(pixels, axis=(0, 1)).any():
+                return pixels
+        pixels.fill(255)
+        return pixels
+
+
+def room_for(data: Picture) -> AbstractContextManager[object]:
+    """Let one large page be worked on at a time: that takes several times its pixels."""
+    size = (data.width, data.height) if isinstance(data, PackedPixels) else (0, 0)
+    # Who decodes it says what is wrong.
+    with suppress(Exception), Image.open(io.BytesIO(data), formats=FORMATS) as image:  # pyright: ignore[reportArgumentType]
+        size = image.size
+    return _alone if math.prod(size) > _LARGE else nullcontext()
+
+
+def _draw(page: Image.Image, paper: str | None, pixels: np.ndarray) -> None:
+    """Draw a page on a paper, or opaque, into RGB pixels, strip by strip for want of memory."""
+    high = max(1, _STRIP // page.width)
+    strips = [(0, top, page.width, min(top + high, page.height)) for top in range(0, page.height, high)]
+    most = None
+    if is_deep(page):
+        with np.errstate(all="ignore"):
+            most = np.nanmax([np.nanmax(np.asarray(page.crop(strip))) for strip in strips])
+    for box in strips:
+        strip = page.crop(box)
+        if most is not None:
+            samples, clear = np.asarray(strip), strip.info.get("transparency")
+            strip = Image.fromarray(to_8_bits(samples, most))
             if clear is not None:
-                page.putalpha(Image.fromarray(np.where(samples == clear, 0, 255).astype(np.uint8)))
+                strip.putalpha(Image.fromarray(np.where(samples == clear, 0, 255).astype(np.uint8)))
         if page.has_transparency_data:
-            page = _on_paper(page.convert("RGBA"))
-        return np.asarray(page.convert("RGB"))
-
-
-def _on_paper(page: Image.Image) -> Image.Image:
-    """Return an RGBA page on white, on black, or opaque: the first that shows something."""
-    papers = (Image.alpha_composite(Image.new("RGBA", page.size, paper), page) for paper in ("white", "black"))
-    for shown in (*papers, page):
-        if np.ptp(np.asarray(shown.convert("RGB")), axis=(0, 1)).any():
-            return shown
-    return Image.new("RGB", page.size, "white")
+            strip = strip.convert("RGBA")
+        if paper is not None:
+            strip = Image.alpha_composite(Image.new("RGBA", strip.size, paper), strip)
+        pixels[box[1] : box[3]] = np.asarray(strip.convert("RGB"))
 
 
 def is_deep(image: Image.Image) -> bool:
@@ -223,18 +257,17 @@ def is_deep(image: Image.Image) -> bool:
     return image.mode.startswith("I") or image.mode == "F"
 
 
-def to_8_bits(samples: np.ndarray) -> np.ndarray:
-    """Return grey samples as uint8.
+def to_8_bits(samples: np.ndarray, most: float | None = None) -> np.ndarray:
+    """Return grey samples as uint8; `most` is the page's largest, where these are some of it.
 
     Of 16 or 32 bits, the 8 highest in use are kept (scanners store 12 bits in 16). Floats are scaled from a maximum of
     1 or, if any is above 1, of 255 or their own maximum.
     """
+    most = np.nanmax(samples) if most is None else most
     if samples.dtype.kind == "f":
-        most = float(np.nanmax(samples))
         scale = 255 if most <= 1 else 255 / max(most, 255)
         return np.nan_to_num(samples * scale).clip(0, 255).astype(np.uint8)
-    samples = samples.clip(0)
-    return (samples >> max(0, int(samples.max()).bit_length() - 8)).astype(np.uint8)
+    return (samples.clip(0) >> max(0, int(max(most, 0)).bit_length() - 8)).astype(np.uint8)
 
 
 def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> np.ndarray | None:

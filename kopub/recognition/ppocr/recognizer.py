@@ -11,7 +11,7 @@ from kopub.engine import ProfileOnly, missing_modules, releases
 from kopub.errors import EngineError
 from kopub.fingerprints import CodeVersion, file_sha256
 from kopub.layout.regions import Region
-from kopub.pages.page import Page
+from kopub.pages.page import Page, room_for
 from kopub.parallel import bounded_map, of_two_cores
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading
@@ -79,8 +79,9 @@ class PpOcrRecognizer(Recognizer):
         def work(item: tuple[Page, Sequence[Region]]) -> PageReading:
             if not hasattr(local, "reader"):
                 local.reader = LineReader(self._model)
-            local.reader.limit(self.page_seconds)
-            return read_page(local.reader, *item)
+            with room_for(item[0].data):
+                local.reader.limit(self.page_seconds)
+                return read_page(local.reader, *item)
 
         yield from bounded_map(work, pages, self.threads)
 

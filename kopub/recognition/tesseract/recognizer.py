@@ -14,7 +14,7 @@ from kopub.engine import releases
 from kopub.errors import EngineError, did_you_mean
 from kopub.fingerprints import CodeVersion, file_sha256
 from kopub.layout.regions import Region
-from kopub.pages.page import Page
+from kopub.pages.page import Page, room_for
 from kopub.parallel import bounded_map, of_two_cores
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading
@@ -141,8 +141,9 @@ class TesseractRecognizer(Recognizer):
             if not hasattr(local, "reader"):
                 local.reader = Reader(folder, self.languages)
                 readers.append(local.reader)
-            local.reader.limit(self.page_seconds)
-            return read_page(local.reader, *item)
+            with room_for(item[0].data):
+                local.reader.limit(self.page_seconds)
+                return read_page(local.reader, *item)
 
         try:
             yield from bounded_map(work, pages, self.threads)
