@@ -50,9 +50,8 @@ _COLUMNS_SHOWN = 300
 """Most characters of a list of columns in a message."""
 _PARQUET_BATCH = 32
 """Pages read from a row group at once: some 30 MB of page images at 300 dpi."""
-_BATCH_BYTES = 1 << 28
-_BYTES_KEPT = 1 << 29
-"""Bytes of batches that are kept behind the last one, for threads that read rows nearly in order."""
+_BATCH_BYTES, _BYTES_KEPT = 1 << 28, 1 << 29
+"""Bytes of a batch, and of those that are kept for threads that read rows nearly in order."""
 _MOST_UNPACKED, _MOST_PACKED = 1 << 30, 50
 """Bytes to which pages may unpack if they become so many times larger, as no pictures do."""
 _LONGEST_TEXT = 1 << 16
@@ -252,10 +251,8 @@ class ParquetFile(PageFile):
                 first += batch.rows
                 while len(self._kept) > 1 and sum(kept.size for _, kept in self._kept) > _BYTES_KEPT:
                     self._kept.popleft()
-            for start, batch in self._kept:
-                if start <= at < start + batch.rows:
-                    return batch.row(at - start)
-        return Row(problem=Reason("{file} has no row {row}", file=str(self.place), row=index))
+            rows = (batch.row(at - start) for start, batch in self._kept if start <= at < start + batch.rows)
+            return next(rows, Row(problem=Reason("{file} has no row {row}", file=str(self.place), row=index)))
 
     def text_layers(self) -> list[str | None]:
         """Return the text layers, read without the images, which are much larger."""
@@ -268,11 +265,10 @@ class ParquetFile(PageFile):
 
     def names(self) -> list[tuple[str | None, str | None]]:
         """Return the ids and document names, read without the images."""
-        wanted = [name for name in (ID, FILE_NAME) if not self.problem and name in self._file.schema_arrow.names]
         try:
-            read = [self._texts(name) for name in wanted]
-            ids, names = (read[0], read[1]) if len(read) > 1 else (read[0], [None] * len(read[0]))
-        except (*_DAMAGE, IndexError):
+            ids = self._texts(ID)
+            names = self._texts(FILE_NAME) if ids and FILE_NAME in self._columns else [None] * len(ids)
+        except _DAMAGE:
             return super().names()
         return [(_id(identity), _read_or_none(_text, name)) for identity, name in zip(ids, names, strict=True)]
 
@@ -299,7 +295,7 @@ class ParquetFile(PageFile):
         return values
 
     def _unpacked(self, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Yield columns of a row group, as few rows at once as their size needs. Raises what pyarrow raises."""
+        """Yield columns of a row group in batches, small ones of large rows."""
         facts = self._file.metadata.row_group(group)
         chunks = [chunk for at in range(facts.num_columns) if (chunk := facts.column(at)).path_in_schema in columns]
         largest = max((chunk.total_uncompressed_size for chunk in chunks), default=0)
@@ -369,10 +365,12 @@ class _ReadBatch:
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.rows, self.size = batch.num_rows, batch.get_total_buffer_size()
         self.misread: str | None = None
+        for name in {ID, FILE_NAME, LICENSE, PROBLEM, PARTS}.intersection(batch.schema.names):
+            if batch.column(name).get_total_buffer_size() > _LONGEST_TEXT * (self.rows + 1):
+                raise pa.ArrowInvalid(f"the column {name} has texts of more than {_LONGEST_TEXT:,} bytes")
         image = batch.column(IMAGE)
         image.validate()
         self._ids = _Values(batch.column(ID))
-        _require_short(batch, ID)
         self._images = _Values(image.field(BYTES))
         self._image_valid = image.is_valid()
         self._file_names = self._optional(batch, FILE_NAME, _text)
@@ -411,8 +409,6 @@ class _ReadBatch:
             column.validate(full=True)
         except pa.ArrowInvalid:
             return nothing
-        if name != TEXT_LAYER:
-            _require_short(batch, name)
         values = column.to_pylist()
         found = [_read_or_none(read, value) for value in values]
         if self.misread is None:
@@ -423,11 +419,6 @@ class _ReadBatch:
                 wanted = "whole numbers" if read is _whole_number else "text"
                 self.misread = f"the column {name} is {column.type} and holds {quoted(str(value))}: wanted {wanted}"
         return found
-
-
-def _require_short(batch: pa.RecordBatch, name: str) -> None:
-    if batch.column(name).nbytes > _LONGEST_TEXT * (batch.num_rows + 1):
-        raise pa.ArrowInvalid(f"the column {name} has texts of more than {_LONGEST_TEXT:,} bytes")
 
 
 def _read_or_none(read: Callable[[Any], Any], value: Any) -> Any:
