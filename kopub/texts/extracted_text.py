@@ -112,7 +112,8 @@ def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
         invisible = layer.marked(Mark.INVISIBLE) / characters
         form = "{share:.0%} of its characters are invisible: it is the reading of another program"
         yield Reason(form, share=invisible)
-    found = [doubt for doubt in doubts(_as_page(layer.words), (), scripts) if doubt.kind in _SCRIPTS]
+    page = "".join(("\n" if word.marks & Mark.LINE else " ") + clean(word.text) for word in layer.words)
+    found = [doubt for doubt in doubts(_PRIVATE.sub("", page), (), scripts) if doubt.kind in _SCRIPTS]
     if total(found) >= DOUBTFUL:
         yield found[0].says
     yield from _implausible(text)
@@ -134,20 +135,13 @@ def _implausible(text: str) -> Iterator[str]:
         if share < least:
             yield Reason(_FEW_COMMON, share=share, letters=name)
     ideographs = [char for char in text if script_of(char) == "CJK"]
-    share = sum(map(_is_taught, ideographs)) / len(ideographs) if len(ideographs) >= _IDEOGRAPHS else 1.0
+    taught = 0
+    for char in ideographs:
+        codes = ((char.encode(name, "ignore")[:1], first, last) for name, first, last in _TAUGHT)
+        taught += any(code and first <= code[0] <= last for code, first, last in codes)
+    share = taught / len(ideographs) if len(ideographs) >= _IDEOGRAPHS else 1.0
     if share < _LEAST_TAUGHT:
         yield Reason(_FEW_COMMON, share=share, letters="Chinese characters")
-
-
-def _is_taught(ideograph: str) -> bool:
-    codes = ((ideograph.encode(name, "ignore")[:1], first, last) for name, first, last in _TAUGHT)
-    return any(code and first <= code[0] <= last for code, first, last in codes)
-
-
-def _as_page(words: Iterable[Word]) -> str:
-    """Return the words as the PDF has them, without nameless characters."""
-    text = "".join(("\n" if word.marks & Mark.LINE else " ") + clean(word.text) for word in words)
-    return _PRIVATE.sub("", text)
 
 
 def _share(part: int, whole: int) -> float:
