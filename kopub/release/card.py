@@ -111,7 +111,7 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
 
 @cache
 def _template() -> Template:
-    """Return the template of the body; to compile it takes longer than to fill it in."""
+    """Return the compiled template of the body; compiling takes longer than filling it in."""
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=markdown, autoescape=False
     )
