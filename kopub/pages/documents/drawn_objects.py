@@ -92,8 +92,17 @@ class Coverings:
         )
 
     def _is_opaque(self, at: int, picture: "PdfObject") -> bool:
+        from pypdfium2 import PdfImage, PdfiumError
+
         if at not in self._hides:
-            self._hides[at] = _clear_share(picture) <= _MOST_CLEAR
+            assert isinstance(picture, PdfImage)
+            try:
+                pixels = picture.get_bitmap(render=True, scale_to_original=False).to_numpy()
+            except PdfiumError:
+                clear = 1.0  # a picture that cannot be decoded is not drawn
+            else:
+                clear = 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else (pixels[..., 3] < _OPAQUE).mean()
+            self._hides[at] = bool(clear <= _MOST_CLEAR)
         return self._hides[at]
 
 
@@ -106,7 +115,7 @@ def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
     """Return (left, bottom, right, top) on the page; PDFium gives them relative to a form."""
     left, bottom, right, top = drawn.get_bounds()
     forms = _forms_of(drawn)
-    xs, ys = zip(*(_moved((x, y), forms) for x in (left, right) for y in (bottom, top)), strict=True)
+    xs, ys = zip(*(forms.on_point(x, y) for x in (left, right) for y in (bottom, top)), strict=True)
     return min(xs), min(ys), max(xs), max(ys)
 
 
@@ -124,18 +133,6 @@ def pictures_of(page: "PdfPage", width: int, height: int) -> Iterator[Box]:
     placement = Placement.of(page, width, height)
     for drawn in islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]), _MOST_RULES):
         yield _pixels(placement, _bounds(drawn))
-
-
-def _clear_share(picture: "PdfObject") -> float:
-    """Return the share of a picture, 0 to 1, through which what is below shows."""
-    from pypdfium2 import PdfImage, PdfiumError
-
-    assert isinstance(picture, PdfImage)
-    try:
-        pixels = picture.get_bitmap(render=True, scale_to_original=False).to_numpy()
-    except PdfiumError:
-        return 1.0  # a picture that cannot be decoded is not drawn
-    return 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else float((pixels[..., 3] < _OPAQUE).mean())
 
 
 def is_within(box: Box, whole: tuple[float, float, float, float]) -> bool:
@@ -190,18 +187,18 @@ def shapes_of(page: "PdfPage", placement: Placement) -> Shapes:
     return Shapes(tuple(rules), tuple(fills))
 
 
-def _forms_of(drawn: "PdfObject") -> "list[PdfMatrix]":
-    """Return the matrices of the forms that an object is in, from the inside out."""
-    matrices = []
-    form = drawn.container
+def _forms_of(drawn: "PdfObject") -> "PdfMatrix":
+    """Return the transform from the forms that an object is in to the page."""
+    from pypdfium2 import PdfMatrix
+
+    matrix, form = PdfMatrix(), drawn.container
     while form is not None:
-        matrices.append(form.get_matrix())
-        form = form.container
-    return matrices
+        matrix, form = matrix.multiply(form.get_matrix()), form.container
+    return matrix
 
 
-def _clip_of(path: "PdfObject", forms: "Sequence[PdfMatrix]") -> list[float]:
-    """Return the box (x1, y1, x2, y2) in points outside of which a path is not drawn."""
+def _clip_of(path: "PdfObject", forms: "PdfMatrix") -> list[float]:
+    """Return the box in points to which a path is clipped."""
     from pypdfium2 import raw
 
     clip = raw.FPDFPageObj_GetClipPath(path.raw)
@@ -211,35 +208,32 @@ def _clip_of(path: "PdfObject", forms: "Sequence[PdfMatrix]") -> list[float]:
         points = []
         for index in range(raw.FPDFClipPath_CountPathSegments(clip, at)):
             raw.FPDFPathSegment_GetPoint(raw.FPDFClipPath_GetPathSegment(clip, at, index), x, y)
-            points.append(_moved((x.value, y.value), forms))
+            points.append(forms.on_point(x.value, y.value))
         box = list(_clipped(points, box)) if points else box
     return box
 
 
 def _clipped(points: Sequence[tuple[float, float]], clip: Sequence[float]) -> tuple[float, float, float, float]:
-    """Return the box of points within another; its right is left of its left if they are apart."""
+    """Return the box of points within another.
+
+    Its right is left of its left if they are apart.
+    """
     xs, ys = zip(*points, strict=True)
     return max(min(xs), clip[0]), max(min(ys), clip[1]), min(max(xs), clip[2]), min(max(ys), clip[3])
 
 
-def _moved(point: tuple[float, float], matrices: "Sequence[PdfMatrix]") -> tuple[float, float]:
-    for matrix in matrices:
-        point = matrix.on_point(*point)
-    return point
-
-
-def _lines_of(path: "PdfObject", forms: "Sequence[PdfMatrix]") -> Iterator[list[tuple[float, float]]]:
+def _lines_of(path: "PdfObject", forms: "PdfMatrix") -> Iterator[list[tuple[float, float]]]:
     """Yield the corners of each line or outline of a path."""
     from pypdfium2 import raw
 
-    matrices = [path.get_matrix(), *forms]
+    matrix = path.get_matrix().multiply(forms)
     x, y = ctypes.c_float(), ctypes.c_float()
     corners: list[tuple[float, float]] = []
     for at in range(raw.FPDFPath_CountSegments(path.raw)):
         segment = raw.FPDFPath_GetPathSegment(path.raw, at)
         kind = raw.FPDFPathSegment_GetType(segment)
         raw.FPDFPathSegment_GetPoint(segment, x, y)
-        point = _moved((x.value, y.value), matrices)
+        point = matrix.on_point(x.value, y.value)
         if kind != raw.FPDF_SEGMENT_LINETO:
             if len(corners) > 1:
                 yield corners

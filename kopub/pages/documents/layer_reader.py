@@ -228,7 +228,7 @@ def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Dr
             apart = pending.boxes and max(box[1] - pending.boxes[-1][3], pending.boxes[-1][1] - box[3]) > 0
             is_new_line = bool(apart) and begins_line(page, index)
             parted = pending.boxes and (is_new_line or drawing.fences.part(pending.boxes[-1], box))
-            if parted or _goes_back(pending, box) or _is_note(page, pending, index, letter, box):
+            if parted or _begins_word(page, pending, index, letter, box):
                 yield from _finish(page, pending, drawing)
                 pending = _OpenWord(Mark.LINE if is_new_line else NO_MARK)
             unmapped = raw.FPDFText_HasUnicodeMapError(page, index) == 1
@@ -248,27 +248,21 @@ def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Dr
         yield from _finish(page, pending, drawing)
 
 
-def _goes_back(pending: _OpenWord, box: _Place) -> bool:
-    """Return whether a letter was drawn later to stand before a word, as signs in another font are."""
-    if len(pending.boxes) < 2:
-        return False
-    first, last = pending.boxes[0], pending.boxes[-1]
-    before = box[2] <= first[0] if first[0] < last[0] else box[0] >= first[2]
-    return before and min(box[3], last[3]) > max(box[1], last[1])
+def _begins_word(page: ctypes.c_void_p, pending: _OpenWord, index: int, letter: str, box: _Place) -> bool:
+    """Return whether a letter that PDFium joins to a word of its row begins another.
 
-
-def _is_note(page: ctypes.c_void_p, pending: _OpenWord, index: int, letter: str, box: _Place) -> bool:
-    """Return whether a figure is in another size and height than one before it.
-
-    Joined, the raised number of a note would be a digit of the number that it stands at.
+    It does if it was drawn later to stand before the word, as signs in another font are. The raised number of a note
+    would be a digit of the number that it stands at.
     """
     from pypdfium2 import raw
 
-    if not (letter.isdigit() and pending.letters and pending.letters[-1].isdigit()):
+    if not pending.boxes or min(box[3], pending.boxes[-1][3]) <= max(box[1], pending.boxes[-1][1]):
         return False
-    before = pending.boxes[-1]
-    is_level = abs(box[3] - before[3]) <= _RAISED * (before[3] - before[1])
-    if is_level or min(box[3], before[3]) <= max(box[1], before[1]):
+    first, last = pending.boxes[0], pending.boxes[-1]
+    if first != last and (box[2] <= first[0] if first[0] < last[0] else box[0] >= first[2]):
+        return True
+    is_figure = letter.isdigit() and pending.letters[-1].isdigit()
+    if not is_figure or abs(box[3] - last[3]) <= _RAISED * (last[3] - last[1]):
         return False
     # Some fonts have figures that hang below the line, as letters do.
     a, b = raw.FS_RECTF(), raw.FS_RECTF()
