@@ -167,7 +167,8 @@ def inspect(data: Picture) -> ImageInfo:
     with _open(data, "the image is damaged: {error}") as image:
         # Pillow has already turned a TIFF.
         is_sideways = image.format != "TIFF" and _orientation(image) in _SIDEWAYS
-        info = ImageInfo(_format(image), *(image.size[::-1] if is_sideways else image.size))
+        width, height = image.size[::-1] if is_sideways else image.size
+        info = ImageInfo(_format(image), width, height)
         if info.format == "TIFF":
             image.load()
             if is_fax(image):
