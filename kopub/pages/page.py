@@ -167,7 +167,8 @@ def inspect(data: Picture) -> ImageInfo:
     with _open(data, "the image is damaged: {error}") as image:
         # Pillow has already turned a TIFF.
         is_sideways = image.format != "TIFF" and _orientation(image) in _SIDEWAYS
-        info = ImageInfo(_format(image), *(image.size[::-1] if is_sideways else image.size))
+        width, height = image.size[::-1] if is_sideways else image.size
+        info = ImageInfo(_format(image), width, height)
         if info.format == "TIFF":
             image.load()
             if is_fax(image):
@@ -434,16 +435,11 @@ def grey_as_one_channel(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return RGB pixels as (height, width) if all three channels are equal, else unchanged."""
     import cv2
 
-    if not _is_grey(pixels[::_SAMPLED_ROW]) or not _is_grey(pixels):
-        return pixels
+    for rows in (pixels[::_SAMPLED_ROW], pixels):
+        red, green, blue = cv2.split(rows)
+        if cv2.norm(red, green, cv2.NORM_INF) or cv2.norm(red, blue, cv2.NORM_INF):
+            return pixels
     return cv2.extractChannel(pixels, 1)  # pyright: ignore[reportReturnType]
-
-
-def _is_grey(pixels: NDArray[np.uint8]) -> bool:
-    import cv2
-
-    red, green, blue = cv2.split(pixels)
-    return not cv2.norm(red, green, cv2.NORM_INF) and not cv2.norm(red, blue, cv2.NORM_INF)
 
 
 def quick_png(pixels: np.ndarray) -> bytes:

@@ -37,7 +37,7 @@ def to_8_bits(samples: np.ndarray, most: float | None = None) -> np.ndarray:
     Of 16 or 32 bits, the 8 highest in use are kept (scanners store 12 bits in 16). Floats are scaled from a maximum of
     1 or, if any is above 1, of 255 or their own maximum.
     """
-    most = np.nanmax(samples) if most is None else most
+    most = float(np.nanmax(samples) if most is None else most)
     if samples.dtype.kind == "f":
         scale = 255 if most <= 1 else 255 / max(most, 255)
         return np.nan_to_num(samples * scale).clip(0, 255).astype(np.uint8)

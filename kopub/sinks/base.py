@@ -1,14 +1,16 @@
 """The protocol of sinks: vector stores of other programs that hold the corpus's chunks."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from kopub.engine import Engine, ProfileOnly, missing_modules
 from kopub.errors import EngineError, KopubError, StoreError, first_line
@@ -95,12 +97,22 @@ class Sink(Engine):
     package: ClassVar[str] = ""
     """The client library of the store, imported only when it is used."""
     typical_seconds: ClassVar[float] = 0.001
+    secrets: ClassVar[str] = "the environment"
+    """The place of passwords and keys, which the address of a store must not hold."""
 
     table: ProfileOnly[str] = Field(
         default="chunks",
         pattern="^[a-z_][a-z0-9_]{0,62}$",
         description="Table or collection of the store, made if it is missing; each corpus has its own.",
     )
+
+    @field_validator("url", check_fields=False)
+    @classmethod
+    def _without_password(cls, url: str) -> str:
+        if urlsplit(url).password or re.search(r"(password|key|token|secret)\s*=", url, re.IGNORECASE):
+            # The address is part of the recipe, which tables hold in the clear.
+            raise ValueError(f"it must hold no password: put that into {cls.secrets}")
+        return url
 
     @property
     def place(self) -> str:

@@ -4,10 +4,9 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from kopub.engine import ProfileOnly
 from kopub.fingerprints import CodeVersion
@@ -32,19 +31,12 @@ class PgVectorSink(Sink):
 
     code_version: ClassVar[CodeVersion] = CodeVersion("sinks.pgvector", {1: "the first release"})
     package: ClassVar[str] = "psycopg2"
+    secrets: ClassVar[str] = "PGPASSWORD or ~/.pgpass"
 
     url: ProfileOnly[str] = Field(
         default="postgresql://localhost/postgres",
         description="The database, postgresql://USER@HOST/DATABASE; PGPASSWORD or ~/.pgpass holds the password.",
     )
-
-    @field_validator("url")
-    @classmethod
-    def _without_password(cls, url: str) -> str:
-        if urlsplit(url).password or "password=" in url:
-            # The URL is part of the recipe, which tables hold in the clear.
-            raise ValueError("it must hold no password: put that into PGPASSWORD or ~/.pgpass")
-        return url
 
     @property
     def place(self) -> str:

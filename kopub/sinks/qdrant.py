@@ -26,6 +26,7 @@ class QdrantSink(Sink):
 
     code_version: ClassVar[CodeVersion] = CodeVersion("sinks.qdrant", {1: "the first release"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"api_key_env"})
+    secrets: ClassVar[str] = "the variable that api_key_env names"
     package: ClassVar[str] = "qdrant_client"
 
     url: ProfileOnly[str] = Field(

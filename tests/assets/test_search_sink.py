@@ -318,6 +318,18 @@ def test_vectors_of_another_length_need_another_table(platform: Platform, real_s
             {"sinks": {"engine": "pgvector", "url": "postgresql://me:secret@host/db"}, "documents": {"chunks": True}},
             "sinks.url: it must hold no password: put that into PGPASSWORD",
         ),
+        *(
+            (
+                {"sinks": {"engine": engine, "url": url}, "documents": {"chunks": True}},
+                "sinks.url: it must hold no password",
+            )
+            for engine, url in (
+                ("pgvector", "host=h dbname=d password = secret"),
+                ("qdrant", "https://me:secret@host:6333"),
+                ("qdrant", "https://host:6333/?api_key=secret"),
+                ("lancedb", "s3://me:secret@bucket/x"),
+            )
+        ),
         ({"sinks": {"engine": "qdrant", "table": "no'name"}, "documents": {"chunks": True}}, "sinks.table"),
     ],
 )
