@@ -212,9 +212,9 @@ def decode(data: Picture) -> np.ndarray:
 def _on_paper(page: Image.Image) -> Image.Image:
     """Return an RGBA page on white, on black, or opaque: the first that shows something."""
     papers = (Image.alpha_composite(Image.new("RGBA", page.size, paper), page) for paper in ("white", "black"))
-    for shown in (*papers, page):
-        if np.ptp(np.asarray(shown.convert("RGB")), axis=(0, 1)).any():
-            return shown
+    for layer in (*papers, page):
+        if np.ptp(np.asarray(layer.convert("RGB")), axis=(0, 1)).any():
+            return layer
     return Image.new("RGB", page.size, "white")
 
 
