@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kopub.errors import counted
-from kopub.states import State
+from kopub.states import Reason, State, joined, phrase
 from kopub.store.corpus_tables import Table
 from kopub.store.table_source import FooterCache, IsOfCorpus
 from kopub.store.table_store import TableStore
@@ -29,8 +29,8 @@ def stored_scores(store: TableStore, scores: Table) -> pa.Table | None:
 
     None if it has no rows, or the columns of another release.
     """
-    found = store.find(scores.name, ALL)
-    return found[0] if found and found[0].num_rows and found[0].schema.equals(scores.schema) else None
+    table, _ = store.find(scores.name, ALL) or (None, {})
+    return table if table is not None and table.num_rows and table.schema.equals(scores.schema) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class History:
 
     def is_scored(self, store: TableStore, inputs: str) -> bool:
         """Return whether the stored scores, and so their comparison, are those of `inputs`."""
-        found = store.find_sound(self.scores.name, ALL)
-        return found is not None and found[1]["inputs"] == inputs and found[0].schema.equals(self.scores.schema)
+        table, metadata = store.find_sound(self.scores.name, ALL) or (None, {})
+        return table is not None and metadata["inputs"] == inputs and table.schema.equals(self.scores.schema)
 
     def is_of_tables_now(self, store: TableStore, keys: Collection[str], is_of_corpus: IsOfCorpus) -> bool:
         """Return whether the stored scores belong to the current rows of the shards `keys`.
@@ -102,32 +102,29 @@ class History:
         A shard whose tables were all made since is one that the scores lack.
         """
         measured, footers, known = self.measured(store), FooterCache(store), frozenset(keys)
-        tables = {asset: footers.tables(asset) for asset in {asset for each in measured.values() for asset in each}}
-        if not all(
-            shard in known and is_of_corpus(asset, shard) and tables[asset][shard].content == content
-            for shard, contents in measured.items()
-            for asset, content in contents.items()
-        ):
-            return False
-        unmeasured = known - measured.keys() if measured else ()
-        return not any(
-            all(shard in found and is_of_corpus(asset, shard) for asset, found in tables.items())
-            for shard in unmeasured
-        )
+        tables = {asset: footers.tables(asset) for asset in set[str]().union(*measured.values())}
+        for shard, contents in measured.items():
+            for asset, content in contents.items():
+                if shard not in known or not is_of_corpus(asset, shard) or tables[asset][shard].content != content:
+                    return False
+        for shard in known - measured.keys() if measured else ():
+            if all(shard in of_asset and is_of_corpus(asset, shard) for asset, of_asset in tables.items()):
+                return False
+        return True
 
     def measured(self, store: TableStore) -> Contents:
         """Return the contents behind the stored scores; empty if there are none."""
-        found = store.find_sound(self.scores.name, ALL)
-        return json.loads(found[1].get("measured", "{}")) if found else {}
+        _, metadata = store.find_sound(self.scores.name, ALL) or (None, {})
+        return json.loads(metadata.get("measured", "{}"))
 
     def unmeasured(self, store: TableStore, contents: Contents) -> list[str]:
         """Return the shards of `contents` that the stored scores lack or have with other rows."""
         measured = self.measured(store)
-        return [
-            shard
-            for shard, current in contents.items()
-            if shard not in measured or any(current.get(asset) != content for asset, content in measured[shard].items())
-        ]
+        unmeasured: list[str] = []
+        for shard, current in contents.items():
+            if shard not in measured or not measured[shard].items() <= current.items():
+                unmeasured.append(shard)
+        return unmeasured
 
     def publish(self, store: TableStore, run: ScoredRun, measured: Contents, accept: bool) -> None:
         """Write a run and its scores, compared with the last accepted run of other inputs.
@@ -206,16 +203,18 @@ def _counts(samples: int) -> np.ndarray:
     return generator.multinomial(samples, np.full(samples, 1 / samples), _RESAMPLES).astype(np.float64)
 
 
-def pages_by_state(states: Mapping[str, int], unfinished: int, doubtful: int) -> str:
+def pages_by_state(states: Mapping[str, int], unfinished: int, doubtful: int) -> Reason:
     """Return the numbers of pages by state on one line.
 
     An example is `57 pages: 54 ok, 1 partial, 2 quarantined; 3 need review`; each page is counted in one state.
     `unfinished` pages lack a table or have a stale one. `doubtful` pages have a text that looks wrong.
     """
-    counts = [(state.value, states.get(state, 0)) for state in State] + [("unfinished", unfinished)]
-    listed = ", ".join(f"{count:,} {name}" for name, count in counts if count)
-    review = f"; {doubtful:,} {'needs' if doubtful == 1 else 'need'} review" if doubtful else ""
-    return f"{counted(sum(count for _, count in counts), 'page')}: {listed or 'none'}{review}"
+    counts = [phrase("{count:,} {state}", count, state.value) for state in State if (count := states.get(state, 0))]
+    counts += [phrase("{count:,} unfinished", unfinished)] if unfinished else []
+    pages = counted(sum(states.get(state, 0) for state in State) + unfinished, "page")
+    line = phrase("{pages}: {reason}", pages, joined(counts, "{first}, {then}") or "none")
+    form = "{first}; {count:,} needs review" if doubtful == 1 else "{first}; {count:,} need review"
+    return phrase(form, line, doubtful) if doubtful else line
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,21 +244,27 @@ class ScoreChange:
         if row["dropped"] or better:
             return cls(name, now, row["previous"], "worse" if row["dropped"] else "better")
         if (row["change"] if lower_is_better else -row["change"]) >= margin:
-            return cls(name, now, row["previous"], f"not significant with {measured}")
+            return cls(name, now, row["previous"], phrase("not significant with {count}", measured))
         return cls(name, row["value"], row["previous"], "same")
 
     def __str__(self) -> str:
         if self.verdict in (None, "same"):
-            return f"{self.name} {self.now:.3f}{' (same)' if self.verdict else ''}"
-        verdict = f" ({self.verdict})" if self.verdict in ("worse", "better") else f", {self.verdict}"
-        return f"{self.name} {self.before:.3f} to {self.now:.3f}{verdict}"
+            form = "{metric} {now:.3f} (same)" if self.verdict else "{metric} {now:.3f}"
+            return phrase(form, self.name, self.now)
+        in_brackets = self.verdict in ("worse", "better")
+        form = (
+            "{metric} {before:.3f} to {now:.3f} ({reason})"
+            if in_brackets
+            else ("{metric} {before:.3f} to {now:.3f}, {reason}")
+        )
+        return phrase(form, self.name, self.before, self.now, self.verdict)
 
 
-def change_lines(reading: Sequence[ScoreChange], finding: Sequence[ScoreChange]) -> Iterator[str]:
+def change_lines(reading: Sequence[ScoreChange], finding: Sequence[ScoreChange]) -> Iterator[Reason]:
     """Yield a line of score changes each for reading and finding, if measured.
 
     An example is `reading: cer 0.043 to 0.384 (worse), facts 0.811 (same)`.
     """
-    for subject, changes in (("reading", reading), ("finding", finding)):
+    for form, changes in (("reading: {scores}", reading), ("finding: {scores}", finding)):
         if changes:
-            yield f"{subject}: {', '.join(map(str, changes))}"
+            yield phrase(form, joined(map(str, changes), "{first}, {then}"))

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kopub.errors import counted
 from kopub.recognition.regions import TextOrigin
+from kopub.states import Reason, phrase
 from kopub.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
@@ -45,9 +46,11 @@ class FromLayers:
     def __add__(self, other: "FromLayers") -> "FromLayers":
         return FromLayers(self.regions + other.regions, self.of + other.of, self.pages + other.pages)
 
-    def __str__(self) -> str:
-        of = f"{self.regions:,} of {counted(self.of, 'region')} on {counted(self.pages, 'page')}"
-        return f"text of {of} taken from the text layers of PDFs"
+    @property
+    def line(self) -> Reason:
+        """The counts in a line."""
+        form = "text of {count:,} of {regions} on {pages} taken from the text layers of PDFs"
+        return phrase(form, self.regions, counted(self.of, "region"), counted(self.pages, "page"))
 
 
 def from_layers(store: "TableStore", shards: Iterable[str]) -> FromLayers:

@@ -135,7 +135,7 @@ def _is_between(line: Line, row: Line) -> bool:
     box = row.box
     if not any(map(str.isalnum, line.letters)):
         box = box._replace(y2=round(box.y2 + _BELOW * box.height))
-    if line.box.x1 < box.x1 or line.box.x2 > box.x2 or not on_one_line(box, line.box):
+    if not box.x1 <= line.box.x1 <= box.x2 or not on_one_line(box, line.box):
         return False
     for word in line.words:
         for other in row.words:

@@ -198,7 +198,7 @@ def test_what_was_taken_is_told_by_the_summary_the_package_the_room_and_the_rele
     layers(platform, "prefer")
     platform.engines["embedding"] = HashedEmbedder()
     assert platform.run().success
-    assert str(from_layers(platform.store, ["shard_00"])) == (
+    assert from_layers(platform.store, ["shard_00"]).line == (
         "text of 1 of 4 regions on 1 page taken from the text layers of PDFs"
     )
     corpus = kopub.open(platform.home)
