@@ -42,9 +42,8 @@ class Stamp:
     def of(cls, info: Mapping[str, Any]) -> "Stamp":
         """Return the stamp in a listing's entry, or in the answer about a single file."""
         size = info["size"]
-        known = next(({key: info[key]} for key in _MARKS if info.get(key)), None)
-        known = known or {key: info[key] for key in _TIMES if info.get(key)}
-        return cls(size, fingerprint([size, sorted(f"{key.lower()}={value}" for key, value in known.items())]))
+        keys = [key for key in _MARKS if info.get(key)][:1] or [key for key in _TIMES if info.get(key)]
+        return cls(size, fingerprint([size, sorted(f"{key.lower()}={info[key]}" for key in keys)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +89,10 @@ class FetchedFiles:
         """
         use = self._use(url)
         with self._alone(use):
-            found = self._fetched(url, listed)
+            file = self._fetched(url, listed)
             use.users += 1
         try:
-            yield found
+            yield file
         finally:
             with self._alone(use):
                 use.users -= 1
@@ -125,19 +124,16 @@ class FetchedFiles:
         """Hold a file exclusively in this process and, if it has no users, between processes."""
         with use.alone:
             if not use.users:
-                self._locked(use.lock)
+                try:
+                    self._folder.mkdir(parents=True, exist_ok=True)
+                    use.lock.acquire()
+                except OSError as error:
+                    raise StoreError(cannot_write(self._folder, error)) from error
             try:
                 yield
             finally:
                 if not use.users:
                     use.lock.release()
-
-    def _locked(self, lock: FileLock) -> None:
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
-        except OSError as error:
-            raise StoreError(cannot_write(self._folder, error)) from error
 
     def _fetched(self, url: str, listed: Stamp | None) -> FetchedFile:
         for _ in range(_ATTEMPTS):
@@ -181,9 +177,9 @@ class FetchedFiles:
                 whole = file.tell() == stamp.size
             if not whole or _ask(url) != stamp:
                 return None
-            made = self._folder / _name(url, stamp, digest.hexdigest())
-            os.replace(part, made)
-            return FetchedFile(made, digest.hexdigest())
+            whole_file = self._folder / _name(url, stamp, digest.hexdigest())
+            os.replace(part, whole_file)
+            return FetchedFile(whole_file, digest.hexdigest())
         finally:
             part.unlink(missing_ok=True)
 
@@ -191,17 +187,17 @@ class FetchedFiles:
     def _room(self, size: int) -> Iterator[None]:
         """Make room for `size` bytes, locked against other processes."""
         with FileLock(self._folder / _ROOM):
-            known = []
+            files = []
             for path in self._folder.iterdir():
                 with suppress(FileNotFoundError):
                     if path.suffix != _LOCK and path.name != _ROOM:
-                        known.append((path.stat().st_mtime_ns, path.stat().st_size, path))
-            held = sum(each for _, each, _ in known)
-            for _, each, path in sorted(known):
-                if held + size <= self._most:
+                        files.append((path.stat().st_mtime_ns, path.stat().st_size, path))
+            total = sum(bytes_of_file for _, bytes_of_file, _ in files)
+            for _, bytes_of_file, path in sorted(files):
+                if total + size <= self._most:
                     break
                 if self._remove(path):
-                    held -= each
+                    total -= bytes_of_file
             yield
 
     def _remove(self, path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,22 +62,22 @@ class IndexWriter:
         """
         before = self._before
         old = before.named(named) if before else None
-        kept = [each for each in before.sources if each is not old] if before else []
-        replace = replace and bool(kept)
-        kept = [] if replace else kept
+        others = [other for other in before.sources if other is not old] if before else []
+        replace = replace and bool(others)
+        kept = [] if replace else others
         source = PageSource(
             name=old.name if old else self._free_name(named, found, kept),
             place=found.name if found.revision else self._place.relative(named),
             revision=found.revision,
         )
-        others = self._files_of(kept)
+        files = self._files_of(kept)
         most = self._most(named, found, old, most)
         if not found.documents:
-            return self._publish(source, old, found, self._scan(source, found, others), kept, others, replace)
+            return self._publish(source, old, found, self._scan(source, found, files), kept, files, replace)
         rendered = ShardFolder(self._place)
         with rendered.exclusive():
-            part = self._rendered(rendered, named, source, old, found, others, dpi or (old and old.dpi) or DPI, most)
-            result = self._publish(source, old, found, part, kept, others, replace)
+            part = self._rendered(rendered, named, source, old, found, files, dpi or (old and old.dpi) or DPI, most)
+            result = self._publish(source, old, found, part, kept, files, replace)
             rendered.clear(_files_in(rendered, result))
         return result
 
@@ -95,9 +95,9 @@ class IndexWriter:
         """Write the index without one of its sources. Raises `SourceError`, `StoreError`."""
         before = self._before
         assert before is not None, "a source is of an index"
-        kept = [each for each in before.sources if each != source]
+        kept = [other for other in before.sources if other != source]
         gone = {shard.key: shard.sha256 for shard in before.shards_of(source.name)}
-        left_out = [each for each in self._left_out_before() if each[2] != source.name]
+        left_out = [file for file in self._left_out_before() if file[2] != source.name]
         result = self._write(kept, self._files_of(kept), self._queries_of(kept), {**before.retired, **gone}, left_out)
         rendered = ShardFolder(self._place)
         if _files_in(rendered, before):
@@ -108,8 +108,11 @@ class IndexWriter:
     def _free_name(self, named: str, found: SourceFiles, kept: Sequence[PageSource]) -> str:
         own = named if found.revision else name_of(self._place.location(self._place.relative(named)))
         taken = {source.name for source in kept}
-        names = itertools.chain([own], (f"{own}-{number}" for number in itertools.count(2)))
-        return next(name for name in names if name not in taken)
+        name, number = own, 1
+        while name in taken:
+            number += 1
+            name = f"{own}-{number}"
+        return name
 
     def _files_of(self, kept: Sequence[PageSource]) -> list[PageRows]:
         """Return the shards of unchanged sources, with the ids they hold."""
@@ -145,31 +148,36 @@ class IndexWriter:
     ) -> _Part:
         """Return a source's pages, making new ones of documents. Raises `SourceError`, `StoreError`."""
         own = self._before.shards_of(old.name) if self._before and old else []
-        rows = [row for file in others for row in file.rows or ()]
-        made = render(
+        taken_names: set[str] = set()
+        taken_ids: set[str] = set()
+        for file in others:
+            for page_id, name in file.rows or ():
+                if name:
+                    taken_names.add(name)
+                if page_id:
+                    taken_ids.update((page_id, page_id.rpartition("_")[0]))
+        shards = render(
             found.documents,
             source.name,
             rendered,
             [(shard.key, self._place.location(shard.file)) for shard in own],
             {self._place.location(file.shard.file): file.shard.source for file in others},
-            TakenNames(
-                names={name for _, name in rows if name},
-                ids={part for page_id, _ in rows if page_id for part in (page_id, page_id.rpartition("_")[0])},
-            ),
+            TakenNames(taken_names, taken_ids),
             dpi,
             most,
             self._tell,
         )
-        if made.failed and not is_url(named) and not Path(named).exists():
+        if shards.failed and not is_url(named) and not Path(named).exists():
             raise SourceError(
                 f"{named} went away while it was indexed: bring it back and index again; what was indexed before stays"
             )
-        files = [file for path, key in made.files if (file := read_file(path, self._place, source.name, key or ""))]
-        return _Part(files, made.left_out, made.copies_of, made.failed, dpi, made.left)
+        read = (read_file(path, self._place, source.name, key or "") for path, key in shards.files)
+        files = [file for file in read if file is not None]
+        return _Part(files, shards.left_out, shards.copies_of, shards.failed, dpi, shards.left)
 
     def _scan(self, source: PageSource, found: SourceFiles, others: Sequence[PageRows]) -> _Part:
         """Return a source's files of pages that no other source has."""
-        known = {file.shard.sha256: file.shard for file in others}
+        shards = {file.shard.sha256: file.shard for file in others}
         files: list[PageRows] = []
         left_out: list[LeftOut] = []
         copies: set[str] = set()
@@ -177,7 +185,7 @@ class IndexWriter:
             file, name = read_file(path, self._place, source.name), spelt(path.name)
             if file is None:
                 left_out.append(LeftOut(path, name, "it has no rows"))
-            elif same := known.get(file.shard.sha256):
+            elif same := shards.get(file.shard.sha256):
                 copies.add(same.source)
                 reason = f"the same file as {spelt(Path(same.file).name)} of {same.source}"
                 left_out.append(LeftOut(path, name, reason))
@@ -224,13 +232,18 @@ class IndexWriter:
             files, retired = with_keys(part.files, own, others, before.retired)
         if source != old or [file.shard for file in files] != own:
             source = source.model_copy(update={"indexed_at": datetime.now(UTC).replace(microsecond=0)})
-        sources = [source if each is old else each for each in (before.sources if before and old else kept)]
-        sources = [each for each in sources if each is source or each in kept]
+        # A source that was there keeps its place among the others.
+        sources: list[PageSource] = []
+        for other in before.sources if before and old else kept:
+            if other is old:
+                sources.append(source)
+            elif other in kept:
+                sources.append(other)
         if old is None:
             sources.append(source)
-        left_out = [(each.name, each.reason, source.name) for each in [*found.left_out, *part.left_out]]
-        names = {each.name for each in kept}
-        stays = [each for each in self._left_out_before() if each[2] in names]
+        left_out = [(file.name, file.reason, source.name) for file in (*found.left_out, *part.left_out)]
+        names = {other.name for other in kept}
+        stays = [file for file in self._left_out_before() if file[2] in names]
         result = self._write(sources, [*others, *files], queries, retired, [*stays, *left_out])
         self._tell_left_out(left_out)
         return result
@@ -250,19 +263,19 @@ class IndexWriter:
             self._tell(f"{seen.duplicates:,} rows repeat the id of an earlier page: they will be quarantined")
         if seen.unusable:
             self._tell(f"{seen.unusable:,} rows have no usable id: they will be quarantined")
-        asked = self._write_queries(sources, queries, seen.shard_of, [shard.key for shard in shards])
+        query_file = self._write_queries(sources, queries, seen.shard_of, [shard.key for shard in shards])
         result = Manifest(
-            sources=[each.model_copy(update={"queries": len(queries.get(each.name, ()))}) for each in sources],
+            sources=[source.model_copy(update={"queries": len(queries.get(source.name, ()))}) for source in sources],
             shards=shards,
-            queries=asked,
+            queries=query_file,
             retired=dict(sorted(retired.items())),
             written={file.shard.key: file.written for file in files if file.written is not None},
         )
         self._place.write(manifest.NAME, result.to_json().encode())
-        if asked is None:
+        if query_file is None:
             self._place.remove(QUERIES)
         if left_out:
-            self._place.write(LEFT_OUT, "".join("\t".join(each) + "\n" for each in left_out).encode())
+            self._place.write(LEFT_OUT, "".join("\t".join(file) + "\n" for file in left_out).encode())
         else:
             self._place.remove(LEFT_OUT)
         return Manifest.load(self._place)
@@ -284,10 +297,13 @@ class IndexWriter:
         before = self._before
         if before is None or not self._place.has(LEFT_OUT):
             return []
-        lines = (line.split("\t") for line in self._place.read(LEFT_OUT).decode().split("\n"))
-        first = before.sources[0].name
-        # An older release, with one source, left out the source's name.
-        return [(line[0], line[1], line[2] if len(line) > 2 else first) for line in lines if len(line) > 1]
+        files: list[tuple[str, str, str]] = []
+        for line in self._place.read(LEFT_OUT).decode().split("\n"):
+            name, *rest = line.split("\t")
+            if rest:
+                # An older release, with one source, left out the source's name.
+                files.append((name, rest[0], rest[1] if len(rest) > 1 else before.sources[0].name))
+        return files
 
     def _parse(self, found: SourceFiles) -> list[Query]:
         if found.questions is None:
@@ -314,8 +330,8 @@ class IndexWriter:
                 if source.queries:
                     self._tell(f"the queries of {source.name} are lost ({error}): index it again")
             return {}
-        of_source = {each.name: list(itertools.islice(queries, each.queries)) for each in before.sources}
-        return {each.name: of_source[each.name] for each in kept}
+        by_source = {source.name: list(itertools.islice(queries, source.queries)) for source in before.sources}
+        return {source.name: by_source[source.name] for source in kept}
 
     def _indexed(self, queries: QueryFile) -> pa.Table:
         with self._place.held(queries.file) as path:
@@ -331,18 +347,20 @@ class IndexWriter:
         shard_of: Mapping[str, str],
         keys: Sequence[str],
     ) -> QueryFile | None:
-        queries = [query for source in sources for query in by_source.get(source.name, ())]
-        if not queries:
-            return None
-        asked_by: dict[str, str] = {}
+        queries: list[Query] = []
+        source_of: dict[str, str] = {}
         for source in sources:
             for query in by_source.get(source.name, ()):
-                if (other := asked_by.setdefault(query.query_id, source.name)) != source.name:
+                queries.append(query)
+                if (other := source_of.setdefault(query.query_id, source.name)) != source.name:
                     raise SourceError(
                         f"{other} and {source.name} both have a query with the id {quoted(query.query_id)}: "
                         "give one of them another id"
                     )
-        unknown = _unknown_pages(queries, shard_of)
+        if not queries:
+            return None
+        pages = dict.fromkeys(itertools.chain.from_iterable(query.ground_truth for query in queries))
+        unknown = [page for page in pages if page not in shard_of]
         if unknown:
             self._tell(f"{len(unknown):,} ground-truth pages are not in the corpus, the first is {quoted(unknown[0])}")
         table = to_table(queries, assign(queries, shard_of, keys, self._shards_before(keys)))
@@ -359,17 +377,12 @@ class IndexWriter:
             table = self._indexed(self._before.queries)
         except SourceError:
             return {}
+        shards = zip(table["query_id"].to_pylist(), table[SHARD].to_pylist(), strict=True)
         there = frozenset(keys)
-        asked = zip(table["query_id"].to_pylist(), table[SHARD].to_pylist(), strict=True)
-        return {query_id: key for query_id, key in asked if key in there}
+        return {query_id: key for query_id, key in shards if key in there}
 
 
 def _files_in(rendered: ShardFolder, index: Manifest) -> list[SourcePath]:
     """Return the rendered shards that an index names."""
     named = {index.place(shard.file) for shard in index.shards}
     return [path for path in rendered.found() if str(path) in named]
-
-
-def _unknown_pages(queries: Iterable[Query], shard_of: Mapping[str, str]) -> list[str]:
-    pages = dict.fromkeys(page for query in queries for page in query.ground_truth)
-    return [page for page in pages if page not in shard_of]

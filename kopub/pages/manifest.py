@@ -43,8 +43,8 @@ def shard_key(number: int) -> str:
 
 def shard_number(key: str) -> int:
     """Return the number in a partition key. Raises `ValueError` for any other text."""
-    found = _KEY.fullmatch(key)
-    if found is None or shard_key(number := int(found[1])) != key:
+    match = _KEY.fullmatch(key)
+    if match is None or shard_key(number := int(match[1])) != key:
         raise ValueError(f"{visible(repr(key), _SHOWN)} is not a shard key")
     return number
 
@@ -216,17 +216,17 @@ class Manifest(_FileEntry):
 
     def source(self, name: str) -> PageSource:
         """Return the source with a name or place. Raises `SourceError`."""
-        found = [source for source in self.sources if name in (source.name, source.place, self.location_of(source))]
-        if not found:
+        sources = [source for source in self.sources if name in (source.name, source.place, self.location_of(source))]
+        if not sources:
             names = [source.name for source in self.sources]
             near = did_you_mean(name, names)
             raise SourceError(f"there is no source {visible(name, _SHOWN)}{near}; the corpus has {', '.join(names)}")
-        return found[0]
+        return sources[0]
 
     def named(self, place: str) -> PageSource | None:
         """Return the source at a path, URL or Hub id, else None."""
         places = {place, place.rstrip("/"), *(() if is_url(place) else [str(Path(place).resolve())])}
-        return next((each for each in self.sources if self.location_of(each) in places), None)
+        return next((source for source in self.sources if self.location_of(source) in places), None)
 
     def shards_of(self, source: str) -> list[Shard]:
         """Return the shards of the source with this name."""

@@ -98,11 +98,11 @@ def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None])
             raise SourceError(f"{source} cannot be read: you lack the permission to open this folder")
         return _in_folder(folder, isinstance(folder, Path) and folder.resolve() == place.folder.resolve())
     if folder.is_file():
-        found = find_documents(folder)
-        if found.documents:
-            return SourceFiles(source, [], found.documents)
+        contents = find_documents(folder)
+        if contents.documents:
+            return SourceFiles(source, [], contents.documents)
         if format_of(folder) is None:
-            raise SourceError(f"{source} is no file of pages: {found.left_out[0].reason}")
+            raise SourceError(f"{source} is no file of pages: {contents.left_out[0].reason}")
         if not _holds_pages(folder):
             raise SourceError(f"{source} is no .arrow or .parquet file of pages, and {NO_DOCUMENT}")
         return SourceFiles(source, [folder])
@@ -138,12 +138,15 @@ def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
     files = list(filter(_holds_pages, in_order))
     documents: list[DocumentFile] = []
     if files:
-        pdf = next((each.path for each in around.documents if each.path.parent == pages and is_pdf(each.path)), None)
-        if pdf:
-            raise _two_kinds(pages, pdf, files[0])
+        for document in around.documents:
+            if document.path.parent == pages and is_pdf(document.path):
+                raise _two_kinds(pages, document.path, files[0])
         left_out = [*_beside_shards(files, [*around.left_out, *around.documents], pages), *_gaps(files)]
     else:
-        left_out = [_with_shards_named(each) for each in around.left_out]
+        left_out: list[LeftOut] = []
+        for file in around.left_out:
+            is_shard = _holds_pages(file.path)
+            left_out.append(replace(file, reason="a file of pages: index its folder alone") if is_shard else file)
         documents = _documents_in(pages, (around if pages == folder else find_documents(pages)).documents, left_out)
         if len(around.documents) > len(documents):
             raise SourceError(
@@ -155,7 +158,7 @@ def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
         name=str(folder),
         pages=files,
         documents=documents,
-        left_out=[each for each in left_out if str(each.path) not in used and each.name.split("/")[0] not in own],
+        left_out=[file for file in left_out if str(file.path) not in used and file.name.split("/")[0] not in own],
         questions=_table(questions) if questions else None,
         annotations=_table(annotations) if annotations else None,
         questions_name=str(questions or ""),
@@ -176,15 +179,15 @@ def _table(path: SourcePath) -> pa.Table:
         return read_table(file)
 
 
-def _documents_in(folder: SourcePath, found: list[DocumentFile], left_out: Sequence[LeftOut]) -> list[DocumentFile]:
-    """Return the documents `found` in a folder. Raises `SourceError` for none, or mixed kinds."""
-    for place, document in {each.path.parent: each.path for each in found}.items():
+def _documents_in(folder: SourcePath, documents: list[DocumentFile], left_out: Sequence[LeftOut]) -> list[DocumentFile]:
+    """Return the documents in a folder. Raises `SourceError` for none, or mixed kinds."""
+    for place, document in {document.path.parent: document.path for document in documents}.items():
         if other := next(filter(_holds_pages, sorted(place.iterdir())), None):
             raise _two_kinds(place, document, other)
-    if not found:
+    if not documents:
         more = f"; left out: {left_out[0].name} ({left_out[0].reason})" if left_out else ""
         raise SourceError(f"{folder} has no pages in Arrow or Parquet, and {NO_DOCUMENT}{more}")
-    return found
+    return documents
 
 
 def _two_kinds(place: SourcePath, document: SourcePath, pages: SourcePath) -> SourceError:
@@ -198,35 +201,36 @@ def _beside_shards(
     files: Sequence[SourcePath], others: Iterable[DocumentFile | LeftOut], folder: SourcePath
 ) -> Iterator[LeftOut]:
     """Yield the files around the page files in `folder`, with reasons to leave them out."""
-    taken = {str(path) for path in files}
-    saved = (files[0].parent / "state.json").is_file()
-    for each in others:
-        if str(each.path) in taken or each.path.name in _OF_DATASETS:
+    taken = set(map(str, files))
+    is_saved = (files[0].parent / "state.json").is_file()
+    for other in others:
+        if str(other.path) in taken or other.path.name in _OF_DATASETS:
             continue
-        if isinstance(each, DocumentFile):
-            what = f"beside {files[0].name}, which holds the pages" if each.path.parent == folder else "a document"
+        if isinstance(other, DocumentFile):
+            what = f"beside {files[0].name}, which holds the pages" if other.path.parent == folder else "a document"
             reason = f"{what}: index it from a folder of its own"
-        elif not _is_table(each.path):
-            reason = each.reason
-        elif (kind := role(each.path.stem)) != "corpus":
+        elif not _is_table(other.path):
+            reason = other.reason
+        elif (kind := role(other.path.stem)) != "corpus":
             reason = _READ_FROM[kind]
-        elif each.path.name == manifest.GOLD:
+        elif other.path.name == manifest.GOLD:
             reason = "known answers are read from the home: copy it there"
-        elif saved and each.path.parent == files[0].parent:
+        elif is_saved and other.path.parent == files[0].parent:
             reason = "the file of the dataset beside it does not list it"
         else:
             reason = "a file of pages in another folder: index that folder too, with --add"
-        yield LeftOut(each.path, each.name, reason)
+        yield LeftOut(other.path, other.name, reason)
 
 
 def _gaps(files: Sequence[SourcePath]) -> Iterator[LeftOut]:
     """Yield the files that are missing although other files' names count them."""
     numbers: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for match in filter(None, (_OF.fullmatch(path.name) for path in files)):
-        first, number, of, count, end = match.groups()
-        numbers[first, of, count, end].append(number)
-    for (first, of, count, end), found in sorted(numbers.items()):
-        there, width = set(map(int, found)), min(map(len, found))
+    for path in files:
+        if match := _OF.fullmatch(path.name):
+            first, number, of, count, end = match.groups()
+            numbers[first, of, count, end].append(number)
+    for (first, of, count, end), counted in sorted(numbers.items()):
+        there, width = set(map(int, counted)), min(map(len, counted))
         # Files are numbered from 0, or from 1 up to their count.
         start = int(int(count) in there)
         # A hostile name may claim billions of files.
@@ -234,11 +238,6 @@ def _gaps(files: Sequence[SourcePath]) -> Iterator[LeftOut]:
             if at not in there:
                 name = f"{first}{at:0{width}d}{of}{count}{end}"
                 yield LeftOut(files[0].parent / name, spelt(name), _MISSING)
-
-
-def _with_shards_named(left_out: LeftOut) -> LeftOut:
-    reason = "a file of pages: index its folder alone"
-    return replace(left_out, reason=reason) if _holds_pages(left_out.path) else left_out
 
 
 def _saved_files(folder: SourcePath) -> list[SourcePath]:
@@ -417,12 +416,12 @@ def with_keys(
     keys = {at: file.shard.key for at, file in enumerate(files) if file.shard.key}
     free = {shard.key: shard for shard in had if shard.key not in keys.values()}
     for same in (lambda shard: (shard.sha256, shard.file), lambda shard: shard.sha256, lambda shard: shard.file):
-        known: dict[Any, list[str]] = defaultdict(list)
+        keys_of: dict[Any, list[str]] = defaultdict(list)
         for shard in reversed(free.values()):
-            known[same(shard)].append(shard.key)
+            keys_of[same(shard)].append(shard.key)
         for at, file in enumerate(files):
-            if at not in keys and (left := known.get(same(file.shard))):
-                keys[at] = left.pop()
+            if at not in keys and (former := keys_of.get(same(file.shard))):
+                keys[at] = former.pop()
                 del free[keys[at]]
     gone = {**retired, **{key: shard.sha256 for key, shard in free.items()}}
     back = {sha256: key for key, sha256 in gone.items()}
@@ -431,11 +430,11 @@ def with_keys(
             keys[at] = back.pop(file.shard.sha256)
             del gone[keys[at]]
     used = {*keys.values(), *gone, *(file.shard.key for file in others)}
-    numbers = (key for number in itertools.count() if (key := shard_key(number)) not in used)
-    keyed = [
-        replace(file, shard=file.shard.model_copy(update={"key": keys.get(at) or next(numbers)}))
-        for at, file in enumerate(files)
-    ]
+    unused = itertools.filterfalse(used.__contains__, map(shard_key, itertools.count()))
+    keyed: list[PageRows] = []
+    for at, file in enumerate(files):
+        key = keys.get(at) or next(unused)
+        keyed.append(replace(file, shard=file.shard.model_copy(update={"key": key})))
     return keyed, gone
 
 

@@ -5,7 +5,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 
@@ -77,28 +77,36 @@ def find_documents(source: SourcePath) -> Found:
     Hidden files and folders are left out, and folders that KoPub wrote; links are followed. Raises `SourceError` if a
     folder cannot be read.
     """
-    found = [(path, place.as_posix()) for path, place in _files(source)]
-    found.sort(key=lambda each: ([natural(part) for part in _compose(each[1]).split("/")], each[1]))
-    left_out = [LeftOut(path, _name(place), reason) for path, place in found if (reason := _no_document(path))]
-    found = [(path, place) for path, place in found if not _no_document(path)]
-    names = Counter(_name(place) for _, place in found)
-    # Adding an image or a text with the name of a PDF does not change the ids of the PDF's pages.
-    stems = [Counter(_stem(place) for path, place in found if _rank(path) <= rank) for rank in range(3)]
-    documents = [
-        DocumentFile(
-            path,
-            place,
-            name=_name(place) if names[_name(place)] == 1 else spelt(place),
-            id=_id(_stem(place), place, stems[_rank(path)][_stem(place)] > 1),
-        )
-        for path, place in found
-    ]
+    files: list[tuple[SourcePath, str]] = []
+    left_out: list[LeftOut] = []
+    names: Counter[str] = Counter()
+    stems: Counter[tuple[str, int]] = Counter()
+    places = [(path, place.as_posix()) for path, place in _files(source)]
+    for path, place in sorted(places, key=lambda file: (list(map(natural, _compose(file[1]).split("/"))), file[1])):
+        if reason := _no_document(path):
+            left_out.append(LeftOut(path, _name(place), reason))
+            continue
+        files.append((path, place))
+        names[_name(place)] += 1
+        # Adding an image or a text with the name of a PDF does not change the ids of the PDF's pages.
+        for rank in range(_rank(path), _LAST_RANK + 1):
+            stems[_stem(place), rank] += 1
+    documents: list[DocumentFile] = []
+    for path, place in files:
+        stem = _stem(place)
+        name = _name(place) if names[_name(place)] == 1 else spelt(place)
+        is_shared = stems[stem, _rank(path)] > 1
+        page_id = marked(stem, place) if is_shared or len(stem.encode()) > _LONGEST else stem
+        documents.append(DocumentFile(path, place, name, page_id))
     return Found(documents, left_out)
+
+
+_LAST_RANK = 2
 
 
 def _rank(path: SourcePath) -> int:
     """Return whose ids a document leaves alone: a PDF comes first, a text last."""
-    return 0 if is_pdf(path) else 2 if path.suffix.lower() in plain.SUFFIXES else 1
+    return 0 if is_pdf(path) else _LAST_RANK if path.suffix.lower() in plain.SUFFIXES else 1
 
 
 def _no_document(path: SourcePath) -> str | None:
@@ -110,7 +118,7 @@ def _no_document(path: SourcePath) -> str | None:
     if path.name.startswith((".", _LOCK)):
         return "hidden" if path.name[0] == "." else "the lock file of an office document that somebody has open"
     if path.exists() and not path.is_file():
-        return _written(_names_in(path)) if path.is_dir() else "no regular file"
+        return _written(entry.name for entry in path.iterdir()) if path.is_dir() else "no regular file"
     if conversion.is_converted(path.name):
         return conversion.lacks(suffix)
     if suffix in _OFFICE:
@@ -120,13 +128,10 @@ def _no_document(path: SourcePath) -> str | None:
     return None if suffix == pdf.SUFFIX or suffix in pictures.SUFFIXES else conversion.NO_DOCUMENT
 
 
-def _written(names: set[str]) -> str | None:
+def _written(names: Iterable[str]) -> str | None:
     """Return why to leave out a folder with these names in it, else None."""
-    return next((reason for found, reason in _WRITTEN.items() if names.issuperset(found)), None)
-
-
-def _names_in(folder: SourcePath) -> set[str]:
-    return {each.name for each in folder.iterdir()}
+    there = set(names)
+    return next((reason for marks, reason in _WRITTEN.items() if there.issuperset(marks)), None)
 
 
 def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
@@ -142,39 +147,35 @@ def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
 
 def _walk_listed(folder: ObjectPath) -> Iterator[ObjectPath]:
     """Do what `_walk` does, on object storage."""
-    for each in folder.iterdir():
-        is_entered = each.is_dir() and each.name[0] != "." and not _written(_names_in(each))
-        if each.is_file() or not is_entered:
-            yield each
+    for path in folder.iterdir():
+        is_entered = path.is_dir() and path.name[0] != "." and not _written(inner.name for inner in path.iterdir())
+        if path.is_file() or not is_entered:
+            yield path
         if is_entered:
-            yield from _walk_listed(each)
+            yield from _walk_listed(path)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
     """Yield all files below a folder, and the folders in it that are not entered."""
-    seen = set()
+    walked = set()
     for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         entered = sorted(name for name in folders if name[0] != ".")
         # A link may lead back to a folder that contains it.
         real = os.path.realpath(place)
-        if real in seen:
+        if real in walked:
             entered = []
-        elif Path(place) != folder and _written({*names, *folders}):
+        elif Path(place) != folder and _written([*names, *folders]):
             entered = []
             yield Path(place)
         else:
-            yield from (Path(place, name) for name in [*names, *(name for name in folders if name[0] == ".")])
+            hidden = [name for name in folders if name[0] == "."]
+            yield from (Path(place, name) for name in [*names, *hidden])
         folders[:] = entered
-        seen.add(real)
+        walked.add(real)
 
 
 def _refuse(error: OSError) -> None:
     raise SourceError(f"{error.filename} cannot be read: {error.strerror}")
-
-
-def _id(stem: str, place: str, shared: bool) -> str:
-    """Return the stem as an id, shortened and marked when too long or `shared`."""
-    return marked(stem, place) if shared or len(stem.encode()) > _LONGEST else stem
 
 
 def marked(stem: str, place: str) -> str:

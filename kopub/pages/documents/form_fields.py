@@ -51,8 +51,8 @@ def _text(form: object, annotation: object) -> str:
         case raw.FPDF_FORMFIELD_TEXTFIELD | raw.FPDF_FORMFIELD_COMBOBOX:
             if raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & _PASSWORD:
                 return ""
-            held = (ctypes.c_ushort * _MOST)()
-            size = raw.FPDFAnnot_GetFormFieldValue(form, annotation, held, ctypes.sizeof(held))
-            value = bytes(held)[: size - 2] if size <= ctypes.sizeof(held) else b""
+            letters = (ctypes.c_ushort * _MOST)()
+            size = raw.FPDFAnnot_GetFormFieldValue(form, annotation, letters, ctypes.sizeof(letters))
+            value = bytes(letters)[: size - 2] if size <= ctypes.sizeof(letters) else b""
             return " ".join(value.decode("utf-16-le", "ignore").split())
     return ""

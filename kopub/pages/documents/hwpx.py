@@ -3,7 +3,7 @@
 import io
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import IO, Any
 
 from kopub.errors import UndecodableImage
@@ -32,10 +32,12 @@ def paragraphs(archive: zipfile.ZipFile) -> Iterator[HwpParagraph]:
     sections = sorted((int(section[1]), name) for name in names if (section := _SECTION.fullmatch(name)))
     if not sections:
         raise UndecodableImage("the file is damaged or no HWP document: it has no text")
-    headers = [name for name in names if _HEADER.fullmatch(name)]
+    headers = list(filter(_HEADER.fullmatch, names))
     if sum(archive.getinfo(name).file_size for name in (*headers, *(name for _, name in sections))) > MOST_TEXT:
         raise too_large()
-    levels = {key: level for name in headers for key, level in _outline(_parsed(archive.open(name)))}
+    levels: dict[str, int] = {}
+    for name in headers:
+        levels.update(_outline(_parsed(archive.open(name))))
     for _, name in sections:
         section = _parsed(archive.open(name))
         _accept_changes(section)
@@ -150,12 +152,17 @@ class _Section:
         cells = []
         for cell in table.iterfind("{*}tr/{*}tc"):
             address, span = cell.find("{*}cellAddr"), cell.find("{*}cellSpan")
-            row, column = (int(address.get(name)) for name in ("rowAddr", "colAddr"))
-            row_span, column_span = (max(1, int(span.get(name))) for name in ("rowSpan", "colSpan"))
-            content = [paragraph for within in cell.iterfind("{*}subList") for paragraph in self.paragraphs(within)]
-            cells.append(HwpCell(row, column, row_span, column_span, content))
-        caption: Sequence[Any] = table.findall("{*}caption/{*}subList")
-        return HwpTable(cells, [paragraph for within in caption for paragraph in self.paragraphs(within)])
+            row, column = int(address.get("rowAddr")), int(address.get("colAddr"))
+            row_span, column_span = max(1, int(span.get("rowSpan"))), max(1, int(span.get("colSpan")))
+            cells.append(HwpCell(row, column, row_span, column_span, self._all_paragraphs(cell, "{*}subList")))
+        return HwpTable(cells, self._all_paragraphs(table, "{*}caption/{*}subList"))
+
+    def _all_paragraphs(self, around: Any, place: str) -> list[HwpParagraph]:
+        """Return the paragraphs of all lists at a place."""
+        paragraphs: list[HwpParagraph] = []
+        for within in around.iterfind(place):
+            paragraphs += self.paragraphs(within)
+        return paragraphs
 
 
 def _mark(note: Any) -> str:

@@ -84,20 +84,20 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
         shapes = shapes_of(page, placement)
         tags = PageTags(page)
         drawing = _Drawing(Coverings(page, placement), _Fences(shapes.rules), tags)
-        found = drawing.fonts.marked(list(_words(text.raw, count, placement, drawing)))
+        drawn = drawing.fonts.marked(list(_words(text.raw, count, placement, drawing)))
         fields = [Word(value, box, Mark.LINE) for value, box in field_texts(page, placement)]
     finally:
         text.close()
-    if not found and not fields:
+    if not drawn and not fields:
         return None
     grey = pixels if pixels.ndim == 2 else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), np.uint8)
-    within = [word for word in found if is_within(word.box, (0, 0, width, height))]
+    within = [word for word in drawn if is_within(word.box, (0, 0, width, height))]
     # A field without a frame that holds nothing is not printed.
-    shown = (word for word in fields if not _held_against(word, grey).marks & Mark.NO_INK)
-    words = (*(_held_against(word, grey) for word in _drawn_once(within)), *shown)
+    printed = (word for word in fields if not _with_ink_mark(word, grey).marks & Mark.NO_INK)
+    words = (*(_with_ink_mark(word, grey) for word in _drawn_once(within)), *printed)
     # Text that the crop box cuts off is still on the sheet.
     sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
-    outside = characters_of(word for word in found if not is_within(word.box, sheet))
+    outside = characters_of(word for word in drawn if not is_within(word.box, sheet))
     cell = max(1, -(-max(width, height) // _CELLS))
     bare = _bare(grey, words, cell)
     return TextLayer(
@@ -154,8 +154,8 @@ class _Fonts:
 
 def _is_even(widths: Mapping[str, float]) -> bool:
     """Return whether narrow letters are as wide as others."""
-    kinds = [[width for letter, width in widths.items() if letter in kind] for kind in (_NARROW, _WIDE)]
-    return all(kinds) and max(widths.values()) - min(widths.values()) <= _UNEVEN * max(widths.values())
+    has_both = not (_NARROW.isdisjoint(widths) or _WIDE.isdisjoint(widths))
+    return has_both and max(widths.values()) - min(widths.values()) <= _UNEVEN * max(widths.values())
 
 
 class _Drawing:
@@ -190,8 +190,7 @@ class _OpenWord:
         starts = [0]
         even = sum(letter >= _EVEN for letter in self.letters)
         if marks & Mark.DOWN and 2 * even > len(self.letters) > 2:
-            middles = [(box[1] + box[3]) / 2 for box in self.boxes]
-            steps = np.diff(middles)
+            steps = np.diff([(box[1] + box[3]) / 2 for box in self.boxes])
             starts += [at + 1 for at in np.flatnonzero(steps > _BLANK * np.median(steps)).tolist()]
         for start, end in zip(starts, [*starts[1:], len(self.boxes)], strict=True):
             x1, y1, x2, y2 = zip(*self.boxes[start:end], strict=True)
@@ -330,7 +329,8 @@ def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:
             yield word
 
 
-def _held_against(word: Word, grey: "NDArray[np.uint8]") -> Word:
+def _with_ink_mark(word: Word, grey: "NDArray[np.uint8]") -> Word:
+    """Return a word marked if nothing is printed at its place."""
     x1, y1, x2, y2 = word.box
     if word.marks & Mark.UNDRAWN:
         return word

@@ -50,8 +50,8 @@ _MACRO = "macro:///Standard.Printing.Main"
 
 def program() -> Path | None:
     """Return LibreOffice's program, or None where it is not installed."""
-    found = shutil.which("soffice") or shutil.which("libreoffice")
-    return Path(found) if found else _MAC_PROGRAM if _MAC_PROGRAM.exists() else None
+    program = shutil.which("soffice") or shutil.which("libreoffice")
+    return Path(program) if program else _MAC_PROGRAM if _MAC_PROGRAM.exists() else None
 
 
 @cache
@@ -59,7 +59,7 @@ def version() -> str:
     """Return LibreOffice's name and version. Raises `SourceError` if it does not start."""
     with tempfile.TemporaryDirectory(prefix="kopub-office-") as home:
         try:
-            said = subprocess.run(
+            answer = subprocess.run(
                 [str(program()), f"-env:UserInstallation={Path(home).as_uri()}", "--version"],
                 check=False,
                 capture_output=True,
@@ -69,7 +69,7 @@ def version() -> str:
             ).stdout
         except (OSError, subprocess.TimeoutExpired) as error:
             raise SourceError(f"LibreOffice does not start ({first_line(error)}): install it again") from None
-    if (number := re.search(r"LibreOffice (\d[\d.]*)", said)) is None:
+    if (number := re.search(r"LibreOffice (\d[\d.]*)", answer)) is None:
         raise SourceError("LibreOffice does not start: `soffice --version` names no version; install it again")
     return number[0]
 
@@ -89,9 +89,9 @@ def print_pdf(source: Path, pdf: Path, reader: str = "", copy: Path | None = Non
         if pdf.exists() or error.exists():
             break
     if not pdf.exists():
-        said = error.read_text(errors="replace").strip() if error.exists() else "it gave no PDF"
-        said = visible(said.replace(source.as_uri(), "it"), 200)
-        raise UndecodableImage("LibreOffice cannot convert it: {error}", error=said)
+        reason = error.read_text(errors="replace").strip() if error.exists() else "it gave no PDF"
+        reason = visible(reason.replace(source.as_uri(), "it"), 200)
+        raise UndecodableImage("LibreOffice cannot convert it: {error}", error=reason)
 
 
 def cells_of(pdf: Path) -> Path:

@@ -78,8 +78,8 @@ def _web_page(
     """Return a mail as HTML, and the pictures that stand in it."""
     shown: list[MIMEPart] = []
 
-    def picture(found: re.Match[str]) -> str:
-        part = inline.get(found[1])
+    def picture(tag: re.Match[str]) -> str:
+        part = inline.get(tag[1])
         if part is None or part.get_content_maintype() != "image":
             return ""
         shown.append(part)
@@ -139,19 +139,16 @@ def _converted(part: MIMEPart, folder: Path, convert_file: Convert) -> Converted
     if suffix == pdf.SUFFIX:
         pdf.Pdfs().pages(file)
         return ConvertedDocument(file, {})
-    return _of_picture(file) if suffix in pictures.SUFFIXES else convert_file(file, folder)
-
-
-def _of_picture(file: Path) -> ConvertedDocument:
-    """Return a picture as a PDF with as many pages. Raises `UndecodableImage`."""
+    if suffix not in pictures.SUFFIXES:
+        return convert_file(file, folder)
     opened = pictures.Pictures()
     pages = [Image.open(BytesIO(opened.render(file, at, _DPI))).convert("RGB") for at in range(opened.pages(file))]
-    made = file.with_name("picture.pdf")
-    pages[0].save(made, "PDF", save_all=True, append_images=pages[1:], resolution=_DPI, quality=_QUALITY)
-    return ConvertedDocument(made, {})
+    printed = folder / "picture.pdf"
+    pages[0].save(printed, "PDF", save_all=True, append_images=pages[1:], resolution=_DPI, quality=_QUALITY)
+    return ConvertedDocument(printed, {})
 
 
-def _joined(documents: list[ConvertedDocument], made: Path, lost: list[str]) -> ConvertedDocument:
+def _joined(documents: list[ConvertedDocument], path: Path, lost: list[str]) -> ConvertedDocument:
     """Return documents one after another, the first of which has `lost` more."""
     from pypdfium2 import PdfDocument
 
@@ -161,9 +158,9 @@ def _joined(documents: list[ConvertedDocument], made: Path, lost: list[str]) -> 
             start = len(whole)
             with PdfDocument(document.pdf) as opened:
                 whole.import_pages(opened)
-            losses |= {start + at: said for at, said in document.lost.items()}
-            pieces |= {start + at: held for at, held in document.pieces.items()}
-        whole.save(made)
+            losses |= {start + at: reason for at, reason in document.lost.items()}
+            pieces |= {start + at: of_page for at, of_page in document.pieces.items()}
+        whole.save(path)
     if lost:
         losses[0] = joined([*([losses[0]] if 0 in losses else []), *lost])
-    return ConvertedDocument(made, losses, pieces)
+    return ConvertedDocument(path, losses, pieces)

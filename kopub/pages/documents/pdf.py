@@ -113,12 +113,12 @@ class Pdfs:
     def pages(self, path: Path) -> int:
         """Return the number of pages. Raises `UndecodableImage` if none or not to be opened."""
         document = self._opened(path)
-        said, found = len(document), _last_page(document)
-        if said and not found:
-            raise UndecodableImage("it says that it has {count:,} pages, of which none can be found", count=said)
-        if not found:
+        claimed, last = len(document), _last_page(document)
+        if claimed and not last:
+            raise UndecodableImage("it says that it has {count:,} pages, of which none can be found", count=claimed)
+        if not last:
             raise UndecodableImage("the PDF has no pages")
-        return said if said - found <= _MOST_MISSING else found
+        return claimed if claimed - last <= _MOST_MISSING else last
 
     def count(self, path: Path) -> PageCount:
         """Count the pages, the attached files and the missing pages. Raises `UndecodableImage`."""
@@ -163,7 +163,10 @@ class Pdfs:
         """Return what PDFium silently left out. Raises `UndecodableImage` if it was everything."""
         contents, forms, faxes = _streams_of(opened.pdf, page)
         nothing_drawn = _is_empty(pixels) and next(iter(opened.get_objects()), None) is None
-        lost = _stream_damage([*contents, *forms])
+        lost = None
+        for stream in (*contents, *forms):
+            # Streams in other codings are not checked.
+            lost = lost or (_inflate(stream[1])[1] if _is_deflated(stream) else None)
         if nothing_drawn and not lost:
             lost = _why_nothing(contents) if contents else self._missing(path)
         if lost and nothing_drawn:
@@ -305,42 +308,40 @@ def _streams_of(document: "PdfDocument", page: int) -> tuple[list[_Stream], list
     copy.save(file)
     copy.close()
     written = file.getvalue()
-    named = _CONTENTS.search(written)
-    contents = _REFERENCE.findall(named[1]) if named else []
-    forms, faxes = ([_number_at(written, found.start()) for found in kind.finditer(written)] for kind in (_FORM, _FAX))
-    return _streams(written, contents), _streams(written, forms), _streams(written, faxes)
+    contents = _CONTENTS.search(written)
+    numbers = _REFERENCE.findall(contents[1]) if contents else []
+    return _streams(written, numbers), _streams_of_kind(written, _FORM), _streams_of_kind(written, _FAX)
 
 
-def _number_at(written: bytes, at: int) -> bytes:
-    """Return the number of the object that contains a byte."""
-    end = written.rfind(b" obj", 0, at)
-    return written[written.rfind(b"\n", 0, end) + 1 : end]
+def _streams_of_kind(written: bytes, kind: re.Pattern[bytes]) -> list[_Stream]:
+    """Return the streams of the objects in whose dictionaries a pattern is found."""
+    numbers: list[bytes] = []
+    for mark in kind.finditer(written):
+        end = written.rfind(b" obj", 0, mark.start())
+        numbers.append(written[written.rfind(b"\n", 0, end) + 1 : end])
+    return _streams(written, numbers)
 
 
 def _streams(written: bytes, numbers: Iterable[bytes]) -> list[_Stream]:
     streams = []
     for number in numbers:
-        found = re.search(rb"\n%s obj\s*<<(.*?)>>\s*stream\r?\n" % re.escape(number), written, re.DOTALL)
-        length = found and re.search(rb"/Length (\d+)", found[1])
-        if found and length:
-            streams.append((found[1], written[found.end() : found.end() + int(length[1])]))
+        head = re.search(rb"\n%s obj\s*<<(.*?)>>\s*stream\r?\n" % re.escape(number), written, re.DOTALL)
+        length = head and re.search(rb"/Length (\d+)", head[1])
+        if head and length:
+            streams.append((head[1], written[head.end() : head.end() + int(length[1])]))
     return streams
 
 
 def _fax_damage(faxes: Sequence[_Stream]) -> str | None:
     """Return what is wrong with the first damaged Group 4 picture, as PDFium reports none."""
-    for said, data in faxes[:_MOST_PICTURES]:
-        columns, height = _COLUMNS.search(said), _HEIGHT.search(said)
+    for dictionary, data in faxes[:_MOST_PICTURES]:
+        columns, height = _COLUMNS.search(dictionary), _HEIGHT.search(dictionary)
         width, rows = int(columns[1]) if columns else _FAX_WIDTH, int(height[1]) if height else 0
-        is_known = _FILTER.findall(said) == [b"CCITTFax"] and _GROUP_4.search(said) and not _BYTE_ALIGNED.search(said)
-        if is_known and 0 < width * rows <= MAX_PIXELS and (lost := fax_damage(fax_as_tiff(data, width, rows))):
+        is_group_4 = _FILTER.findall(dictionary) == [b"CCITTFax"] and _GROUP_4.search(dictionary)
+        is_usual = is_group_4 and not _BYTE_ALIGNED.search(dictionary)
+        if is_usual and 0 < width * rows <= MAX_PIXELS and (lost := fax_damage(fax_as_tiff(data, width, rows))):
             return Reason("a picture of the page is damaged: {error}", error=lost)
     return None
-
-
-def _stream_damage(streams: Sequence[_Stream]) -> str | None:
-    """Return what is wrong with the first damaged deflated stream; others are not checked."""
-    return next((lost for stream in streams if _is_deflated(stream) and (lost := _inflate(stream[1])[1])), None)
 
 
 def _is_deflated(stream: _Stream) -> bool:
@@ -376,13 +377,18 @@ def _why_nothing(contents: Sequence[_Stream]) -> str | None:
 
 def _lacks_contents(content: bytes) -> bool:
     """Return whether a page of a file refers to content that is missing from it."""
-    named = {number for found in _CONTENTS.finditer(content) for number in _REFERENCE.findall(found[1])}
-    return any(not re.search(rb"\b%s obj\b" % number, content) for number in named)
+    numbers: set[bytes] = set()
+    for contents in _CONTENTS.finditer(content):
+        numbers.update(_REFERENCE.findall(contents[1]))
+    return any(not re.search(rb"\b%s obj\b" % number, content) for number in numbers)
 
 
 def _is_empty(pixels: np.ndarray) -> bool:
     """Return whether all pixels have one colour, checking a few of them first."""
-    return not pixels.size or all(bool((some == pixels[0, 0]).all()) for some in (pixels[::_APART, ::_APART], pixels))
+    if not pixels.size:
+        return True
+    first = pixels[0, 0]
+    return bool((pixels[::_APART, ::_APART] == first).all() and (pixels == first).all())
 
 
 def _layer(page: "PdfPage", pixels: np.ndarray, pieces: Sequence[Piece]) -> TextLayer | None:
@@ -420,20 +426,15 @@ def _scale(width: float, height: float, dpi: int) -> float:
 
     Both sides are rounded up. Raises `UndecodableImage` for a page too long for a PNG.
     """
-    scale = _largest_scale(width, height, dpi)
+    scale = dpi / _POINTS
+    if math.ceil(width * scale) * math.ceil(height * scale) > MAX_PIXELS:
+        # This is the positive root of (width·s + 1)(height·s + 1) = MAX_PIXELS.
+        area, half = width * height, (width + height) / 2
+        scale = (math.sqrt(half * half + area * (MAX_PIXELS - 1)) - half) / area
     if max(width, height) * scale > _MAX_SIDE:
         form = "the page is {width:,.0f} by {height:,.0f} points: at {dpi} dpi it is longer than {pixels:,} pixels"
         raise UndecodableImage(form, width=width, height=height, dpi=dpi, pixels=_MAX_SIDE)
     return scale
-
-
-def _largest_scale(width: float, height: float, dpi: int) -> float:
-    scale = dpi / _POINTS
-    if math.ceil(width * scale) * math.ceil(height * scale) <= MAX_PIXELS:
-        return scale
-    # This is the positive root of (width·s + 1)(height·s + 1) = MAX_PIXELS.
-    area, half = width * height, (width + height) / 2
-    return (math.sqrt(half * half + area * (MAX_PIXELS - 1)) - half) / area
 
 
 def _png(page: np.ndarray) -> bytes:

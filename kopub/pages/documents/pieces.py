@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Self
 
@@ -107,14 +108,11 @@ def with_empty_cells(cells: Sequence[PieceCell]) -> list[PieceCell]:
     width = max(cell.column + cell.column_span for cell in cells)
     if height * width > _MOST_CELLS:
         raise ValueError("a table of too many cells")
-    covered = {
-        (row, column)
-        for cell in cells
-        for row in range(cell.row, cell.row + cell.row_span)
-        for column in range(cell.column, cell.column + cell.column_span)
-    }
-    places = ((row, column) for row in range(height) for column in range(width))
-    empty = [PieceCell(*place, 1, 1, "") for place in places if place not in covered]
+    free = set(product(range(height), range(width)))
+    for cell in cells:
+        rows = range(cell.row, cell.row + cell.row_span)
+        free.difference_update(product(rows, range(cell.column, cell.column + cell.column_span)))
+    empty = [PieceCell(*place, 1, 1, "") for place in free]
     return sorted([*cells, *empty], key=lambda cell: (cell.row, cell.column))
 
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kopub.pages.documents.pieces import BLANK, FORMULA, RUNNING, Piece, PieceCell, PrintedWords, letters_of
+from kopub.pages.documents.pieces import (
+    BLANK,
+    FORMULA,
+    RUNNING,
+    Piece,
+    PieceCell,
+    PrintedWords,
+    letters_of,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,13 +49,13 @@ def place_pieces(pieces: Sequence[Piece], pages: Sequence[Sequence[str]]) -> Pla
     placed: dict[int, list[Piece]] = defaultdict(list)
     unprinted: dict[int, list[str]] = defaultdict(list)
     last, printed = 0, ""
-    heads, feet = (
-        [(at, _plain(piece)) for piece in pieces if piece.label == label for at in words.pages_of(piece.text)]
-        for label in RUNNING
-    )
+    # Their words are taken first, lest a text of the page takes them.
+    heads, feet = (_running(pieces, label, words) for label in RUNNING)
     for at, head in heads:
         placed[at].append(head)
-    for piece in (piece for piece in pieces if piece.label not in RUNNING):
+    for piece in pieces:
+        if piece.label in RUNNING:
+            continue
         page = piece.slide if piece.slide is not None and slides == len(pages) else None
         parts: list[tuple[int, Piece]] = []
         if piece.printed:
@@ -68,9 +76,17 @@ def place_pieces(pieces: Sequence[Piece], pages: Sequence[Sequence[str]]) -> Pla
             placed[last].append(part)
     for at, foot in feet:
         placed[at].append(foot)
-    return PlacedPieces(
-        {at: tuple(some) for at, some in placed.items()}, {at: tuple(some) for at, some in unprinted.items()}
-    )
+    of_pages = {at: tuple(pieces_of_page) for at, pieces_of_page in placed.items()}
+    return PlacedPieces(of_pages, {at: tuple(texts) for at, texts in unprinted.items()})
+
+
+def _running(pieces: Sequence[Piece], label: str, words: PrintedWords) -> list[tuple[int, Piece]]:
+    """Return the heads or feet, each with every page that prints it."""
+    running: list[tuple[int, Piece]] = []
+    for piece in pieces:
+        if piece.label == label:
+            running += ((at, _plain(piece)) for at in words.pages_of(piece.text))
+    return running
 
 
 def _plain(piece: Piece) -> Piece:
@@ -82,12 +98,12 @@ def _text(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[int
     """Return a piece's text by page; empty if it is not printed."""
     [cell] = piece.cells
     if piece.label == FORMULA:
-        taken = words.take(piece.printed_text(cell), page)
-        return [(words.page_of(word), piece) for word in taken or () if word is not None][:1]
-    return [
-        (at, replace(piece, cells=(replace(cell, text=text),)))
-        for at, text in _divided(cell.text, words, words.take(cell.text, page)).items()
-    ]
+        for word in words.take(piece.printed_text(cell), page) or ():
+            if word is not None:
+                return [(words.page_of(word), piece)]
+        return []
+    texts = _divided(cell.text, words, words.take(cell.text, page))
+    return [(at, replace(piece, cells=(replace(cell, text=text),))) for at, text in texts.items()]
 
 
 def _divided(text: str, words: PrintedWords, taken: Sequence[int | None] | None) -> dict[int, str]:
@@ -100,17 +116,17 @@ def _divided(text: str, words: PrintedWords, taken: Sequence[int | None] | None)
     for part in _PART.findall(text):
         size = len(letters_of(part))
         printed = [words.page_of(word) for word in taken[done : done + size] if word is not None]
-        at, said = parts[-1] if parts else (first, "")
+        at, text_before = parts[-1] if parts else (first, "")
         if part == BLANK:
             # Within a printed word there is none.
             is_word = 0 < done < len(taken) and taken[done - 1] is not None and taken[done - 1] == taken[done]
-            parts[-1:] = [(at, said if is_word else f"{said} ")]
+            parts[-1:] = [(at, text_before if is_word else f"{text_before} ")]
         elif printed and printed[0] > at:
             parts.append((printed[0], part))
         else:
-            parts[-1:] = [(at, said + part)]
+            parts[-1:] = [(at, text_before + part)]
         done += size
-    return {at: said.strip() for at, said in parts}
+    return {at: page_text.strip() for at, page_text in parts}
 
 
 def _table(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[int, Piece]]:
@@ -118,32 +134,37 @@ def _table(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[in
     taken = words.take_cells(piece.cells, page)
     texts = [_divided(cell.text, words, own) for cell, own in zip(piece.cells, taken, strict=True)]
     piece = _plain(piece)
-    letters = [len(letters_of(cell.text)) for cell in piece.cells]
-    printed = sum(count for count, parts in zip(letters, texts, strict=True) if parts)
-    if not printed or printed < _TABLE_PLACED * sum(letters):
-        return []
     rows = [Counter[int]() for _ in range(max(cell.row for cell in piece.cells) + 1)]
+    letters = printed = 0
     for cell, parts in zip(piece.cells, texts, strict=True):
-        rows[cell.row].update({at: len(letters_of(text)) for at, text in parts.items()})
+        size = len(letters_of(cell.text))
+        letters += size
+        printed += size if parts else 0
+        for at, text in parts.items():
+            rows[cell.row][at] += len(letters_of(text))
+    if not printed or printed < _TABLE_PLACED * letters:
+        return []
+    pages_of_rows = _pages_of_rows(rows)
     pages: dict[int, dict[int, list[PieceCell]]] = defaultdict(dict)
-    """The cells of each row of each page."""
-    for row, own in enumerate(_pages_of_rows(rows)):
-        # The words of a cell that are on another page are those of another text that says the same.
-        own_texts = [
-            (cell, [(min(own, key=lambda at: abs(at - where)), text) for where, text in parts.items()])
-            for cell, parts in zip(piece.cells, texts, strict=True)
-            if cell.row == row
-        ]
+    """The cells of each row of each page; a row may have none of its own."""
+    for row, own in enumerate(pages_of_rows):
         for at in own:
-            pages[at][row] = [
-                replace(cell, text=" ".join(text for where, text in parts or [(own[0], cell.text)] if where == at))
-                for cell, parts in own_texts
-            ]
-    found: list[tuple[int, Piece]] = []
-    for at, held in sorted(pages.items()):
-        again = _headings(piece, words, at, min(held)) if found else {}
-        found.append((at, _of_rows(piece, {**again, **held})))
-    return found
+            pages[at][row] = []
+    for cell, parts in zip(piece.cells, texts, strict=True):
+        own = pages_of_rows[cell.row]
+        by_page: dict[int, list[str]] = defaultdict(list)
+        for where, text in parts.items():
+            # The words of a cell that are on another page are those of another text that says the same.
+            by_page[min(own, key=lambda at: abs(at - where))].append(text)
+        if not parts:
+            by_page[own[0]].append(cell.text)
+        for at in own:
+            pages[at][cell.row].append(replace(cell, text=" ".join(by_page[at])))
+    tables: list[tuple[int, Piece]] = []
+    for at, cells in sorted(pages.items()):
+        headings = _headings(piece, words, at, min(cells)) if tables else {}
+        tables.append((at, _of_rows(piece, {**headings, **cells})))
+    return tables
 
 
 def _pages_of_rows(rows: Sequence[Counter[int]]) -> list[list[int]]:
@@ -151,22 +172,22 @@ def _pages_of_rows(rows: Sequence[Counter[int]]) -> list[list[int]]:
 
     No row begins on a page before those of the row above it; as many letters as possible are on their row's pages.
     """
-    known = sorted(set().union(*rows))
-    best = np.zeros(len(known))
+    pages = sorted(set().union(*rows))
+    best = np.zeros(len(pages))
     before: list[NDArray[np.intp]] = []
     """For each row and its last page, the last page of the row above."""
     for row in rows:
-        sums = np.cumsum([row[at] for at in known])
+        sums = np.cumsum([row[at] for at in pages])
         gain = best - np.concatenate(([0], sums[:-1]))
         tops = np.maximum.accumulate(gain)
         before.append(np.searchsorted(tops, tops))
         best = sums + tops
-    last, found = int(np.argmax(best)), list[list[int]]()
+    last, pages_of_rows = int(np.argmax(best)), list[list[int]]()
     for row, above in zip(reversed(rows), reversed(before), strict=True):
         first = int(above[last])
-        found.append([at for at in known[first : last + 1] if row[at]] or [known[first]])
+        pages_of_rows.append([at for at in pages[first : last + 1] if row[at]] or [pages[first]])
         last = first
-    return found[::-1]
+    return pages_of_rows[::-1]
 
 
 def _headings(piece: Piece, words: PrintedWords, page: int, before: int) -> dict[int, list[PieceCell]]:
@@ -174,9 +195,8 @@ def _headings(piece: Piece, words: PrintedWords, page: int, before: int) -> dict
     again: dict[int, list[PieceCell]] = {}
     for row in range(min(_MOST_HEADINGS, before)):
         cells = [cell for cell in piece.cells if cell.row == row]
-        if not any(cell.text for cell in cells) or any(
-            words.take(cell.text, page) is None for cell in cells if cell.text
-        ):
+        texts = [cell.text for cell in cells if cell.text]
+        if not texts or any(words.take(text, page) is None for text in texts):
             break
         again[row] = cells
     return again
@@ -185,15 +205,12 @@ def _headings(piece: Piece, words: PrintedWords, page: int, before: int) -> dict
 def _of_rows(piece: Piece, rows: Mapping[int, Sequence[PieceCell]]) -> Piece:
     """Return the table of some rows, with empty cells below longer ones."""
     numbers = {row: at for at, row in enumerate(sorted(rows))}
-    cells = [cell for row in sorted(rows) for cell in rows[row]]
-    begun = [
-        replace(cell, text="")
-        for cell in piece.cells
-        if cell.row not in rows and any(row in rows for row in range(cell.row, cell.row + cell.row_span))
-    ]
-    kept = [
-        replace(cell, row=covered[0], row_span=len(covered))
-        for cell in (*begun, *cells)
-        if (covered := [numbers[row] for row in range(cell.row, cell.row + cell.row_span) if row in numbers])
-    ]
-    return replace(piece, cells=tuple(sorted(kept, key=lambda cell: (cell.row, cell.column))))
+    cells = [replace(cell, text="") for cell in piece.cells if cell.row not in rows]
+    for row in sorted(rows):
+        cells += rows[row]
+    of_rows: list[PieceCell] = []
+    for cell in cells:
+        covered = [numbers[row] for row in range(cell.row, cell.row + cell.row_span) if row in numbers]
+        if covered:
+            of_rows.append(replace(cell, row=covered[0], row_span=len(covered)))
+    return replace(piece, cells=tuple(sorted(of_rows, key=lambda cell: (cell.row, cell.column))))

@@ -53,8 +53,8 @@ def _body(suffix: str, text: str) -> str:
 
 def paragraphs(text: str) -> str:
     """Return a text as HTML, with its lines, columns and paragraphs."""
-    kept = _GAP.sub(lambda gap: "\xa0" * len(gap[0].expandtabs(8)), text)
-    blocks = (block.strip("\r\n") for block in re.split(r"(?:\r?\n|\r)[ \t\xa0]*(?:\r?\n|\r)+", kept))
+    spaced = _GAP.sub(lambda gap: "\xa0" * len(gap[0].expandtabs(8)), text)
+    blocks = (block.strip("\r\n") for block in re.split(r"(?:\r?\n|\r)[ \t\xa0]*(?:\r?\n|\r)+", spaced))
     return "".join(f"<p>{'<br>'.join(escape(block).splitlines())}</p>" for block in blocks if block.strip())
 
 

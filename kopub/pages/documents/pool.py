@@ -8,6 +8,7 @@ import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -69,35 +70,36 @@ class DocumentPool:
         return self._answers(("make", path, page, dpi) for path, page in pages)
 
     def _answers(self, requests: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
-        asked: deque[Future[Any]] = deque()
+        answers: deque[Future[Any]] = deque()
         try:
             while True:
                 # Also what ends from here on ends the wait below, which would else be for a slow file alone.
-                running = {future for future in asked if not future.done()}
-                waiting = sum(_size(future) for future in asked if future not in running)
+                running = {answer for answer in answers if not answer.done()}
+                waiting = sum(_size(answer) for answer in answers if answer not in running)
                 ahead = islice(requests, _AHEAD * self._count - len(running) if waiting < _MOST_WAITING else 0)
                 for request in ahead:
-                    asked.append(self._threads.submit(self._ask, request))
-                    running.add(asked[-1])
-                if not asked:
+                    answers.append(self._threads.submit(self._ask, request))
+                    running.add(answers[-1])
+                if not answers:
                     return
-                if asked[0].done():
-                    yield asked.popleft().result()
+                if answers[0].done():
+                    yield answers.popleft().result()
                 else:
                     wait(running, return_when=FIRST_COMPLETED)
         finally:
-            for future in asked:
-                future.cancel()
+            for answer in answers:
+                answer.cancel()
 
     def _ask(self, request: tuple[Any, ...]) -> Any:
         method, path, *arguments = request
         lost: str | None = None
-        with on_disk(path) as found:
-            file = found
-            if _is_empty(found):
-                return Failure("the file is empty")
-            if is_converted(found):
-                converted = self._conversions.pdf(str(path), found)
+        with on_disk(path) as source:
+            file = source
+            with suppress(OSError):  # whoever reads it says why
+                if file.is_file() and not file.stat().st_size:
+                    return Failure("the file is empty")
+            if is_converted(file):
+                converted = self._conversions.pdf(str(path), file)
                 if isinstance(converted, Failure):
                     return converted
                 file = converted.pdf
@@ -128,15 +130,8 @@ class DocumentPool:
 
 def _size(future: Future[Any]) -> int:
     """Return the bytes of a page that was made, or 0 for all other results."""
-    made = None if future.cancelled() or future.exception() else future.result()
-    return len(made.data) if isinstance(made, MadePage) else 0
-
-
-def _is_empty(path: Path) -> bool:
-    try:
-        return path.is_file() and not path.stat().st_size
-    except OSError:  # whoever reads it says why
-        return False
+    page = None if future.cancelled() or future.exception() else future.result()
+    return len(page.data) if isinstance(page, MadePage) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,21 +163,21 @@ class PageRange:
 
     def as_json(self) -> dict[str, Any]:
         """Return the range as it is stored, with newer fields only if not default."""
-        later = {
-            field.name: field.default
-            for field in fields(self)
-            if field.name in ("may_pass", "attachments", "converter", "missing")
-        }
-        return {name: value for name, value in asdict(self).items() if name not in later or value != later[name]}
+        stored = asdict(self)
+        for newer in fields(self):
+            is_newer = newer.name in ("may_pass", "attachments", "converter", "missing")
+            if is_newer and stored[newer.name] == newer.default:
+                del stored[newer.name]
+        return stored
 
 
 def first_pages(ranges: Iterable[PageRange], most: int) -> Iterator[PageRange]:
     """Yield the ranges up to `most` pages; the last one may be shortened."""
-    for each in ranges:
+    for pages in ranges:
         if most <= 0:
             return
-        yield replace(each, count=min(each.count, most))
-        most -= each.count
+        yield replace(pages, count=min(pages.count, most))
+        most -= pages.count
 
 
 def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], most: int) -> list[list[PageRange]]:
@@ -192,37 +187,29 @@ def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], mos
     would grow beyond twice `most` pages. All others fill new shards of at most `most` pages, in order. A new shard
     replaces one that lost all its ranges, or else comes last; a shard that lost all and is not replaced stays empty.
     """
-    wanted = {each.key: each for each in ranges}
-    shards = [_keep(old, wanted, 2 * most) for old in before]
-    fresh = deque(_pack(wanted.values(), most))
-    shards = [shard if shard or not fresh else fresh.popleft() for shard in shards]
-    return [*shards, *fresh]
-
-
-def _keep(old: Sequence[PageRange], wanted: dict[tuple[str, int], PageRange], most: int) -> list[PageRange]:
-    """Return the ranges that stay in a shard, and remove them from `wanted`."""
-    room = most - sum(each.count for each in old if wanted.get(each.key) == each)
-    kept = []
-    for each in old:
-        now = wanted.get(each.key)
-        if now is None or (now != each and now.count > room):
-            continue
-        room -= 0 if now == each else now.count
-        kept.append(wanted.pop(each.key))
-    return kept
-
-
-def _pack(ranges: Iterable[PageRange], most: int) -> list[list[PageRange]]:
-    """Return the ranges in order, as many in each shard as fit."""
+    wanted = {pages.key: pages for pages in ranges}
     shards: list[list[PageRange]] = []
+    for shard in before:
+        room = 2 * most - sum(pages.count for pages in shard if wanted.get(pages.key) == pages)
+        shards.append([])
+        for pages in shard:
+            now = wanted.get(pages.key)
+            if now is None or (now != pages and now.count > room):
+                continue
+            room -= 0 if now == pages else now.count
+            shards[-1].append(wanted.pop(pages.key))
+    fresh: deque[list[PageRange]] = deque()
     room = 0
-    for each in ranges:
-        if each.count > room:
-            shards.append([])
+    for pages in wanted.values():
+        if pages.count > room:
+            fresh.append([])
             room = most
-        shards[-1].append(each)
-        room -= each.count
-    return shards
+        fresh[-1].append(pages)
+        room -= pages.count
+    for at, shard in enumerate(shards):
+        if fresh and not shard:
+            shards[at] = fresh.popleft()
+    return [*shards, *fresh]
 
 
 _FETCHED_AT_ONCE = 8
@@ -279,25 +266,26 @@ def ranges_of(
     """
     result = SourceRanges()
     ranges, left_out = result.ranges, result.left_out
-    facts = dict(zip((each.place for each in documents), _facts(documents, pool, known), strict=True))
+    places = (document.place for document in documents)
+    facts = dict(zip(places, _facts(documents, pool, known), strict=True))
     own: list[DocumentFile] = []
     for document in documents:
-        found = facts[document.place]
-        if other := elsewhere.get(found.sha256):
+        fact = facts[document.place]
+        if other := elsewhere.get(fact.sha256):
             source_of, name = other
             result.copies_of.add(source_of)
             left_out.append(LeftOut(document.path, document.name, f"the same file as {name} of {source_of}"))
             continue
         own.append(document)
-        reasons = PageCount(found.pages, found.attachments, found.missing).left_out()
+        reasons = PageCount(fact.pages, fact.attachments, fact.missing).left_out()
         left_out += [LeftOut(document.path, document.name, reason) for reason in reasons]
-    ids = _ids(own, source, before, {place: found.sha256 for place, found in facts.items()}, taken)
+    ids = _ids(own, source, before, {place: fact.sha256 for place, fact in facts.items()}, taken)
     for document in own:
-        found, page_id = facts[document.place], ids[document.place]
+        fact, page_id = facts[document.place], ids[document.place]
         name = f"{source}/{document.name}" if document.name in taken.names else document.name
-        for first in range(0, found.pages or 1, most):
-            count = min(most, (found.pages or 1) - first)
-            ranges.append(PageRange(document.place, name, page_id, first=first, count=count, **asdict(found)))
+        for first in range(0, fact.pages or 1, most):
+            count = min(most, (fact.pages or 1) - first)
+            ranges.append(PageRange(document.place, name, page_id, first=first, count=count, **asdict(fact)))
     return result
 
 
@@ -309,15 +297,16 @@ def _ids(
     taken: TakenNames,
 ) -> dict[str, str]:
     """Return each document's id prefix: its former one, or its stem, marked if taken."""
-    had = {each.place: each for each in before}
-    ids = {each.place: had[each.place].id for each in documents if each.place in had}
+    had = {pages.place: pages for pages in before}
+    ids = {document.place: had[document.place].id for document in documents if document.place in had}
+    # A file that was renamed is known by its bytes.
     gone: dict[str, deque[str]] = defaultdict(deque)
-    for each in had.values():
-        if each.place not in ids and each.sha256:
-            gone[each.sha256].append(each.id)
+    for pages in had.values():
+        if pages.place not in ids and pages.sha256:
+            gone[pages.sha256].append(pages.id)
     for document in documents:
-        if document.place not in ids and (left := gone.get(sha256[document.place])):
-            ids[document.place] = left.popleft()
+        if document.place not in ids and (former := gone.get(sha256[document.place])):
+            ids[document.place] = former.popleft()
     used = {*ids.values(), *taken.ids}
     for document in documents:
         if document.place not in ids:
@@ -330,26 +319,24 @@ def _ids(
 def _facts(documents: Sequence[DocumentFile], pool: DocumentPool, known: Iterable[PageRange]) -> Iterator[_Facts]:
     """Return the facts about each document, in order."""
     # The same bytes are a PDF or an image depending on the suffix, and another converter makes another PDF.
-    before = {(each.sha256, _suffix(each.place), each.converter): each for each in known if not each.may_pass}
+    before = {(pages.sha256, _suffix(pages.place), pages.converter): pages for pages in known if not pages.may_pass}
     converters = [converter(_suffix(document.place)) for document in documents]
     # Files on this disk are read one at a time; remote ones are fetched concurrently.
     local = all(isinstance(document.path, Path) for document in documents)
     hashes = list(map(_sha256, documents) if local else ordered_map(_sha256, documents, _FETCHED_AT_ONCE))
-    facts = [
-        None if isinstance(sha256, OSError) else before.get((sha256, _suffix(document.place), made_by))
-        for document, sha256, made_by in zip(documents, hashes, converters, strict=True)
-    ]
-    new = (
-        document.path
-        for document, sha256, found in zip(documents, hashes, facts, strict=True)
-        if found is None and isinstance(sha256, str)
-    )
+    same: list[PageRange | None] = []
+    new: list[SourcePath] = []
+    for document, sha256, made_by in zip(documents, hashes, converters, strict=True):
+        pages = None if isinstance(sha256, OSError) else before.get((sha256, _suffix(document.place), made_by))
+        same.append(pages)
+        if pages is None and isinstance(sha256, str):
+            new.append(document.path)
     counts = pool.count(new)
-    for sha256, found, made_by in zip(hashes, facts, converters, strict=True):
+    for sha256, pages, made_by in zip(hashes, same, converters, strict=True):
         if isinstance(sha256, OSError):
             yield _Facts("", 0, f"the file cannot be read: {sha256.strerror}", may_pass=True)
-        elif found is not None:
-            yield _Facts(sha256, found.pages, found.problem, False, found.attachments, made_by, found.missing)
+        elif pages is not None:
+            yield _Facts(sha256, pages.pages, pages.problem, False, pages.attachments, made_by, pages.missing)
         elif isinstance(count := next(counts), Failure):
             yield _Facts(sha256, 0, count.reason, count.may_pass, converter=made_by)
         else:

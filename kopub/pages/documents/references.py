@@ -110,7 +110,7 @@ def _plain_page(page: bytes) -> bytes:
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(web_page.decoded(page), "lxml")
-    for element in soup.find_all([*_WEB_ELEMENTS]) + [each for each in soup("style") if _STYLES.search(each.text)]:
+    for element in soup.find_all([*_WEB_ELEMENTS]) + [style for style in soup("style") if _STYLES.search(style.text)]:
         element.decompose()
     for element in soup.find_all(True):
         element.attrs = {

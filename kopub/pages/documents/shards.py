@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -137,13 +138,15 @@ class RenderedShard:
 
     @property
     def rows(self) -> int:
-        return sum(each.count for each in self.ranges)
+        return sum(pages.count for pages in self.ranges)
 
     def metadata(self) -> str:
         """Return the shard as ASCII JSON, because file names may not be UTF-8."""
-        lost = {"failed": self.failed, "quarantined": self.quarantined}
-        said = {name: rows for name, rows in lost.items() if rows}
-        return json.dumps({"renderer": self.renderer, "ranges": [each.as_json() for each in self.ranges], **said})
+        content: dict[str, Any] = {"renderer": self.renderer, "ranges": [pages.as_json() for pages in self.ranges]}
+        for name, rows in (("failed", self.failed), ("quarantined", self.quarantined)):
+            if rows:
+                content[name] = rows
+        return json.dumps(content)
 
     def failed_in(self, pages: PageRange) -> set[int]:
         """Return the rows of a range to try again, counted from its first."""
@@ -169,13 +172,13 @@ class RenderedShard:
         try:
             with pq.ParquetFile(opened) as file:
                 content = json.loads((file.metadata.metadata or {})[_METADATA])
-                ranges = tuple(PageRange(**each) for each in content["ranges"])
+                ranges = tuple(PageRange(**stored) for stored in content["ranges"])
                 if FAILED in file.schema_arrow.names:
-                    failed, quarantined = (tuple(content.get(name, ())) for name in ("failed", "quarantined"))
-                    return cls(content["renderer"], ranges, failed, quarantined)
+                    failed, quarantined = content.get("failed", ()), content.get("quarantined", ())
+                    return cls(content["renderer"], ranges, tuple(failed), tuple(quarantined))
                 # An older release quarantined pages for temporary reasons too, so all its lost pages are tried again.
                 problems = file.read([PROBLEM])[PROBLEM].is_valid().to_pylist()
-                ranges = tuple(replace(each, may_pass=each.problem is not None) for each in ranges)
+                ranges = tuple(replace(pages, may_pass=pages.problem is not None) for pages in ranges)
                 return cls(content["renderer"], ranges, tuple(row for row, lost in enumerate(problems) if lost))
         except (pa.ArrowException, KeyError, TypeError, ValueError):
             return None
@@ -219,25 +222,21 @@ def render(
     by_place = {str(path): shard.ranges for path, shard in stored.items()}
     had = [by_place.get(file, ()) for _, file in before]
     # A file that could not be read has no hash, and is not a copy of another such file.
-    elsewhere = {
-        each.sha256: (name, each.name)
-        for file, name in others.items()
-        for each in by_place.get(file, ())
-        if each.sha256
-    }
+    elsewhere: dict[str, tuple[str, str]] = {}
+    for file, name in others.items():
+        elsewhere |= {pages.sha256: (name, pages.name) for pages in by_place.get(file, ()) if pages.sha256}
     failed = 0
     with DocumentPool() as pool:
         # Another version may count other pages, or open a document that this one cannot.
-        known = [each for shard in stored.values() if shard.renderer == renderer for each in shard.ranges]
-        of_before = [each for ranges in had for each in ranges]
-        found = ranges_of(documents, source, of_before, known, elsewhere, taken, pool, SHARD_PAGES)
-        every_page = sum(each.count for each in found.ranges)
-        own = counted(len({each.place for each in found.ranges}), "document")
-        wanted = found.ranges if most is None else list(first_pages(found.ranges, most))
-        total = sum(each.count for each in wanted)
+        current = chain.from_iterable(shard.ranges for shard in stored.values() if shard.renderer == renderer)
+        own = ranges_of(documents, source, chain(*had), current, elsewhere, taken, pool, SHARD_PAGES)
+        every_page = sum(pages.count for pages in own.ranges)
+        opened = counted(len({pages.place for pages in own.ranges}), "document")
+        wanted = own.ranges if most is None else list(first_pages(own.ranges, most))
+        total = sum(pages.count for pages in wanted)
         of_these = "" if total == every_page else f", of which the first {total:,} are made"
-        progress(f"{own}, {counted(every_page, 'page')}{of_these}")
-        if any(each.converter for each in wanted) and not conversion.has_korean_font():
+        progress(f"{opened}, {counted(every_page, 'page')}{of_these}")
+        if any(pages.converter for pages in wanted) and not conversion.has_korean_font():
             progress(f"no Korean font is here, so Hangul of office files is lost: {conversion.KOREAN_FONTS}")
         packed = pack(wanted, had, SHARD_PAGES)
         keys = [key for key, _ in before] + [None] * (len(packed) - len(had))
@@ -258,7 +257,7 @@ def render(
                 progress(problem)
     if failed:
         progress(f"{failed:,} of {counted(total, 'page')} could not be made: index again to try them once more")
-    return RenderedShards(files, failed, found.left_out, found.copies_of, every_page - total)
+    return RenderedShards(files, failed, own.left_out, own.copies_of, every_page - total)
 
 
 def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
@@ -308,7 +307,9 @@ class _ShardMaker:
         self._rendered, self._renderer, self._paths, self._pool, self._dpi = rendered, renderer, paths, pool, dpi
         usable = {path: shard for path, shard in stored.items() if shard.renderer == renderer}
         self._whole = {shard.ranges: (path, shard) for path, shard in usable.items() if not shard.failed}
-        self._made = {each: (path, shard) for path, shard in usable.items() for each in shard.ranges}
+        self._shard_of: dict[PageRange, tuple[SourcePath, RenderedShard]] = {}
+        for path, shard in usable.items():
+            self._shard_of |= dict.fromkeys(shard.ranges, (path, shard))
 
     def shard(self, ranges: tuple[PageRange, ...]) -> tuple[SourcePath, RenderedShard, int | None]:
         """Return the ranges' file and shard, and the pages made, None if it existed."""
@@ -331,23 +332,25 @@ class _ShardMaker:
         """Return the pages of a range that must be made, counted from its first."""
         if pages.problem is not None:
             return []
-        if pages not in self._made:
+        if pages not in self._shard_of:
             return list(range(pages.count))
-        return sorted(self._made[pages][1].failed_in(pages))
+        return sorted(self._shard_of[pages][1].failed_in(pages))
 
     def _rows(self, ranges: Sequence[PageRange], lost: "_Lost") -> Iterator[Row]:
         """Yield a shard's rows: copied from another, made now, or with the document's problem."""
-        asked = [(self._paths[each.place], each.first + at) for each in ranges for at in self._wanted(each)]
-        pages = lost.counted(self._pool.render(asked, self._dpi))
-        for each in ranges:
-            if each.problem is not None:
-                yield _row(each, None, Failure(each.problem, each.may_pass))
+        wanted: list[tuple[SourcePath, int]] = []
+        for pages in ranges:
+            wanted += ((self._paths[pages.place], pages.first + at) for at in self._wanted(pages))
+        made = lost.counted(self._pool.render(wanted, self._dpi))
+        for pages in ranges:
+            if pages.problem is not None:
+                yield _row(pages, None, Failure(pages.problem, pages.may_pass))
                 continue
-            again = set(self._wanted(each))
-            copied = _copy_rows(each, *self._made[each]) if each in self._made else iter(())
-            for at, number in enumerate(_numbers(each)):
-                kept = next(copied, None)
-                yield _row(each, number, next(pages)) if at in again else cast("Row", kept)
+            again = set(self._wanted(pages))
+            copied = _copy_rows(pages, *self._shard_of[pages]) if pages in self._shard_of else iter(())
+            for at, number in enumerate(_numbers(pages)):
+                row = next(copied, None)
+                yield _row(pages, number, next(made)) if at in again else cast("Row", row)
 
 
 def _numbers(pages: PageRange) -> list[int | None]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
 from kopub.pages.documents.pieces import TABLE, Piece, PieceCell, with_empty_cells
@@ -37,9 +37,11 @@ def read_sheets(path: Path) -> list[Piece]:
             row, column, last_row, last_column = map(int, fields[:4])
             text = "\t".join(fields[4:]).replace("\v", "\n")
             cell = PieceCell(row, column, last_row - row + 1, last_column - column + 1, text)
-            sheets[-1].cells += [cell] if text.strip() else []
+            if text.strip():
+                sheets[-1].cells.append(cell)
         else:
-            (sheets[-1].rows if kind == "R" else sheets[-1].columns).add(int(fields[0]))
+            hidden = sheets[-1].rows if kind == "R" else sheets[-1].columns
+            hidden.add(int(fields[0]))
     pieces: list[Piece] = []
     for sheet in sheets:
         if sheet.cells and len(sheets) > 1:
@@ -51,15 +53,15 @@ def read_sheets(path: Path) -> list[Piece]:
 
 def _shown(sheet: _Sheet) -> list[PieceCell]:
     """Return the cells without hidden rows and columns, in order."""
-    shown = []
+    visible = []
     for cell in sheet.cells:
         rows = [row for row in range(cell.row, cell.row + cell.row_span) if row not in sheet.rows]
         columns = [at for at in range(cell.column, cell.column + cell.column_span) if at not in sheet.columns]
         if rows and columns:
             row = rows[0] - sum(hidden < rows[0] for hidden in sheet.rows)
             column = columns[0] - sum(hidden < columns[0] for hidden in sheet.columns)
-            shown.append(PieceCell(row, column, len(rows), len(columns), cell.text))
-    return sorted(shown, key=lambda cell: (cell.row, cell.column))
+            visible.append(PieceCell(row, column, len(rows), len(columns), cell.text))
+    return sorted(visible, key=lambda cell: (cell.row, cell.column))
 
 
 def _blocks(cells: Sequence[PieceCell]) -> Iterator[Sequence[PieceCell]]:
@@ -96,6 +98,7 @@ def _of_block(cells: Sequence[PieceCell]) -> Iterator[Piece]:
         yield Piece.of("text", rows.pop(0)[0].text)
     if not rows:
         return
-    first_row, first_column = rows[0][0].row, min(cell.column for row in rows for cell in row)
-    held = [replace(cell, row=cell.row - first_row, column=cell.column - first_column) for row in rows for cell in row]
-    yield Piece(TABLE, tuple(with_empty_cells(held)))
+    rest = list(chain.from_iterable(rows))
+    first_row, first_column = rest[0].row, min(cell.column for cell in rest)
+    table = [replace(cell, row=cell.row - first_row, column=cell.column - first_column) for cell in rest]
+    yield Piece(TABLE, tuple(with_empty_cells(table)))

@@ -61,16 +61,16 @@ class _Pieces:
 
     def __init__(self, document: "DoclingDocument") -> None:
         self._document = document
-        shown = [group.name for group in document.groups if group.name.startswith("slide-") and _is_shown(group)]
-        self._slides = {int(name.removeprefix("slide-")) + 1: at for at, name in enumerate(shown)}
+        self._slides: dict[int, int] = {}
         """The numbers of the slides that are shown, by docling's numbers of pages."""
-        self._running = {
-            child.cref: "footer" if "footer" in group.name else "header"
-            for group in document.groups
-            if group.content_layer == "furniture"
-            for child in group.children
-        }
+        self._running: dict[str, str] = {}
         """The labels of running heads and feet, by docling's references."""
+        for group in document.groups:
+            if group.name.startswith("slide-") and _is_shown(group):
+                self._slides[int(group.name.removeprefix("slide-")) + 1] = len(self._slides)
+            if group.content_layer == "furniture":
+                label = "footer" if "footer" in group.name else "header"
+                self._running |= {child.cref: label for child in group.children}
 
     def __iter__(self) -> Iterator[Piece]:
         for item in self._below(self._document.body):
@@ -134,9 +134,11 @@ class _Pieces:
     def _text(self, cell: Any) -> str:
         """Return the text of a cell, and that of the tables in it."""
         inner = cell.ref.resolve(self._document) if getattr(cell, "ref", None) else None
-        tables = [item for item in self._below(inner) if item.label == "table"] if inner is not None else []
-        texts = [self._text(below) for table in tables for below in table.data.table_cells]
-        return "\n".join(text for text in (cell.text.strip(), *texts) if text)
+        texts: list[str] = [cell.text.strip()]
+        for item in self._below(inner) if inner is not None else ():
+            if item.label == "table":
+                texts += map(self._text, item.data.table_cells)
+        return "\n".join(filter(None, texts))
 
     def _box(self, item: Any) -> tuple[float, float, float, float] | None:
         """Return the place of a chart on its slide, in shares of it."""

@@ -117,8 +117,8 @@ def _spans(element: Any) -> Iterator[float]:
     for name in (b"RowSpan", b"ColSpan"):
         span = 1.0
         for at in range(min(_MOST_SPANNED, raw.FPDF_StructElement_GetAttributeCount(element))):
-            held = raw.FPDF_StructElement_GetAttributeAtIndex(element, at)
-            value = raw.FPDF_StructElement_Attr_GetValue(held, name) if held else None
+            attribute = raw.FPDF_StructElement_GetAttributeAtIndex(element, at)
+            value = raw.FPDF_StructElement_Attr_GetValue(attribute, name) if attribute else None
             if value and raw.FPDF_StructElement_Attr_GetNumberValue(value, number):
                 span = number.value
         yield min(max(1.0, span), _MOST_SPANNED) if isfinite(span) else 1.0

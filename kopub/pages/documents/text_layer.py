@@ -187,32 +187,32 @@ class TextLayer:
     def from_json(cls, stored: str) -> Self:
         """Return the layer stored by `to_json`; other text gives a failed layer."""
         try:
-            held = json.loads(stored)
-            if "failure" in held:
-                return cls.failed(str(held["failure"]))
-            width, height = map(int, held["size"])
-            rows, columns = held["squares"]
-            if min(width, height, held["cell"], rows, columns) < 1:
+            fields = json.loads(stored)
+            if "failure" in fields:
+                return cls.failed(str(fields["failure"]))
+            width, height = map(int, fields["size"])
+            rows, columns = fields["squares"]
+            if min(width, height, fields["cell"], rows, columns) < 1:
                 raise ValueError("a page without size")
-            tagged = held.get("tagged") or [-1] * len(held["words"])
-            bits = np.frombuffer(zlib.decompress(base64.b64decode(held["bare"])), np.uint8)
+            tagged = fields.get("tagged") or [-1] * len(fields["words"])
+            bits = np.frombuffer(zlib.decompress(base64.b64decode(fields["bare"])), np.uint8)
             return cls(
                 width,
                 height,
                 tuple(
                     Word(str(text), box, Mark(marks), int(tag))
                     for text, box, marks, tag in zip(
-                        held["words"], _boxes(held["boxes"]), held["marks"], tagged, strict=True
+                        fields["words"], _boxes(fields["boxes"]), fields["marks"], tagged, strict=True
                     )
                 ),
-                int(held["outside"]),
-                int(held["cell"]),
+                int(fields["outside"]),
+                int(fields["cell"]),
                 np.unpackbits(bits, count=rows * columns).astype(bool).reshape(rows, columns),
-                rules=tuple(_boxes(held.get("rules", ()))),
-                fills=tuple(_boxes(held.get("fills", ()))),
-                pieces=tuple(map(Piece.from_json, held.get("pieces", ()))),
-                tags=tuple(Tag(str(role), *map(int, places)) for role, *places in held.get("tags", ())),
-                pictures=tuple(_boxes(held.get("pictures", ()))),
+                rules=tuple(_boxes(fields.get("rules", ()))),
+                fills=tuple(_boxes(fields.get("fills", ()))),
+                pieces=tuple(map(Piece.from_json, fields.get("pieces", ()))),
+                tags=tuple(Tag(str(role), *map(int, places)) for role, *places in fields.get("tags", ())),
+                pictures=tuple(_boxes(fields.get("pictures", ()))),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError, zlib.error) as error:
             return cls.failed(f"it is damaged: {first_line(error)}")

@@ -15,11 +15,11 @@ def as_printed(content: bytes) -> bytes:
     file = docx.Document(BytesIO(content))
     package: Any = file.part.package
     parts = [part.element for part in package.iter_parts() if hasattr(part, "element")]
-    found = [element for part in parts for element in part.iter() if _name(element) in _TELLING]
-    if not found:
+    telling = [element for part in parts for element in part.iter() if _name(element) in _TELLING]
+    if not telling:
         return content
     number = 0
-    for element in found:
+    for element in telling:
         name, around = _name(element), element.getparent()
         if name == "footnoteReference":
             number += 1
