@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kopub.boxes import Box
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pypdfium2 import PdfMatrix, PdfObject, PdfPage
-
-Box = tuple[int, int, int, int]
-"""(x1, y1, x2, y2) in pixels of the upright page."""
 
 _SUBPIXELS = 64
 """PDFium rounds points to whole pixels, so it is given a page this many times as large, to place boxes exactly."""
@@ -81,7 +80,7 @@ class Coverings:
                 self._order[address(drawn.raw)] = at
             elif self._order:
                 x1, y1, x2, y2 = placement.box(*_bounds(drawn))
-                self._found.append((at, (int(x1), int(y1), int(x2), int(y2)), drawn))
+                self._found.append((at, Box(int(x1), int(y1), int(x2), int(y2)), drawn))
 
     def hide(self, text: ctypes.c_void_p, box: Box) -> bool:
         """Return whether a picture drawn later covers the middle of a text object's word."""
@@ -138,7 +137,7 @@ def pictures_of(page: "PdfPage", width: int, height: int) -> Iterator[Box]:
 
 def is_within(box: Box, whole: tuple[float, float, float, float]) -> bool:
     """Return whether the middle of a box lies within another."""
-    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    x, y = box.middle
     return whole[0] <= x < whole[2] and whole[1] <= y < whole[3]
 
 
@@ -252,7 +251,7 @@ def _is_straight(a: tuple[float, float], b: tuple[float, float]) -> bool:
 
 def _pixels(placement: Placement, box: tuple[float, float, float, float]) -> Box:
     x1, y1, x2, y2 = map(round, placement.box(*box))
-    return x1, y1, max(x1 + 1, x2), max(y1 + 1, y2)
+    return Box(x1, y1, max(x1 + 1, x2), max(y1 + 1, y2))
 
 
 def is_clear(drawn: ctypes.c_void_p) -> bool:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kopub.boxes import Box
 from kopub.pages.documents.drawn_objects import (
-    Box,
     Coverings,
     Placement,
     address,
@@ -26,7 +26,7 @@ from kopub.pages.documents.drawn_objects import (
 from kopub.pages.documents.fonts import lacks_font
 from kopub.pages.documents.form_fields import field_texts
 from kopub.pages.documents.structure_tags import PageTags
-from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
+from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word, characters_of
 from kopub.pages.nameless import nameless
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
     words = (*(_held_against(word, grey) for word in _drawn_once(within)), *shown)
     # Text that the crop box cuts off is still on the sheet.
     sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
-    outside = sum(len(word.text) for word in found if not is_within(word.box, sheet))
+    outside = characters_of(word for word in found if not is_within(word.box, sheet))
     cell = max(1, -(-max(width, height) // _CELLS))
     bare = _bare(grey, words, cell)
     return TextLayer(
@@ -109,7 +109,7 @@ class _Fences:
     """The upright rules of a page, which part the letters of cells."""
 
     def __init__(self, rules: Iterable[Box]) -> None:
-        upright = (rule for rule in rules if rule[3] - rule[1] > rule[2] - rule[0])
+        upright = (rule for rule in rules if rule.height > rule.width)
         self._rules = sorted(((x1 + x2) / 2, y1, y2) for x1, y1, x2, y2 in upright)
 
     def part(self, a: Sequence[float], b: Sequence[float]) -> bool:
@@ -194,10 +194,8 @@ class _OpenWord:
             steps = np.diff(middles)
             starts += [at + 1 for at in np.flatnonzero(steps > _BLANK * np.median(steps)).tolist()]
         for start, end in zip(starts, [*starts[1:], len(self.boxes)], strict=True):
-            (x1, y1, _, _), (_, _, x2, y2) = (
-                tuple(map(pick, zip(*self.boxes[start:end], strict=True))) for pick in (min, max)
-            )
-            box = (round(x1), round(y1), round(x2), round(y2))
+            x1, y1, x2, y2 = zip(*self.boxes[start:end], strict=True)
+            box = Box(round(min(x1)), round(min(y1)), round(max(x2)), round(max(y2)))
             yield Word("".join(self.letters[start:end]), box, marks)
             marks &= ~Mark.LINE
 
@@ -327,7 +325,7 @@ def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:
     last: dict[str, Box] = {}
     for word in words:
         before, last[word.text] = last.get(word.text), word.box
-        near = _SAME * min(word.box[2] - word.box[0], word.box[3] - word.box[1])
+        near = _SAME * min(word.box.width, word.box.height)
         if before is None or max(abs(a - b) for a, b in zip(word.box, before, strict=True)) > near:
             yield word
 
