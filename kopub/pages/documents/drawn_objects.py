@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pypdfium2 import PdfMatrix, PdfObject, PdfPage
 
+_TEXT, _IMAGE = 1, 3
+"""The kinds of objects that PDFium calls `FPDF_PAGEOBJ_TEXT` and `FPDF_PAGEOBJ_IMAGE`."""
 _SUBPIXELS = 64
 """PDFium rounds points to whole pixels, so it is given a page this many times as large, to place boxes exactly."""
 _MOST_PATHS, _MOST_SEGMENTS = 20_000, 60_000
@@ -69,14 +71,12 @@ class Coverings:
     """The pictures of a page, which hide text drawn before them, as in scans."""
 
     def __init__(self, page: "PdfPage", placement: Placement) -> None:
-        from pypdfium2 import raw
-
         self._order: dict[int, int] = {}
         """The position of each text object in drawing order, by its address."""
         self._found: list[tuple[int, Box, PdfObject]] = []
         self._hides: dict[int, bool] = {}
-        for at, drawn in enumerate(page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT, raw.FPDF_PAGEOBJ_IMAGE])):
-            if raw.FPDFPageObj_GetType(drawn.raw) == raw.FPDF_PAGEOBJ_TEXT:
+        for at, drawn in enumerate(page.get_objects(filter=[_TEXT, _IMAGE])):
+            if drawn.type == _TEXT:  # pyright: ignore[reportAttributeAccessIssue]
                 self._order[address(drawn.raw)] = at
             elif self._order:
                 x1, y1, x2, y2 = placement.box(*_bounds(drawn))
@@ -114,8 +114,13 @@ def address(drawn: object) -> int:
 def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
     """Return (left, bottom, right, top) on the page; PDFium gives them relative to a form."""
     left, bottom, right, top = drawn.get_bounds()
-    forms = _forms_of(drawn)
-    xs, ys = zip(*(forms.on_point(x, y) for x in (left, right) for y in (bottom, top)), strict=True)
+    corners = [(x, y) for x in (left, right) for y in (bottom, top)]
+    form = drawn.container
+    while form is not None:
+        matrix = form.get_matrix()
+        corners = [matrix.on_point(x, y) for x, y in corners]
+        form = form.container
+    xs, ys = zip(*corners, strict=True)
     return min(xs), min(ys), max(xs), max(ys)
 
 
@@ -128,10 +133,8 @@ def pixels_of(drawn: "PdfObject", page: "PdfPage", pixels: "NDArray[np.uint8]") 
 
 def pictures_of(page: "PdfPage", width: int, height: int) -> Iterator[Box]:
     """Yield the boxes of a page's pictures in pixels; charts and drawings are none."""
-    from pypdfium2 import raw
-
     placement = Placement.of(page, width, height)
-    for drawn in islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]), _MOST_RULES):
+    for drawn in islice(page.get_objects(filter=[_IMAGE]), _MOST_RULES):
         yield _pixels(placement, _bounds(drawn))
 
 
@@ -154,7 +157,7 @@ def shapes_of(page: "PdfPage", placement: Placement) -> Shapes:
 
     A stroked box gives its four sides, a thin filled one is a line. Curves and slanting lines are left out.
     """
-    from pypdfium2 import raw
+    from pypdfium2 import PdfMatrix, raw
 
     rules: dict[Box, None] = {}
     fills: dict[Box, None] = {}
@@ -168,7 +171,9 @@ def shapes_of(page: "PdfPage", placement: Placement) -> Shapes:
         filled = mode.value != raw.FPDF_FILLMODE_NONE and not is_clear(path.raw)
         width = ctypes.c_float(1.0)
         raw.FPDFPageObj_GetStrokeWidth(path.raw, width)
-        forms = _forms_of(path)
+        forms, form = PdfMatrix(), path.container
+        while form is not None:
+            forms, form = forms.multiply(form.get_matrix()), form.container
         clip: Sequence[float] | None = None
         for corners in _lines_of(path, forms):
             clip = _clip_of(path, forms) if clip is None else clip
@@ -185,16 +190,6 @@ def shapes_of(page: "PdfPage", placement: Placement) -> Shapes:
                 if _is_straight(a, b) and min(x2 - x1, y2 - y1) >= 0 and max(x2 - x1, y2 - y1) >= _SHORTEST:
                     rules[_pixels(placement, box)] = None
     return Shapes(tuple(rules), tuple(fills))
-
-
-def _forms_of(drawn: "PdfObject") -> "PdfMatrix":
-    """Return the transform from the forms that an object is in to the page."""
-    from pypdfium2 import PdfMatrix
-
-    matrix, form = PdfMatrix(), drawn.container
-    while form is not None:
-        matrix, form = matrix.multiply(form.get_matrix()), form.container
-    return matrix
 
 
 def _clip_of(path: "PdfObject", forms: "PdfMatrix") -> list[float]:
