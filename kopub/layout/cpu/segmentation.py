@@ -207,9 +207,11 @@ def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[InkBox]:
             large.append(InkBox(x, y, x + w, y + h))
     drawings: list[InkBox] = []
     for box in large:
-        shared = [min(box.y2, other.y2) - max(box.y1, other.y1) for other in large]
-        levels = zip(shared, large, strict=True)
-        if not any(high > 0.6 * max(box.height, other.height) for high, other in levels if other is not box):
+        for other in large:
+            shared = min(box.y2, other.y2) - max(box.y1, other.y1)
+            if other is not box and shared > 0.6 * max(box.height, other.height):
+                break
+        else:
             drawings.append(box)
     return _merge_overlapping(drawings)
 
