@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kopub.boxes import Box
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
@@ -59,6 +60,16 @@ def test_rows_on_filled_bands_that_look_like_pictures_are_one_table(texts):
     assert texts(BANDS + cells(), *bands) == [("table", TABLE)]
 
 
+def test_rules_end_where_their_clip_cuts_them(texts):
+    upright = " ".join(f"{40 + 90 * at} 0 m {40 + 90 * at} 420 l S" for at in range(4))
+    level = " ".join(f"40 {420 - 20 * at} m 310 {420 - 20 * at} l S" for at in range(4))
+    below = written((46, 300, "A line of text below the table"), (140, 200, "7"), size=10)
+    drawn = f"0.5 w {level} q 40 360 270 60 re W n {upright} Q ".encode() + cells() + b"\n" + below
+    found = texts(drawn)
+    assert ("table", TABLE) in found
+    assert [text for label, text in found if label != "table"] == ["A line of text below the table", "7"]
+
+
 def test_aligned_columns_are_a_table_and_the_lines_around_them_stay(texts):
     content = cells() + written((40, 450, "The budget of two years is here"), (40, 340, "It was paid at once"), size=10)
     lines = [("text", Task.TEXT, (36, 130, 340, 265))]
@@ -87,7 +98,7 @@ def test_prose_in_two_columns_is_no_table(texts):
 
 
 def test_a_title_in_brackets_is_no_formula_and_a_page_that_looks_blank_has_its_words():
-    words = (Word("<참고", (100, 100, 160, 130), Mark.LINE), Word("3>", (170, 100, 200, 130)))
+    words = (Word("<참고", Box(100, 100, 160, 130), Mark.LINE), Word("3>", Box(170, 100, 200, 130)))
     layer = TextLayer(800, 1000, words, 0, 10, np.zeros((100, 80), bool))
     formula = Region(0, "display_formula", Task.FORMULA, 1.0, (90, 90, 210, 140))
     found = correct_regions(PageLayout("some_1", State.OK, regions=(formula,)), layer)
@@ -98,7 +109,7 @@ def test_a_title_in_brackets_is_no_formula_and_a_page_that_looks_blank_has_its_w
 
 def test_columns_of_vertical_writing_are_one_region_from_right_to_left():
     words = [
-        Word(text, (x, 100 + 100 * at, x + 30, 190 + 100 * at), Mark.DOWN | (Mark.LINE if not at else NO_MARK))
+        Word(text, Box(x, 100 + 100 * at, x + 30, 190 + 100 * at), Mark.DOWN | (Mark.LINE if not at else NO_MARK))
         for x, column in ((500, "첫째 줄의 글"), (430, "둘째 줄의 글"))
         for at, text in enumerate(column.split())
     ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import cv2
 import numpy as np
 
+from kopub.boxes import Box, union
 from kopub.layout.ink import (
     INK_CONTRAST,
     PAPER_REACH,
@@ -22,7 +23,6 @@ from kopub.layout.ink import (
     working_scale,
 )
 from kopub.layout.lines import (
-    InkBox,
     RuledLines,
     TextLine,
     erase_rules,
@@ -31,7 +31,6 @@ from kopub.layout.lines import (
     find_ruled_areas,
     find_rules,
     merge_intervals,
-    union,
 )
 from kopub.layout.open_tables import find_open_tables
 
@@ -64,7 +63,7 @@ class PageBlock:
     """
 
     kind: Kind
-    box: InkBox
+    box: Box
     rows: tuple[TextLine, ...] = ()
 
 
@@ -76,7 +75,7 @@ class Item:
     """
 
     kind: Literal["text", "table", "picture", "frame"]
-    box: InkBox
+    box: Box
     line: TextLine | None = None
     inner: tuple["Item", ...] = ()
 
@@ -131,13 +130,13 @@ def segment(gray: "NDArray[np.uint8]") -> Segmentation:
     return Segmentation(tuple(blocks), rules, em, scale, gray.shape)
 
 
-def _clear_boxes(ink: "NDArray[np.uint8]", boxes: Sequence[InkBox]) -> None:
+def _clear_boxes(ink: "NDArray[np.uint8]", boxes: Sequence[Box]) -> None:
     """Clear boxes from an ink mask, with the soft edge around them."""
     for x1, y1, x2, y2 in boxes:
         ink[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = 0
 
 
-def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[InkBox], list[InkBox]]:
+def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[Box], list[Box]]:
     """Find pictures and tinted boxes of a page, in pixels.
 
     Filled areas are those that survive an opening wider than any stroke. An area mostly of its most frequent level is a
@@ -166,20 +165,20 @@ def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[InkBox], lis
     return _merge_overlapping(pictures), tints
 
 
-def _solid_parts(filled: "NDArray[np.uint8]", wide: int) -> Iterator[tuple[InkBox, int]]:
+def _solid_parts(filled: "NDArray[np.uint8]", wide: int) -> Iterator[tuple[Box, int]]:
     """Yield boxes and areas of a mask's filled parts; hollow ones are opened wider."""
     _, parts, stats, _ = cv2.connectedComponentsWithStats(filled, connectivity=8)
     for part, (x, y, w, h, area) in enumerate(stats[1:].tolist(), start=1):
         if area >= _HOLLOW * w * h:
-            yield InkBox(x, y, x + w, y + h), area
+            yield Box(x, y, x + w, y + h), area
         elif (wider := 2 * wide + 1) < min(w, h):
             alone = (parts[y : y + h, x : x + w] == part).astype(np.uint8)
             opened = cv2.morphologyEx(alone, cv2.MORPH_OPEN, np.ones((wider, wider), np.uint8), borderValue=0)
             for box, inside in _solid_parts(np.asarray(opened, np.uint8), wider):
-                yield InkBox(box.x1 + x, box.y1 + y, box.x2 + x, box.y2 + y), inside
+                yield Box(box.x1 + x, box.y1 + y, box.x2 + x, box.y2 + y), inside
 
 
-def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[InkBox]:
+def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[Box]:
     """Find icons and line drawings in an ink mask of 0 and 1.
 
     They are connected strokes larger than letters. Letters of a large title are as large, but have others of the same
@@ -189,7 +188,7 @@ def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[InkBox]:
     _, strokes, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     height, width = ink.shape
     least = 2.2 * em
-    large: list[InkBox] = []
+    large: list[Box] = []
     for stroke, (x, y, w, h, area) in enumerate(stats[1:].tolist(), start=1):
         # An edge runs along at least half of a side of the page.
         along = w >= width / 2 and (y == 0 or y + h == height)
@@ -204,8 +203,8 @@ def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[InkBox]:
         if is_edge or is_frame:
             ink[strokes == stroke] = 0
         elif w > least and h > least:
-            large.append(InkBox(x, y, x + w, y + h))
-    drawings: list[InkBox] = []
+            large.append(Box(x, y, x + w, y + h))
+    drawings: list[Box] = []
     for box in large:
         for other in large:
             shared = min(box.y2, other.y2) - max(box.y1, other.y1)
@@ -216,7 +215,7 @@ def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[InkBox]:
     return _merge_overlapping(drawings)
 
 
-def _merge_overlapping(boxes: list[InkBox]) -> list[InkBox]:
+def _merge_overlapping(boxes: list[Box]) -> list[Box]:
     """Join overlapping boxes until none overlap."""
     todo, done = list(boxes), []
     while todo:
@@ -230,7 +229,7 @@ def _merge_overlapping(boxes: list[InkBox]) -> list[InkBox]:
     return done
 
 
-def order_blocks(items: list[Item], frames: list[InkBox], height: int, em: float) -> list[PageBlock]:
+def order_blocks(items: list[Item], frames: list[Box], height: int, em: float) -> list[PageBlock]:
     """Order items into blocks by recursive XY-cut (Nagy and Seth, 1984).
 
     The page is `height` pixels high, its body text `em`. The contents of a frame stay together.
@@ -256,7 +255,7 @@ def order_blocks(items: list[Item], frames: list[InkBox], height: int, em: float
     return blocks
 
 
-def _around(parts: Sequence[Item] | Sequence[TextLine]) -> InkBox:
+def _around(parts: Sequence[Item] | Sequence[TextLine]) -> Box:
     return union([part.box for part in parts])
 
 

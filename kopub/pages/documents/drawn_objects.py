@@ -4,19 +4,18 @@ The module does not load a PDF library by itself.
 """
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kopub.boxes import Box
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from pypdfium2 import PdfObject, PdfPage
-
-Box = tuple[int, int, int, int]
-"""(x1, y1, x2, y2) in pixels of the upright page."""
+    from pypdfium2 import PdfMatrix, PdfObject, PdfPage
 
 _SUBPIXELS = 64
 """PDFium rounds points to whole pixels, so it is given a page this many times as large, to place boxes exactly."""
@@ -81,7 +80,7 @@ class Coverings:
                 self._order[address(drawn.raw)] = at
             elif self._order:
                 x1, y1, x2, y2 = placement.box(*_bounds(drawn))
-                self._found.append((at, (int(x1), int(y1), int(x2), int(y2)), drawn))
+                self._found.append((at, Box(int(x1), int(y1), int(x2), int(y2)), drawn))
 
     def hide(self, text: ctypes.c_void_p, box: Box) -> bool:
         """Return whether a picture drawn later covers the middle of a text object's word."""
@@ -93,8 +92,17 @@ class Coverings:
         )
 
     def _is_opaque(self, at: int, picture: "PdfObject") -> bool:
+        from pypdfium2 import PdfImage, PdfiumError
+
         if at not in self._hides:
-            self._hides[at] = _clear_share(picture) <= _MOST_CLEAR
+            assert isinstance(picture, PdfImage)
+            try:
+                pixels = picture.get_bitmap(render=True, scale_to_original=False).to_numpy()
+            except PdfiumError:
+                clear = 1.0  # a picture that cannot be decoded is not drawn
+            else:
+                clear = 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else (pixels[..., 3] < _OPAQUE).mean()
+            self._hides[at] = bool(clear <= _MOST_CLEAR)
         return self._hides[at]
 
 
@@ -106,13 +114,8 @@ def address(drawn: object) -> int:
 def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
     """Return (left, bottom, right, top) on the page; PDFium gives them relative to a form."""
     left, bottom, right, top = drawn.get_bounds()
-    corners = [(x, y) for x in (left, right) for y in (bottom, top)]
-    form = drawn.container
-    while form is not None:
-        matrix = form.get_matrix()
-        corners = [matrix.on_point(x, y) for x, y in corners]
-        form = form.container
-    xs, ys = zip(*corners, strict=True)
+    forms = _forms_of(drawn)
+    xs, ys = zip(*(forms.on_point(x, y) for x in (left, right) for y in (bottom, top)), strict=True)
     return min(xs), min(ys), max(xs), max(ys)
 
 
@@ -132,21 +135,9 @@ def pictures_of(page: "PdfPage", width: int, height: int) -> Iterator[Box]:
         yield _pixels(placement, _bounds(drawn))
 
 
-def _clear_share(picture: "PdfObject") -> float:
-    """Return the share of a picture, 0 to 1, through which what is below shows."""
-    from pypdfium2 import PdfImage, PdfiumError
-
-    assert isinstance(picture, PdfImage)
-    try:
-        pixels = picture.get_bitmap(render=True, scale_to_original=False).to_numpy()
-    except PdfiumError:
-        return 1.0  # a picture that cannot be decoded is not drawn
-    return 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else float((pixels[..., 3] < _OPAQUE).mean())
-
-
 def is_within(box: Box, whole: tuple[float, float, float, float]) -> bool:
     """Return whether the middle of a box lies within another."""
-    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    x, y = box.middle
     return whole[0] <= x < whole[2] and whole[1] <= y < whole[3]
 
 
@@ -177,40 +168,72 @@ def shapes_of(page: "PdfPage", placement: Placement) -> Shapes:
         filled = mode.value != raw.FPDF_FILLMODE_NONE and not is_clear(path.raw)
         width = ctypes.c_float(1.0)
         raw.FPDFPageObj_GetStrokeWidth(path.raw, width)
-        for corners in _lines_of(path):
-            xs, ys = zip(*corners, strict=True)
-            wide, high = max(xs) - min(xs), max(ys) - min(ys)
+        forms = _forms_of(path)
+        clip: Sequence[float] | None = None
+        for corners in _lines_of(path, forms):
+            clip = _clip_of(path, forms) if clip is None else clip
+            x1, y1, x2, y2 = box = _clipped(corners, clip)
             is_box = len(corners) >= 4 and all(_is_straight(a, b) for a, b in pairwise(corners))
-            if filled and is_box and min(wide, high) > _THICKEST:
-                fills[_pixels(placement, (min(xs), min(ys), max(xs), max(ys)))] = None
-            elif filled and is_box and max(wide, high) >= _SHORTEST:
-                rules[_pixels(placement, (min(xs), min(ys), max(xs), max(ys)))] = None
+            if filled and is_box and min(x2 - x1, y2 - y1) > _THICKEST:
+                fills[_pixels(placement, box)] = None
+            elif filled and is_box and min(x2 - x1, y2 - y1) >= 0 and max(x2 - x1, y2 - y1) >= _SHORTEST:
+                rules[_pixels(placement, box)] = None
             if not stroked.value or width.value > 2 * _THICKEST:
                 continue
-            for (x1, y1), (x2, y2) in pairwise(corners):
-                if _is_straight((x1, y1), (x2, y2)) and max(abs(x2 - x1), abs(y2 - y1)) >= _SHORTEST:
-                    rules[_pixels(placement, (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)))] = None
+            for a, b in pairwise(corners):
+                x1, y1, x2, y2 = box = _clipped((a, b), clip)
+                if _is_straight(a, b) and min(x2 - x1, y2 - y1) >= 0 and max(x2 - x1, y2 - y1) >= _SHORTEST:
+                    rules[_pixels(placement, box)] = None
     return Shapes(tuple(rules), tuple(fills))
 
 
-def _lines_of(path: "PdfObject") -> Iterator[list[tuple[float, float]]]:
+def _forms_of(drawn: "PdfObject") -> "PdfMatrix":
+    """Return the transform from the forms that an object is in to the page."""
+    from pypdfium2 import PdfMatrix
+
+    matrix, form = PdfMatrix(), drawn.container
+    while form is not None:
+        matrix, form = matrix.multiply(form.get_matrix()), form.container
+    return matrix
+
+
+def _clip_of(path: "PdfObject", forms: "PdfMatrix") -> list[float]:
+    """Return the box in points to which a path is clipped."""
+    from pypdfium2 import raw
+
+    clip = raw.FPDFPageObj_GetClipPath(path.raw)
+    box = [-np.inf, -np.inf, np.inf, np.inf]
+    x, y = ctypes.c_float(), ctypes.c_float()
+    for at in range(raw.FPDFClipPath_CountPaths(clip)):
+        points = []
+        for index in range(raw.FPDFClipPath_CountPathSegments(clip, at)):
+            raw.FPDFPathSegment_GetPoint(raw.FPDFClipPath_GetPathSegment(clip, at, index), x, y)
+            points.append(forms.on_point(x.value, y.value))
+        box = list(_clipped(points, box)) if points else box
+    return box
+
+
+def _clipped(points: Sequence[tuple[float, float]], clip: Sequence[float]) -> tuple[float, float, float, float]:
+    """Return the box of points within another.
+
+    Its right is left of its left if they are apart.
+    """
+    xs, ys = zip(*points, strict=True)
+    return max(min(xs), clip[0]), max(min(ys), clip[1]), min(max(xs), clip[2]), min(max(ys), clip[3])
+
+
+def _lines_of(path: "PdfObject", forms: "PdfMatrix") -> Iterator[list[tuple[float, float]]]:
     """Yield the corners of each line or outline of a path."""
     from pypdfium2 import raw
 
-    matrices = [path.get_matrix()]
-    form = path.container
-    while form is not None:
-        matrices.append(form.get_matrix())
-        form = form.container
+    matrix = path.get_matrix().multiply(forms)
     x, y = ctypes.c_float(), ctypes.c_float()
     corners: list[tuple[float, float]] = []
     for at in range(raw.FPDFPath_CountSegments(path.raw)):
         segment = raw.FPDFPath_GetPathSegment(path.raw, at)
         kind = raw.FPDFPathSegment_GetType(segment)
         raw.FPDFPathSegment_GetPoint(segment, x, y)
-        point = (x.value, y.value)
-        for matrix in matrices:
-            point = matrix.on_point(*point)
+        point = matrix.on_point(x.value, y.value)
         if kind != raw.FPDF_SEGMENT_LINETO:
             if len(corners) > 1:
                 yield corners
@@ -228,7 +251,7 @@ def _is_straight(a: tuple[float, float], b: tuple[float, float]) -> bool:
 
 def _pixels(placement: Placement, box: tuple[float, float, float, float]) -> Box:
     x1, y1, x2, y2 = map(round, placement.box(*box))
-    return x1, y1, max(x1 + 1, x2), max(y1 + 1, y2)
+    return Box(x1, y1, max(x1 + 1, x2), max(y1 + 1, y2))
 
 
 def is_clear(drawn: ctypes.c_void_p) -> bool:

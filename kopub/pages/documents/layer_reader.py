@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kopub.boxes import Box
 from kopub.pages.documents.drawn_objects import (
-    Box,
     Coverings,
     Placement,
     address,
@@ -26,13 +26,14 @@ from kopub.pages.documents.drawn_objects import (
 from kopub.pages.documents.fonts import lacks_font
 from kopub.pages.documents.form_fields import field_texts
 from kopub.pages.documents.structure_tags import PageTags
-from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
+from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word, characters_of
 from kopub.pages.nameless import nameless
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pypdfium2 import PdfPage
 
+_Place = tuple[float, float, float, float]
 _DIVIDED = 0x02
 """The character that PDFium returns for a hyphen that splits a word at the end of a line."""
 _HIGH, _LOW = range(0xD800, 0xDC00), range(0xDC00, 0xE000)
@@ -50,6 +51,8 @@ _TOUCHES = 0.12
 """Most distance of two letters of a word, as a share of their size; a blank is wider."""
 _FLAT, _CAPITAL = 0.05, 0.7
 """Points below which a letter has no height, and the usual height as a share of its font's size."""
+_SMALL, _RAISED = 0.8, 0.15
+"""Most size of a note's figure, and least difference of its foot, as shares of the number that it stands at."""
 _EVEN = "\u1100"
 """The first of the letters of even width: Hangul, and Chinese and Japanese characters."""
 _BLANK = 1.17
@@ -94,7 +97,7 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
     words = (*(_held_against(word, grey) for word in _drawn_once(within)), *shown)
     # Text that the crop box cuts off is still on the sheet.
     sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
-    outside = sum(len(word.text) for word in found if not is_within(word.box, sheet))
+    outside = characters_of(word for word in found if not is_within(word.box, sheet))
     cell = max(1, -(-max(width, height) // _CELLS))
     bare = _bare(grey, words, cell)
     return TextLayer(
@@ -106,7 +109,7 @@ class _Fences:
     """The upright rules of a page, which part the letters of cells."""
 
     def __init__(self, rules: Iterable[Box]) -> None:
-        upright = (rule for rule in rules if rule[3] - rule[1] > rule[2] - rule[0])
+        upright = (rule for rule in rules if rule.height > rule.width)
         self._rules = sorted(((x1 + x2) / 2, y1, y2) for x1, y1, x2, y2 in upright)
 
     def part(self, a: Sequence[float], b: Sequence[float]) -> bool:
@@ -171,10 +174,10 @@ class _OpenWord:
     def __init__(self, marks: Mark) -> None:
         self.letters: list[str] = []
         self.marks = marks
-        self.boxes: list[tuple[float, float, float, float]] = []
+        self.boxes: list[_Place] = []
         self.places: list[int] = []
 
-    def add(self, index: int, letter: str, box: tuple[float, float, float, float], unmapped: bool) -> None:
+    def add(self, index: int, letter: str, box: _Place, unmapped: bool) -> None:
         self.places.append(index)
         self.letters.append(letter)
         self.boxes.append(box)
@@ -191,10 +194,8 @@ class _OpenWord:
             steps = np.diff(middles)
             starts += [at + 1 for at in np.flatnonzero(steps > _BLANK * np.median(steps)).tolist()]
         for start, end in zip(starts, [*starts[1:], len(self.boxes)], strict=True):
-            (x1, y1, _, _), (_, _, x2, y2) = (
-                tuple(map(pick, zip(*self.boxes[start:end], strict=True))) for pick in (min, max)
-            )
-            box = (round(x1), round(y1), round(x2), round(y2))
+            x1, y1, x2, y2 = zip(*self.boxes[start:end], strict=True)
+            box = Box(round(min(x1)), round(min(y1)), round(max(x2)), round(max(y2)))
             yield Word("".join(self.letters[start:end]), box, marks)
             marks &= ~Mark.LINE
 
@@ -226,7 +227,8 @@ def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Dr
             box = placement.box(left.value, bottom.value, right.value, top.value)
             apart = pending.boxes and max(box[1] - pending.boxes[-1][3], pending.boxes[-1][1] - box[3]) > 0
             is_new_line = bool(apart) and begins_line(page, index)
-            if pending.boxes and (is_new_line or drawing.fences.part(pending.boxes[-1], box)):
+            parted = pending.boxes and (is_new_line or drawing.fences.part(pending.boxes[-1], box))
+            if parted or _begins_word(page, pending, index, letter, box):
                 yield from _finish(page, pending, drawing)
                 pending = _OpenWord(Mark.LINE if is_new_line else NO_MARK)
             unmapped = raw.FPDFText_HasUnicodeMapError(page, index) == 1
@@ -244,6 +246,30 @@ def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Dr
             pending.marks |= Mark.LINE
     if pending.letters:
         yield from _finish(page, pending, drawing)
+
+
+def _begins_word(page: ctypes.c_void_p, pending: _OpenWord, index: int, letter: str, box: _Place) -> bool:
+    """Return whether a letter that PDFium joins to a word of its row begins another.
+
+    It does if it was drawn later to stand before the word, as signs in another font are. The raised number of a note
+    would be a digit of the number that it stands at.
+    """
+    from pypdfium2 import raw
+
+    if not pending.boxes or min(box[3], pending.boxes[-1][3]) <= max(box[1], pending.boxes[-1][1]):
+        return False
+    first, last = pending.boxes[0], pending.boxes[-1]
+    if first != last and (box[2] <= first[0] if first[0] < last[0] else box[0] >= first[2]):
+        return True
+    is_figure = letter.isdigit() and pending.letters[-1].isdigit()
+    if not is_figure or abs(box[3] - last[3]) <= _RAISED * (last[3] - last[1]):
+        return False
+    # Some fonts have figures that hang below the line, as letters do.
+    a, b = raw.FS_RECTF(), raw.FS_RECTF()
+    for place, rect in ((pending.places[-1], a), (index, b)):
+        raw.FPDFText_GetLooseCharBox(page, place, rect)
+    small, large = sorted(abs(rect.top - rect.bottom) for rect in (a, b))
+    return small <= _SMALL * large
 
 
 def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:
@@ -299,7 +325,7 @@ def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:
     last: dict[str, Box] = {}
     for word in words:
         before, last[word.text] = last.get(word.text), word.box
-        near = _SAME * min(word.box[2] - word.box[0], word.box[3] - word.box[1])
+        near = _SAME * min(word.box.width, word.box.height)
         if before is None or max(abs(a - b) for a, b in zip(word.box, before, strict=True)) > near:
             yield word
 
