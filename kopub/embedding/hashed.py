@@ -50,7 +50,16 @@ class HashedEmbedder(Embedder):
         return releases("opencv-python-headless") | _HASHER
 
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
-        yield from bounded_map(self._embed_image, pages, self.threads)
+        def embed(page: Page) -> Embedding:
+            try:
+                with room_for(page.data):
+                    values = describe_page(page.image)
+            except UndecodableImage as error:
+                return Embedding(page.page_id, error.state, reason=str(error))
+            terms = ((str(position), value) for position, value in enumerate(values))
+            return self._embed(page.page_id, terms, "the page is of one colour")
+
+        yield from bounded_map(embed, pages, self.threads)
 
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         # Texts are embedded one after another, because each takes about a millisecond of Python, which threads cannot
@@ -73,15 +82,6 @@ class HashedEmbedder(Embedder):
         if not text.strip():
             return Embedding(id, State.BLANK)
         return self._embed(id, weigh_ngrams(text).items(), "the text has no letters or digits to compare")
-
-    def _embed_image(self, page: Page) -> Embedding:
-        try:
-            with room_for(page.data):
-                values = describe_page(page.image)
-        except UndecodableImage as error:
-            return Embedding(page.page_id, error.state, reason=str(error))
-        terms = ((str(position), value) for position, value in enumerate(values))
-        return self._embed(page.page_id, terms, "the page is of one colour")
 
     def _embed(self, id: str, terms: Iterable[tuple[str, float]], nothing: str) -> Embedding:
         """Return the signed hash of terms at unit length, `blank` if none are left."""
@@ -132,20 +132,16 @@ def weigh_ngrams(text: str) -> dict[str, float]:
 
 
 def _unit_weights(text: str) -> dict[str, float]:
-    weights = {
-        term: (1 + math.log(count)) * (_STEM_WEIGHT if term[0] == _WORD_START else 1.0)
-        for term, count in Counter(_ngrams(text)).items()
-    }
-    norm = math.sqrt(math.fsum(weight * weight for weight in weights.values()))
-    return {term: weight / norm for term, weight in weights.items()}
-
-
-def _ngrams(text: str) -> Iterator[str]:
+    ngrams: list[str] = []
     for word in text.split():
         marked = _WORD_START + word
         for size in _NGRAM_SIZES:
-            for start in range(len(marked) - size + 1):
-                yield marked[start : start + size]
+            ngrams += [marked[start : start + size] for start in range(len(marked) - size + 1)]
+    weights: dict[str, float] = {}
+    for term, count in Counter(ngrams).items():
+        weights[term] = (1 + math.log(count)) * (_STEM_WEIGHT if term[0] == _WORD_START else 1.0)
+    norm = math.sqrt(math.fsum(weight * weight for weight in weights.values()))
+    return {term: weight / norm for term, weight in weights.items()}
 
 
 _WIDTH, _HEIGHT = 352, 496
@@ -175,39 +171,28 @@ def describe_page(image: np.ndarray) -> np.ndarray:
     if int(gray.max()) - int(gray.min()) < _EMPTY_CONTRAST:
         return np.empty(0)
     ink = 255.0 - gray
-    blocks = {
-        "thumbnail": cv2.GaussianBlur(cv2.resize(ink, _THUMBNAIL, interpolation=cv2.INTER_AREA), (0, 0), 1.0),
-        "edges": _edges(gray),
-        "colours": _colours(small),
-        "profiles": np.concatenate([_profile(ink.mean(axis=1)), _profile(ink.mean(axis=0))]),
-    }
-    return np.concatenate([weight * _unit_vector(blocks[name].ravel()) for name, weight in _BLOCK_WEIGHTS.items()])
+    thumbnail = cv2.GaussianBlur(cv2.resize(ink, _THUMBNAIL, interpolation=cv2.INTER_AREA), (0, 0), 1.0)
 
-
-def _edges(gray: np.ndarray) -> np.ndarray:
-    import cv2
-
-    across = cv2.Sobel(gray, cv2.CV_64F, 1, 0)
-    down = cv2.Sobel(gray, cv2.CV_64F, 0, 1)
+    # Each pixel adds the strength of its edge to one direction of its cell.
+    across, down = cv2.Sobel(gray, cv2.CV_64F, 1, 0), cv2.Sobel(gray, cv2.CV_64F, 0, 1)
     direction = np.arctan2(down, across) % np.pi / np.pi * _DIRECTIONS
     row = np.arange(_HEIGHT)[:, None] * _CELLS_DOWN // _HEIGHT
     column = np.arange(_WIDTH) * _CELLS_ACROSS // _WIDTH
     bins = (row * _CELLS_ACROSS + column) * _DIRECTIONS + np.minimum(direction.astype(np.intp), _DIRECTIONS - 1)
     size = _CELLS_DOWN * _CELLS_ACROSS * _DIRECTIONS
-    return np.sqrt(np.bincount(bins.ravel(), np.hypot(across, down).ravel(), size))
+    edges = np.sqrt(np.bincount(bins.ravel(), np.hypot(across, down).ravel(), size))
 
+    hsv = cv2.cvtColor(small, cv2.COLOR_RGB2HSV)
+    histogram = cv2.calcHist([hsv], [0, 1, 2], None, _COLOUR_BINS, [0, 180, 0, 256, 0, 256])
+    colours = np.sqrt(histogram.astype(np.float64))
 
-def _colours(rgb: np.ndarray) -> np.ndarray:
-    import cv2
+    profiles: list[np.ndarray] = []
+    for axis in (1, 0):
+        profile = cv2.resize(ink.mean(axis=axis)[:, None], (1, _PROFILE), interpolation=cv2.INTER_AREA)
+        profiles.append(_unit_vector(profile.ravel()))
 
-    hsv = cv2.cvtColor(rgb, cv2.COLOR_RGB2HSV)
-    return np.sqrt(cv2.calcHist([hsv], [0, 1, 2], None, _COLOUR_BINS, [0, 180, 0, 256, 0, 256]).astype(np.float64))
-
-
-def _profile(ink: np.ndarray) -> np.ndarray:
-    import cv2
-
-    return _unit_vector(cv2.resize(ink[:, None], (1, _PROFILE), interpolation=cv2.INTER_AREA).ravel())
+    blocks = {"thumbnail": thumbnail, "edges": edges, "colours": colours, "profiles": np.concatenate(profiles)}
+    return np.concatenate([weight * _unit_vector(blocks[name].ravel()) for name, weight in _BLOCK_WEIGHTS.items()])
 
 
 def _unit_vector(values: np.ndarray) -> np.ndarray:

@@ -78,10 +78,10 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
     @classmethod
     def _sentence(cls, instruction: str) -> str:
         """End an instruction with a punctuation mark, as the authors do."""
-        said = instruction.strip()
-        if not said:
+        sentence = instruction.strip()
+        if not sentence:
             raise ValueError("an instruction is needed; the model was trained with one")
-        return said if unicodedata.category(said[-1]).startswith("P") else f"{said}."
+        return sentence if unicodedata.category(sentence[-1]).startswith("P") else f"{sentence}."
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -135,8 +135,8 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
             self.server.python(), self.server, self.instruction, bytes(page.data), self.max_pixels, text
         )
         cut = raw[:, : self.dim].astype(np.float64)
-        image, said = cut / np.linalg.norm(cut, axis=1, keepdims=True)
-        return image, said
+        of_page, of_text = cut / np.linalg.norm(cut, axis=1, keepdims=True)
+        return of_page, of_text
 
     @property
     def _image_tokens(self) -> int:
@@ -182,8 +182,8 @@ def reference_vectors(
         except (OSError, subprocess.TimeoutExpired) as error:
             raise EngineError(f"transformers' own vectors were not made: {first_line(error)}") from None
         if done.returncode:
-            said = done.stderr.strip().rpartition("\n")[2] or f"it ended with status {done.returncode}"
-            raise EngineError(f"transformers' own vectors were not made: {said}")
+            reason = done.stderr.strip().rpartition("\n")[2] or f"it ended with status {done.returncode}"
+            raise EngineError(f"transformers' own vectors were not made: {reason}")
         return np.load(output)
 
 

@@ -175,33 +175,30 @@ class EmbeddingHandler:
             return ready.predetermined, ready.figures
         try:
             answers = await gather_all(self._request(ready, request, client) for request in ready.requests)
-            made = Embedding(ready.id, State.OK, self._pool(answers))
+            embedding = Embedding(ready.id, State.OK, self._pool(answers))
         except RefusedRequest as error:
-            made = await self._explain_refusal(ready, str(error))
+            reason = Reason("the server refused it: {reason}", reason=str(error))
+            embedding = Embedding(ready.id, State.FAILED, reason=reason)
+            # Bytes that were sent as they came have not been decoded, and may be to blame.
+            if ready.untouched is not None:
+                try:
+                    await asyncio.to_thread(decode, ready.untouched)
+                except UndecodableImage as undecodable:
+                    embedding = Embedding(ready.id, undecodable.state, reason=str(undecodable))
         except (UnansweredRequest, _UnusableVector) as error:
-            made = Embedding(ready.id, State.FAILED, reason=str(error))
+            embedding = Embedding(ready.id, State.FAILED, reason=str(error))
         ready.figures["requests_repeated"] += client.take_retries()
-        return made, ready.figures
-
-    async def _explain_refusal(self, prepared: PreparedVector, reason: str) -> Embedding:
-        """Return the result of a refused request; undecoded bytes may be to blame."""
-        if prepared.untouched is not None:
-            try:
-                await asyncio.to_thread(decode, prepared.untouched)
-            except UndecodableImage as error:
-                return Embedding(prepared.id, error.state, reason=str(error))
-        return Embedding(prepared.id, State.FAILED, reason=Reason("the server refused it: {reason}", reason=reason))
+        return embedding, ready.figures
 
     async def _request(self, prepared: PreparedVector, request: VectorRequest, client: Client) -> VectorAnswer:
+        """Return the vector of one request.
+
+        Raises `_UnusableVector` for a wrong vector, and `EngineError` if all are wrong.
+        """
         model = await client.model()
         prepared.figures["requests"] += 1
         answer, _ = await client.post(PATH, request.body(model), read_vector, prepared.id, request.tokens)
         prepared.figures["tokens"] += answer.tokens
-        self._check(request, answer)
-        return answer
-
-    def _check(self, request: VectorRequest, answer: VectorAnswer) -> None:
-        """Raise `_UnusableVector` for a wrong vector, `EngineError` if all are wrong."""
         width = len(answer.vector)
         if width != self._settings.width:
             self._wrong += 1
@@ -219,6 +216,7 @@ class EmbeddingHandler:
             raise _UnusableVector(Reason(form, counted=answer.tokens, sent=request.tokens))
         if not np.isfinite(answer.vector).all():
             raise _UnusableVector("the server's vector holds NaN or infinity")
+        return answer
 
     def _pool(self, chunks: Sequence[VectorAnswer]) -> np.ndarray:
         """Return the mean of the chunks' vectors, weighted by tokens, at norm 1.

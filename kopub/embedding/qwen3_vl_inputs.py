@@ -55,9 +55,12 @@ class Chunker:
         """Return a text's prompts, one per chunk of sentences, with as few as possible."""
         turn = _START + text
         encoded = self._tokenizer.encode(turn, add_special_tokens=False)
-        chunks = [slice(*ends) for ends in _chunks(turn, encoded.offsets, self._room + len(self._start), self._room)]
-        opened = [encoded.ids[part] if part.start == 0 else [*self._start, *encoded.ids[part]] for part in chunks]
-        return [[*self._head, *ids, *self._tail] for ids in opened]
+        prompts: list[list[int]] = []
+        for start, end in _chunks(turn, encoded.offsets, self._room + len(self._start), self._room):
+            # The first chunk has the start of the turn among its own tokens.
+            opening = self._start if start else []
+            prompts.append([*self._head, *opening, *encoded.ids[start:end], *self._tail])
+        return prompts
 
     def beginning(self, text: str, most: int) -> tuple[str, int]:
         """Return the first characters of a text within `most` tokens, and their token count."""

@@ -67,12 +67,16 @@ class SentenceEmbedder(HashedEmbedder):
                 yield PassageEmbedding(id, State.BLANK)
                 continue
             title = " ".join(text.strip().partition("\n")[0].split())[:_TITLE]
-            said = [" ".join(text[start:end].split()) for start, end in spans]
-            # A passage is about what its page is about, and seldom says so again.
-            said = [passage if passage.startswith(title) else f"{title}. {passage}" for passage in said]
-            vectors = [vector for at in range(0, len(said), _AT_ONCE) for vector in _encode(said[at : at + _AT_ONCE])]
-            made = tuple(PassageVector(*span, vector) for span, vector in zip(spans, vectors, strict=True))
-            yield PassageEmbedding(id, State.OK, made)
+            sentences: list[str] = []
+            for start, end in spans:
+                passage = " ".join(text[start:end].split())
+                # A passage is about what its page is about, and seldom says so again.
+                sentences.append(passage if passage.startswith(title) else f"{title}. {passage}")
+            vectors: list[np.ndarray] = []
+            for at in range(0, len(sentences), _AT_ONCE):
+                vectors += [*_encode(sentences[at : at + _AT_ONCE])]
+            embedded = tuple(PassageVector(*span, vector) for span, vector in zip(spans, vectors, strict=True))
+            yield PassageEmbedding(id, State.OK, embedded)
 
     def embed_questions(self, questions: Iterable[str]) -> np.ndarray:
         return _encode(list(questions))
@@ -86,31 +90,27 @@ def passages(text: str) -> Iterator[tuple[int, int]]:
 
     A passage is lines and sentences up to the length of `_LONGEST`; a longer sentence is cut between words.
     """
+    pieces: list[tuple[int, int]] = []
+    begin = 0
+    for stop, following in [*(match.span() for match in _BREAK.finditer(text)), (len(text), len(text))]:
+        while stop - begin > _LONGEST:
+            cut = text.rfind(" ", begin + 1, begin + _LONGEST)
+            cut = begin + _LONGEST if cut < 0 else cut
+            pieces.append((begin, cut))
+            begin = cut
+        if text[begin:stop].strip():
+            pieces.append((begin, stop))
+        begin = following
     start = end = 0
-    for piece_start, piece_end in _pieces(text):
-        if end > start and piece_end - start > _LONGEST:
+    for begin, stop in pieces:
+        if end > start and stop - start > _LONGEST:
             yield start, end
-            start = piece_start
+            start = begin
         elif end == start:
-            start = piece_start
-        end = piece_end
+            start = begin
+        end = stop
     if end > start:
         yield start, end
-
-
-def _pieces(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the sentences and lines of a text, none longer than a passage."""
-    ends = [match.span() for match in _BREAK.finditer(text)] + [(len(text), len(text))]
-    start = 0
-    for end, following in ends:
-        while end - start > _LONGEST:
-            cut = text.rfind(" ", start + 1, start + _LONGEST)
-            cut = start + _LONGEST if cut < 0 else cut
-            yield start, cut
-            start = cut
-        if text[start:end].strip():
-            yield start, end
-        start = following
 
 
 _encoding = Lock()
@@ -135,7 +135,7 @@ def _model() -> "USE":
 def _hashes() -> dict[str, str]:
     """Return the SHA-256 of the encoder's files; none if it is not installed."""
     try:
-        found = [file for file in files(_PACKAGE) or () if "resources" in file.parts]
+        resources = sorted(file for file in files(_PACKAGE) or () if "resources" in file.parts)
     except ModuleNotFoundError:
         return {}
-    return {file.name: file_sha256(Path(str(file.locate()))) for file in sorted(found)}
+    return {file.name: file_sha256(Path(str(file.locate()))) for file in resources}

@@ -51,10 +51,10 @@ def main(checkpoint: str, inputs: str, output: str) -> None:
         images = None
         if "image" in item:
             images = [resized(Image.open(item["image"]).convert("RGB"), item["max_pixels"])]
-        made = processor(text=prompt, images=images, do_resize=False, padding=True, return_tensors="pt")
+        batch = processor(text=prompt, images=images, do_resize=False, padding=True, return_tensors="pt")
         with torch.no_grad():
             model.rope_deltas = None
-            vectors.append(model(**made).last_hidden_state[0, -1].numpy())
+            vectors.append(model(**batch).last_hidden_state[0, -1].numpy())
     np.save(output, np.stack(vectors))
 
 

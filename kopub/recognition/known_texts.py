@@ -95,11 +95,12 @@ def agree(known: str, read: str) -> bool:
 
 def known_texts(regions: Iterable[Region], reread: Collection[Task] = ()) -> dict[int, KnownText]:
     """Return the texts that layout found, except for tasks to be read again."""
-    return {
-        region.index: KnownText(region.text, TextOrigin.LAYOUT)
-        for region in regions
-        if region.text and region.text.strip() and region.task in READ_TASKS and region.task not in reread
-    }
+    known: dict[int, KnownText] = {}
+    for region in regions:
+        is_wanted = region.task in READ_TASKS and region.task not in reread
+        if is_wanted and region.text and region.text.strip():
+            known[region.index] = KnownText(region.text, TextOrigin.LAYOUT)
+    return known
 
 
 def read_unknown(read: Read, pages: Iterable[PageToRead]) -> Iterator[PageReading]:
@@ -200,8 +201,11 @@ class _PageRouter:
 
 def _known_region_texts(page: PageToRead) -> list[RegionText]:
     believed = page.believed
-    return [
-        RegionText(region.index, region.label, known.content, finish_reason=_GIVEN, attempts=0, origin=known.origin)
-        for region in page.regions
-        if (known := believed.get(region.index)) is not None
-    ]
+    texts: list[RegionText] = []
+    for region in page.regions:
+        if known := believed.get(region.index):
+            content, origin = known.content, known.origin
+            texts.append(
+                RegionText(region.index, region.label, content, finish_reason=_GIVEN, attempts=0, origin=origin)
+            )
+    return texts

@@ -250,7 +250,7 @@ class SearchedCorpus:
     @cached_property
     def page_ids(self) -> list[str]:
         """All page ids in any state, sorted; a page's number is its position here."""
-        return sorted(page for shard in self.shards for page in self._ids(PARSED, shard))
+        return sorted(self._shard_of)
 
     @property
     def pages(self) -> int:
@@ -288,8 +288,11 @@ class SearchedCorpus:
 
         This happens while an upgrade is half done.
         """
-        assets = (*(VECTORS[kind] for kind in self.kinds), QUERIES)
-        return [asset for asset in assets if len({self._tables[asset][s].made_with for s in self.shards}) > 1]
+        mixed: list[str] = []
+        for asset in (*(VECTORS[kind] for kind in self.kinds), QUERIES):
+            if len({self._tables[asset][shard].made_with for shard in self.shards}) > 1:
+                mixed.append(asset)
+        return mixed
 
     def vectors(self, kind: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield (pages, float16 vectors) of the pages with vectors, by shard.
@@ -324,7 +327,10 @@ class SearchedCorpus:
 
     @cached_property
     def _shard_of(self) -> dict[str, str]:
-        return {page_id: shard for shard in self.shards for page_id in self._ids(PARSED, shard)}
+        shard_of: dict[str, str] = {}
+        for shard in self.shards:
+            shard_of.update(dict.fromkeys(self._ids(PARSED, shard), shard))
+        return shard_of
 
     def _pages(self, table: pa.Table) -> np.ndarray:
         return np.array([self._positions[page_id] for page_id in table["page_id"].to_pylist()], np.int64)

@@ -57,13 +57,13 @@ class BestPages:
         firsts = np.flatnonzero(np.diff(pages, prepend=NO_PAGE))
         while len(firsts):
             # Take as many whole pages as a block holds, but at least one.
-            held = max(1, int(np.searchsorted(firsts, firsts[0] + _BLOCK)))
-            start, end = firsts[0], firsts[held] if held < len(firsts) else len(pages)
+            count = max(1, int(np.searchsorted(firsts, firsts[0] + _BLOCK)))
+            start, end = firsts[0], firsts[count] if count < len(firsts) else len(pages)
             scores = queries @ vectors[start:end].astype(np.float64).T
-            if held < end - start:
-                scores = np.maximum.reduceat(scores, firsts[:held] - start, axis=1)
-            self.add(pages[firsts[:held]], scores)
-            firsts = firsts[held:]
+            if count < end - start:
+                scores = np.maximum.reduceat(scores, firsts[:count] - start, axis=1)
+            self.add(pages[firsts[:count]], scores)
+            firsts = firsts[count:]
 
     def ranking(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the pages, best first, and their float32 scores: 0 for `NO_PAGE`."""

@@ -151,8 +151,8 @@ class Searcher:
             for near in ranked:
                 page = (near.shard, near.page_id)
                 by_picture.setdefault(views.picture(*page) or page, []).append(near)
-            found = list(by_picture.values())[:top]
-            views_of = [[views.page(near.shard, near.page_id) for near in same] for same in found]
+            groups = list(by_picture.values())[:top]
+            views_of = [[views.page(near.shard, near.page_id) for near in same] for same in groups]
             if self._cache.problem is not None and not self._told_problem:
                 self._told_problem = True
                 notes.append(
@@ -161,7 +161,7 @@ class Searcher:
         of_query = QueryWords.of(query)
         hits = tuple(
             _hit(rank, same[0], pages, of_query, well)
-            for rank, (same, pages) in enumerate(zip(found, views_of, strict=True), start=1)
+            for rank, (same, pages) in enumerate(zip(groups, views_of, strict=True), start=1)
         )
         return Answer(query, used, chosen, hits, matches_well, ranks.pages, tuple(notes))
 
@@ -215,7 +215,7 @@ class Searcher:
 
         None unless the words of many pages are being found.
         """
-        return self._words.found
+        return self._words.progress
 
     def end(self) -> None:
         """Stop long work in any thread; afterwards, the searcher finds no new words."""
@@ -357,14 +357,14 @@ class Searcher:
         Raises `CannotSearch`.
         """
         published = self._store.published(TEXTS)
-        made = [shard for shard in self._shards if shard in published]
-        if not made:
+        with_texts = [shard for shard in self._shards if shard in published]
+        if not with_texts:
             raise CannotSearch("there are no texts yet: run `kopub run`")
-        of_corpus = [shard for shard in made if is_of_corpus(TEXTS, shard)]
+        of_corpus = [shard for shard in with_texts if is_of_corpus(TEXTS, shard)]
         if not of_corpus:
             raise CannotSearch("the texts are of another corpus than the indexed one: run `kopub run`")
         versions = {shard: published[shard] for shard in of_corpus}
-        return versions, left_out("texts", self._shards, made, of_corpus)
+        return versions, left_out("texts", self._shards, with_texts, of_corpus)
 
     def _searched_pages(self, where: Where, views: PageViews) -> PageFilter | None:
         """Return the filter of searched page ids by shard, or None if all are searched."""

@@ -56,10 +56,10 @@ class VectorLookup:
         """
         asset = VECTORS[kind]
         published = self._store.published(asset)
-        made = [shard for shard in self._shards if shard in published]
-        if not made:
+        with_vectors = [shard for shard in self._shards if shard in published]
+        if not with_vectors:
             raise CannotSearch("there are no {by} vectors yet: run `kopub run`", by=kind)
-        of_corpus = [shard for shard in made if is_of_corpus(asset, shard)]
+        of_corpus = [shard for shard in with_vectors if is_of_corpus(asset, shard)]
         if not of_corpus:
             raise CannotSearch(f"the {kind} vectors are of another corpus than the indexed one: run `kopub run`")
         fit: list[ShardVectors] = []
@@ -83,7 +83,7 @@ class VectorLookup:
         if kind not in self._open or self._open[kind][0] != versions:
             self._open[kind] = versions, Vectors(fit)
         notes = [f"{shard} is not searched: its {kind} vectors {problem}" for shard, problem in unfit.items()]
-        return self._open[kind][1], notes + left_out("{by} vectors", self._shards, made, of_corpus, by=kind)
+        return self._open[kind][1], notes + left_out("{by} vectors", self._shards, with_vectors, of_corpus, by=kind)
 
     def _with_vector(self, asset: str, shard: str) -> pa.Table:
         """Return a table's rows with a vector; its metadata names the engines that made it."""
@@ -114,14 +114,14 @@ def _as_json(values: Any) -> Any:
 
 
 def left_out(
-    what: str, shards: Sequence[str], made: Sequence[str], of_corpus: Sequence[str], **values: str
+    what: str, shards: Sequence[str], with_tables: Sequence[str], of_corpus: Sequence[str], **values: str
 ) -> list[str]:
     """Return notes on shards whose tables are missing or of another corpus."""
     notes, count = list[str](), len(shards)
-    if other := len(made) - len(of_corpus):
+    if other := len(with_tables) - len(of_corpus):
         form = f"{{other}} of {{count}} shards have {what} of another corpus only"
         notes.append(Reason(form, other=other, count=count, **values))
-    if missing := len(shards) - len(made):
+    if missing := len(shards) - len(with_tables):
         form = f"{{missing}} of {{count}} shards have no {what} yet"
         notes.append(Reason(form, missing=missing, count=count, **values))
     return notes

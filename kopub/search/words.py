@@ -105,14 +105,14 @@ class WordLookup:
     """The lookup of the current tables' words.
 
     `say` is called about work that takes long. With `notes`, words of a model's notes on the figures of a page count as
-    words of the page. While the words of many pages are being found, `found` holds the number of shards with known
+    words of the page. While the words of many pages are being found, `progress` holds the number of shards with known
     words and of all shards.
     """
 
     def __init__(self, store: SearchedTables, cache: ArrowCache, say: Callable[[str], None], notes: bool) -> None:
         self._store, self._cache, self._say, self._notes = store, cache, say, notes
         self._open: tuple[str, Words] | None = None
-        self.found: tuple[int, int] | None = None
+        self.progress: tuple[int, int] | None = None
         self._unknown = 0
         self._ended = Event()
 
@@ -132,7 +132,7 @@ class WordLookup:
             try:
                 table = self._cache.get("words", _ALL, version, lambda: self._made(versions, noted))
             finally:
-                self.found = None
+                self.progress = None
             self._open = version, Words(table, bool(noted))
         return self._open[1]
 
@@ -145,7 +145,7 @@ class WordLookup:
         self._unknown = 0
         for at, (shard, version) in enumerate(versions.items()):
             if len(page_ids) >= _MANY:
-                self.found = at, len(versions)
+                self.progress = at, len(versions)
             stamp = fingerprint([version, _tokenizer()])
             table = self._cache.get(
                 "tokens", shard, stamp, lambda shard=shard, at=at: _coded(self._tokens(shard, at, len(versions)))
@@ -199,7 +199,7 @@ class WordLookup:
         unknown = texts.filter(pa.array([mark not in known for mark in marks], pa.bool_()))
         self._unknown += unknown.num_rows
         if self._unknown >= _MANY:
-            self.found = at, shards
+            self.progress = at, shards
             self._say(f"splitting the pages into words, once for these texts: {shard} of {counted(shards, 'shard')}")
         new: list[list[str]] = []
         for start in range(0, unknown.num_rows, _AT_ONCE):

@@ -67,13 +67,16 @@ class Changes:
     removed: tuple[str, ...]
 
     @classmethod
-    def between(cls, held: Mapping[str, str], wanted: Mapping[str, str]) -> "Changes":
+    def between(cls, stored: Mapping[str, str], wanted: Mapping[str, str]) -> "Changes":
         """Compare the fingerprints of records by id."""
-        return cls(
-            tuple(record for record in wanted if record not in held),
-            tuple(record for record in wanted if record in held and held[record] != wanted[record]),
-            tuple(record for record in held if record not in wanted),
-        )
+        added: list[str] = []
+        replaced: list[str] = []
+        for record, fingerprint in wanted.items():
+            if record not in stored:
+                added.append(record)
+            elif stored[record] != fingerprint:
+                replaced.append(record)
+        return cls(tuple(added), tuple(replaced), tuple(record for record in stored if record not in wanted))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -136,11 +139,11 @@ class Sink(Engine):
             raise EngineError(f"sinks.engine {self.code_version.bare_name}: {line}")
         return import_module(self.package)
 
-    def require_dim(self, held: int, dim: int) -> None:
+    def require_dim(self, stored: int, dim: int) -> None:
         """Raise `StoreError` if the table holds vectors of another length than `dim`."""
-        if held != dim:
+        if stored != dim:
             raise StoreError(
-                f"{self.place} holds vectors of {held} numbers, and this profile makes {dim}: name another table in "
+                f"{self.place} holds vectors of {stored} numbers, and this profile makes {dim}: name another table in "
                 "sinks.table, or delete that one"
             )
 

@@ -58,8 +58,8 @@ class LanceTable(SinkTable):
         self._table = table
 
     def fingerprints(self, shard: str) -> dict[str, str]:
-        found = self._table.search().where(f"shard = {_quoted(shard)}").select(["id", "fingerprint"]).to_arrow()
-        return dict(zip(found["id"].to_pylist(), found["fingerprint"].to_pylist(), strict=True))
+        records = self._table.search().where(f"shard = {_quoted(shard)}").select(["id", "fingerprint"]).to_arrow()
+        return dict(zip(records["id"].to_pylist(), records["fingerprint"].to_pylist(), strict=True))
 
     def put(self, records: pa.Table) -> None:
         self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(records)

@@ -46,7 +46,14 @@ class QdrantSink(Sink):
     @contextmanager
     def open(self, dim: int) -> Iterator[SinkTable]:
         library = self.library()
-        client = library.QdrantClient(**self._address(), timeout=_TIMEOUT)
+        address: dict[str, Any] = {"path": self.url}
+        if is_url(self.url):
+            key = os.environ.get(self.api_key_env) if self.api_key_env else None
+            if self.api_key_env and not key:
+                raise ConfigError(f"{self.api_key_env}, which is to hold the key of {self.url}, is not set")
+            # Its check of versions is a request whose failure is only a warning.
+            address = {"url": self.url, "api_key": key, "check_compatibility": False}
+        client = library.QdrantClient(**address, timeout=_TIMEOUT)
         try:
             if not client.collection_exists(self.table):
                 size = library.models.VectorParams(size=dim, distance=library.models.Distance.DOT)
@@ -58,15 +65,6 @@ class QdrantSink(Sink):
         finally:
             client.close()
 
-    def _address(self) -> dict[str, Any]:
-        if not is_url(self.url):
-            return {"path": self.url}
-        key = os.environ.get(self.api_key_env) if self.api_key_env else None
-        if self.api_key_env and not key:
-            raise ConfigError(f"{self.api_key_env}, which is to hold the key of {self.url}, is not set")
-        # Its check of versions is a request whose failure is only a warning.
-        return {"url": self.url, "api_key": key, "check_compatibility": False}
-
 
 class QdrantTable(SinkTable):
     """An open Qdrant collection; a record without its id and vector is the payload."""
@@ -76,14 +74,14 @@ class QdrantTable(SinkTable):
 
     def fingerprints(self, shard: str) -> dict[str, str]:
         of_shard = self._models.FieldCondition(key="shard", match=self._models.MatchValue(value=shard))
-        asked = {"scroll_filter": self._models.Filter(must=[of_shard]), "with_payload": ["fingerprint"]}
-        held: dict[str, str] = {}
+        wanted = {"scroll_filter": self._models.Filter(must=[of_shard]), "with_payload": ["fingerprint"]}
+        fingerprints: dict[str, str] = {}
         offset = None
         while True:
-            points, offset = self._client.scroll(self._name, **asked, limit=_PAGE, offset=offset)
-            held.update((str(point.id), point.payload["fingerprint"]) for point in points)
+            points, offset = self._client.scroll(self._name, **wanted, limit=_PAGE, offset=offset)
+            fingerprints.update((str(point.id), point.payload["fingerprint"]) for point in points)
             if offset is None:
-                return held
+                return fingerprints
 
     def put(self, records: pa.Table) -> None:
         points = [

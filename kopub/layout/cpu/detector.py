@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import cv2
 import numpy as np
 
-from kopub.boxes import Box
 from kopub.errors import UndecodableImage
 from kopub.layout.cpu.formulas import find_formulas
 from kopub.layout.cpu.segmentation import FOOT, HEAD, PageBlock, Segmentation, segment
@@ -70,52 +69,46 @@ BOLD = 1.22
 
 def label_blocks(page: Segmentation) -> list[str]:
     """Return a label for each block; uncertain blocks are `text`."""
-    body = _body_stroke(page)
-    return [_label(block, page, body) for block in page.blocks]
-
-
-def _body_stroke(page: Segmentation) -> float:
-    """Return the median ink run of lines of body height, weighted by their width."""
-    rows = sorted(
-        (row.stroke, row.box.width)
-        for block in page.blocks
-        for row in block.rows
-        if 0.7 * page.em < row.box.height < 1.4 * page.em
-    )
-    half = sum(width for _, width in rows) / 2
-    for stroke, width in rows:
+    rows: list[tuple[float, int]] = []
+    for block in page.blocks:
+        for row in block.rows:
+            if 0.7 * page.em < row.box.height < 1.4 * page.em:
+                rows.append((row.stroke, row.box.width))
+    # The median ink run of lines of body height, weighted by their width.
+    body_stroke, half = page.em / 8, sum(width for _, width in rows) / 2
+    for stroke, width in sorted(rows):
         half -= width
         if half <= 0:
-            return stroke
-    return page.em / 8
+            body_stroke = stroke
+            break
+    return [_label(block, page, body_stroke) for block in page.blocks]
 
 
 def _label(block: PageBlock, page: Segmentation, body_stroke: float) -> str:
     if block.kind != "text":
         return "table" if block.kind == "table" else "image"
-    margin = _margin_label(block, page)
-    if margin:
+    if margin := _margin_label(block, page):
         return margin
-    bold = min(row.stroke for row in block.rows) > BOLD * body_stroke
-    if _is_caption(block, page, bold):
+    thinnest = min(row.stroke for row in block.rows)
+    is_bold = thinnest > BOLD * body_stroke
+    if _is_caption(block, page, is_bold):
         return "figure_title"
-    if _is_footnote(block, page):
-        return "footnote"
-    return _title_label(block, page, body_stroke, bold) or "text"
-
-
-def _title_label(block: PageBlock, page: Segmentation, body_stroke: float, bold: bool) -> str | None:
-    row = max(block.rows, key=lambda row: row.box.height)
-    widest = max(other.box.width for other in page.blocks)
-    if len(block.rows) > 2 or block.box.width < 2 * page.em:
-        return None
+    tallest = max(block.rows, key=lambda row: row.box.height)
+    height, width = page.shape
+    if tallest.box.height < 0.92 * page.em and block.box.y1 >= 0.5 * height:
+        for rule in page.rules.horizontal:
+            # A footnote is small print under a short rule, low on the page.
+            is_short = rule.y1 > 0.5 * height and rule.width < 0.6 * width
+            if is_short and rule.y2 <= block.box.y1 + 2 and rule.x1 < block.box.x2 and rule.x2 > block.box.x1:
+                return "footnote"
     # A formula is tall too, but its strokes are thin.
-    large = row.box.height > LARGE * page.em and min(row.stroke for row in block.rows) > 1.1 * body_stroke
-    if large and row.box.height > 1.6 * page.em and block.box.y2 < 0.5 * page.shape[0]:
-        return "doc_title"
-    if large or (bold and row.box.width < 0.75 * widest):
-        return "paragraph_title"
-    return None
+    is_large = tallest.box.height > LARGE * page.em and thinnest > 1.1 * body_stroke
+    widest = max(other.box.width for other in page.blocks)
+    is_title = is_large or (is_bold and tallest.box.width < 0.75 * widest)
+    if not is_title or len(block.rows) > 2 or block.box.width < 2 * page.em:
+        return "text"
+    is_main = is_large and tallest.box.height > 1.6 * page.em and block.box.y2 < 0.5 * height
+    return "doc_title" if is_main else "paragraph_title"
 
 
 def _margin_label(block: PageBlock, page: Segmentation) -> str | None:
@@ -145,24 +138,8 @@ def _is_caption(block: PageBlock, page: Segmentation, bold: bool) -> bool:
             continue
         gap = max(other.box.y1 - block.box.y2, block.box.y1 - other.box.y2)
         over = min(block.box.x2, other.box.x2) - max(block.box.x1, other.box.x1)
-        off_axis = abs(_middle(block.box) - _middle(other.box))
+        off_axis = abs((block.box.x1 + block.box.x2) / 2 - (other.box.x1 + other.box.x2) / 2)
         narrow = block.box.width < 0.9 * max(other.box.width, 10 * page.em)
         if 0 <= gap < 1.6 * page.em and over > 0 and (bold or (off_axis < page.em and narrow)):
             return True
     return False
-
-
-def _middle(box: Box) -> float:
-    return (box.x1 + box.x2) / 2
-
-
-def _is_footnote(block: PageBlock, page: Segmentation) -> bool:
-    """Return whether a block is small print under a short rule, low on the page."""
-    small = max(row.box.height for row in block.rows) < 0.92 * page.em
-    if not small or block.box.y1 < 0.5 * page.shape[0]:
-        return False
-    return any(
-        rule.y2 <= block.box.y1 + 2 and rule.y1 > 0.5 * page.shape[0] and rule.width < 0.6 * page.shape[1]
-        and rule.x1 < block.box.x2 and rule.x2 > block.box.x1
-        for rule in page.rules.horizontal
-    )  # fmt: skip

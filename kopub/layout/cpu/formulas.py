@@ -5,7 +5,7 @@ suggest a formula; Hangul, words and the even pitch of a typewriter suggest text
 as text, so uncertain blocks stay text.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
@@ -59,54 +59,52 @@ def find_formulas(page: Segmentation, labels: Sequence[str], gray: "NDArray[np.u
     `gray` is the page, uint8 (height, width), at full size.
     """
     em = page.em / page.scale
-    prints = {
-        place: BlockPrint(_crop(gray, _to_full_page(block.box, page)), em)
-        for place, (block, label) in enumerate(zip(page.blocks, labels, strict=True))
-        if label in _LABELS and len(block.rows) <= _ROWS and _is_set_apart(block.box, page)
-    }
-    formulas = []
+    texts = [block.box for block in page.blocks if block.kind == "text"]
+    widest = max((box.width for box in texts), default=0)
+    prints: dict[int, BlockPrint] = {}
+    for place, (block, label) in enumerate(zip(page.blocks, labels, strict=True)):
+        if label not in _LABELS or len(block.rows) > _ROWS or block.box.width >= 0.9 * widest:
+            continue
+        # A formula is indented, and not a full line.
+        if any(other.x1 < block.box.x1 - page.em and other.x2 > block.box.x1 for other in texts):
+            prints[place] = BlockPrint(_crop(gray, _to_full_page(block.box, page)), em)
+    formulas: list[FormulaGroup] = []
     for places in _groups(prints, page):
         box = _to_full_page(union([page.blocks[place].box for place in places]), page)
         formulas.append(FormulaGroup(places, tuple(_split_formula(_crop(gray, box), box, em))))
     return formulas
 
 
-def _is_set_apart(box: Box, page: Segmentation) -> bool:
-    """Return whether a block is indented and not a full line, as formulas are."""
-    texts = [block.box for block in page.blocks if block.kind == "text"]
-    return box.width < 0.9 * max(other.width for other in texts) and any(
-        other.x1 < box.x1 - page.em and other.x2 > box.x1 for other in texts
-    )
-
-
 def _groups(prints: Mapping[int, "BlockPrint"], page: Segmentation) -> list[tuple[int, ...]]:
     """Return the places of each formula's pieces, such as limits, numerators and rows."""
     seeds = [place for place, printed in prints.items() if printed.has_signs and not printed.is_prose]
     pieces = {place for place, printed in prints.items() if not printed.is_prose}
-    groups = []
+    groups: list[tuple[int, ...]] = []
     while seeds:
         group = [seeds[0]]
-        while True:
-            touching = (place for place in sorted(pieces - set(group)) if _is_piece(place, group, pieces, page))
-            piece = next(touching, None)
-            if piece is None:
+        whole = page.blocks[seeds[0]].box
+        strangers = [block.box for other, block in enumerate(page.blocks) if other not in pieces]
+        others = sorted(pieces - {seeds[0]})
+        while others:
+            for place in others:
+                # A piece almost touches its formula, with nothing in between.
+                box = page.blocks[place].box
+                both = union([box, whole])
+                near = max(box.y1 - whole.y2, whole.y1 - box.y2) < 0.7 * page.em
+                narrow, wide = sorted((box, whole), key=lambda part: part.width)
+                beside = narrow.x1 >= wide.x1 - page.em and narrow.x2 <= wide.x2 + page.em
+                apart = any(other.overlaps(both) and not other.overlaps(whole) for other in strangers)
+                if near and beside and not apart:
+                    group.append(place)
+                    others.remove(place)
+                    whole = both
+                    break
+            else:
                 break
-            group.append(piece)
         seeds = [place for place in seeds if place not in group]
         pieces -= set(group)
         groups.append(tuple(sorted(group)))
     return groups
-
-
-def _is_piece(place: int, group: Sequence[int], pieces: Set[int], page: Segmentation) -> bool:
-    """Return whether a block almost touches a formula, with nothing in between."""
-    box, whole = page.blocks[place].box, union([page.blocks[other].box for other in group])
-    near = max(box.y1 - whole.y2, whole.y1 - box.y2) < 0.7 * page.em
-    narrow, wide = sorted((box, whole), key=lambda part: part.width)
-    beside = narrow.x1 >= wide.x1 - page.em and narrow.x2 <= wide.x2 + page.em
-    both = union([box, whole])
-    strangers = (block.box for other, block in enumerate(page.blocks) if other not in pieces)
-    return near and beside and not any(other.overlaps(both) and not other.overlaps(whole) for other in strangers)
 
 
 class BlockPrint:
@@ -133,27 +131,40 @@ class BlockPrint:
         """
         if self._typical < 0.1 * self.em:
             return False
-        return bool(self._equals) or self._has_tall_sign() or bool(self._fractions)
+        if self._equals:
+            return True
+        for box, area in self.shapes:
+            # A thin, tall stroke is a sum, an integral, a root or a bracket.
+            is_tall = box.height > max(1.35 * self.em, 1.6 * self._typical)
+            if is_tall and 0.1 * self.em < box.width < 1.2 * box.height and area < 0.45 * box.width * box.height:
+                return True
+        return bool(self._fractions)
 
     @cached_property
     def is_prose(self) -> bool:
         """True if this is text or code, whatever signs it contains."""
-        # The digits of an equation number are as close as the letters of a word, so they do not count.
-        columns = [box for box in self._columns() if not any(box.inside(number) for number in self.numbers)]
-        runs = _runs_of(columns, 0.13 * self.em)
+        glyphs: list[Box] = []
+        square = 0
+        for top, bottom in true_runs(np.asarray(self.ink.any(axis=1))):
+            strip = self.ink[top:bottom]
+            # The glyphs of a row are its ink, cut at its white columns.
+            for start, end in true_runs(np.asarray(strip.any(axis=0))) if bottom - top > 0.2 * self.em else ():
+                high = np.flatnonzero(strip[:, start:end].any(axis=1))
+                box = Box(start, top + int(high[0]), end, top + int(high[-1]) + 1)
+                # The digits of an equation number are as close as the letters of a word, so they do not count.
+                if not box.inside_any(self.numbers):
+                    glyphs.append(box)
+                    is_square = box.height > 0.85 * self.em and 0.7 < box.height / box.width < 1.6
+                    square += is_square and not any(map(box.overlaps, self._fractions))
+        runs = _runs_of(glyphs, 0.13 * self.em)
         close = sum(run for run in runs if run >= _WORD)
-        wide = sum(run for run in _runs_of(columns, 0.2 * self.em) if run >= _WORD)
-        square = sum(
-            box.height > 0.85 * self.em and 0.7 < box.height / box.width < 1.6
-            for box in columns
-            if not any(box.overlaps(bar) for bar in self._fractions)
-        )
+        wide = sum(run for run in _runs_of(glyphs, 0.2 * self.em) if run >= _WORD)
         return (
-            square > _SQUARE * len(columns)
+            square > _SQUARE * len(glyphs)
             or max(runs, default=0) > _LETTERS
-            or (len(columns) >= _FEW and max(close / 0.4, wide / 0.6) > len(columns))
-            or max(_runs_of(columns, 0.25 * self.em), default=0) > _SPACED_LETTERS
-            or _pitch(columns, self.em) > (_PITCH if len(columns) >= _FEW else _FEW_PITCH)
+            or (len(glyphs) >= _FEW and max(close / 0.4, wide / 0.6) > len(glyphs))
+            or max(_runs_of(glyphs, 0.25 * self.em), default=0) > _SPACED_LETTERS
+            or _pitch(glyphs, self.em) > (_PITCH if len(glyphs) >= _FEW else _FEW_PITCH)
         )
 
     @cached_property
@@ -180,15 +191,6 @@ class BlockPrint:
         """The bars of fractions."""
         return [bar for bar in self._bars if bar not in self._equals and self._is_fraction(bar)]
 
-    def _has_tall_sign(self) -> bool:
-        """Return whether there is a thin, tall stroke: a sum, integral, root or bracket."""
-        return any(
-            box.height > max(1.35 * self.em, 1.6 * self._typical)
-            and 0.1 * self.em < box.width < 1.2 * box.height
-            and area < 0.45 * box.width * box.height
-            for box, area in self.shapes
-        )
-
     def _is_fraction(self, bar: Box) -> bool:
         """Return whether there is print above and below a bar, centred and no wider."""
         reach, side = round(1.2 * self.em), max(1, round(0.15 * self.em))
@@ -212,23 +214,21 @@ class BlockPrint:
         _, _, stats, _ = cv2.connectedComponentsWithStats(words, connectivity=8)
         boxes = [Box(x, y, x + w, y + h) for x, y, w, h, _ in stats[1:].tolist()]
         edge = max((box.x2 for box in boxes), default=0)
-        numbers = (box for box in boxes if box.x2 > edge - 0.3 * self.em and self._is_number(box))
-        return sorted(numbers, key=lambda number: number.y1)
-
-    def _is_number(self, word: Box) -> bool:
-        if not (0.8 * self.em < word.height < 1.6 * self.em and 0.9 * self.em < word.width < 4 * self.em):
-            return False
-        if self.ink[word.y1 : word.y2, max(0, word.x1 - round(0.7 * self.em)) : word.x1].any():
-            return False
-        shapes = sorted(box for box, _ in self.shapes if box.inside(word))
-        inner = shapes[1:-1]
-        # Digits are shorter than the brackets around them and taller than small letters; dots or hyphens may separate
-        # them.
-        digits = [box for box in inner if 0.5 * word.height < box.height < 0.85 * word.height]
-        dots = [box for box in inner if max(box.width, box.height) < 0.4 * self.em]
-        if not digits or len(digits) + len(dots) < len(inner):
-            return False
-        return self._bends(shapes[0], -1) and self._bends(shapes[-1], 1)
+        numbers: list[Box] = []
+        for word in sorted(boxes, key=lambda box: box.y1):
+            fits = 0.8 * self.em < word.height < 1.6 * self.em and 0.9 * self.em < word.width < 4 * self.em
+            before = self.ink[word.y1 : word.y2, max(0, word.x1 - round(0.7 * self.em)) : word.x1]
+            if not fits or word.x2 <= edge - 0.3 * self.em or before.any():
+                continue
+            shapes = sorted(box for box, _ in self.shapes if box.inside(word))
+            inner = shapes[1:-1]
+            # Digits are shorter than the brackets around them and taller than small letters; dots or hyphens may
+            # separate them.
+            digits = sum(0.5 * word.height < box.height < 0.85 * word.height for box in inner)
+            dots = sum(max(box.width, box.height) < 0.4 * self.em for box in inner)
+            if digits and digits + dots >= len(inner) and self._bends(shapes[0], -1) and self._bends(shapes[-1], 1):
+                numbers.append(word)
+        return numbers
 
     def _bends(self, box: Box, side: int) -> bool:
         """Return whether a shape is a round bracket.
@@ -240,17 +240,6 @@ class BlockPrint:
         thirds = np.array_split(_crop(self.ink, box), 3)
         top, middle, bottom = (float(np.nonzero(third)[1].mean()) for third in thirds)
         return min(side * (middle - top), side * (middle - bottom)) > 0.1 * box.width
-
-    def _columns(self) -> list[Box]:
-        """Return the glyphs: the ink of each row, cut at its white columns."""
-        rows = [row for row in true_runs(np.asarray(self.ink.any(axis=1))) if row[1] - row[0] > 0.2 * self.em]
-        glyphs = []
-        for top, bottom in rows:
-            strip = self.ink[top:bottom]
-            for start, end in true_runs(np.asarray(strip.any(axis=0))):
-                high = np.flatnonzero(strip[:, start:end].any(axis=1))
-                glyphs.append(Box(start, top + int(high[0]), end, top + int(high[-1]) + 1))
-        return glyphs
 
 
 def _runs_of(glyphs: Sequence[Box], gap: float) -> list[int]:
@@ -280,9 +269,20 @@ def _pitch(glyphs: Sequence[Box], em: float) -> float:
 def _split_formula(gray: "NDArray[np.uint8]", origin: Box, em: float) -> list[tuple[Box, str]]:
     """Split print, `gray` at `origin`, into labelled boxes of formulas and their numbers."""
     printed = BlockPrint(gray, em)
+    ink, numbers = printed.ink, printed.numbers
+    bands: list[tuple[int, int, Box | None]] = []
+    start = 0
+    # A formula ends at the first white row below its number.
+    for number, following in pairwise(numbers):
+        white = ~ink[number.y2 : following.y1].any(axis=1)
+        if white.any():
+            end = number.y2 + int(white.argmax())
+            bands.append((start, end, number))
+            start = end
+    bands.append((start, len(ink), numbers[-1] if numbers else None))
     parts: list[tuple[Box, str]] = []
-    for top, bottom, number in _split_by_number(printed.ink, printed.numbers):
-        band = printed.ink[top:bottom]
+    for top, bottom, number in bands:
+        band = ink[top:bottom]
         formula = _ink_box(band, top)
         if number:
             rest = band.copy()
@@ -297,19 +297,6 @@ def _split_formula(gray: "NDArray[np.uint8]", origin: Box, em: float) -> list[tu
         (Box(x + x1 - _EDGE, y + y1 - _EDGE, x + x2 + _EDGE, y + y2 + _EDGE), label)
         for (x1, y1, x2, y2), label in parts
     ]
-
-
-def _split_by_number(ink: "NDArray[np.uint8]", numbers: Sequence[Box]) -> list[tuple[int, int, Box | None]]:
-    """Return a band (top, bottom, number) per number, cut at white rows below it."""
-    bands: list[tuple[int, int, Box | None]] = []
-    top = 0
-    for number, following in pairwise(numbers):
-        white = ~ink[number.y2 : following.y1].any(axis=1)
-        if white.any():
-            bottom = number.y2 + int(white.argmax())
-            bands.append((top, bottom, number))
-            top = bottom
-    return [*bands, (top, len(ink), numbers[-1] if numbers else None)]
 
 
 def _ink_box(ink: "NDArray[np.uint8]", top: int) -> Box:

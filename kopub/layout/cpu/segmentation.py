@@ -113,7 +113,12 @@ def segment(gray: "NDArray[np.uint8]") -> Segmentation:
     _clear_boxes(ink, drawings)
     pictures += drawings
     lines = find_lines(ink, em)
-    tables = [_grow_table(table, lines, em) for table in tables]
+    for at, table in enumerate(tables):
+        # The edge of a table may have cut off letters, whose remains belong to it.
+        for box in (line.box for line in lines if line.box.height < 0.8 * em):
+            touches = abs(box.y1 - table.y2) <= 2 or abs(table.y1 - box.y2) <= 2
+            if touches and table.x1 <= box.x1 and box.x2 <= table.x2:
+                tables[at] = union([tables[at], box])
     tables += find_open_tables([line.box for line in lines if not line.box.inside_any(tables)], em)
     items = [Item("text", line.box, line) for line in lines if not line.box.inside_any(tables)]
     items += [Item("table", box) for box in tables]
@@ -129,17 +134,6 @@ def _clear_boxes(ink: "NDArray[np.uint8]", boxes: Sequence[Box]) -> None:
     """Clear boxes from an ink mask, with the soft edge around them."""
     for x1, y1, x2, y2 in boxes:
         ink[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = 0
-
-
-def _grow_table(table: Box, lines: Sequence[TextLine], em: float) -> Box:
-    """Grow a table by the remains of letters that its edge cut off."""
-    rests = [
-        line.box
-        for line in lines
-        if line.box.height < 0.8 * em and table.x1 <= line.box.x1 and line.box.x2 <= table.x2
-        and (abs(line.box.y1 - table.y2) <= 2 or abs(table.y1 - line.box.y2) <= 2)
-    ]  # fmt: skip
-    return union([table, *rests])
 
 
 def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[Box], list[Box]]:
@@ -160,7 +154,11 @@ def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[Box], list[B
         part = gray[box.y1 : box.y2, box.x1 : box.x2]
         # Noise tears the pale band behind a row into pieces that are mostly print.
         is_pale = box.height < _BAND * em and abs(float(np.percentile(part, 75)) - paper_level(gray)) <= _PALE
-        if is_pale or _is_tint(part, area):
+        levels = grey_histogram(part)
+        level = int(levels.argmax())
+        same = levels[max(0, level - _FLAT) : level + _FLAT + 1].sum() / part.size
+        # Print covers at most about a third of a tinted box; a screenshot has flat parts but no single background.
+        if is_pale or (same > 0.62 and area > 0.5 * part.size):
             tints.append(box)
         elif max(box.width, box.height) >= 2 * em:
             pictures.append(box)
@@ -188,47 +186,33 @@ def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[Box]:
     and what it encloses stays.
     """
     _, strokes, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
+    height, width = ink.shape
     least = 2.2 * em
     large: list[Box] = []
     for stroke, (x, y, w, h, area) in enumerate(stats[1:].tolist(), start=1):
-        box = Box(x, y, x + w, y + h)
-        encloses = w * h >= _FRAME_AREA * ink.size
-        if _is_edge(box, ink.shape, least) or (encloses and _is_frame(strokes[y : y + h, x : x + w] == stroke, area)):
+        # An edge runs along at least half of a side of the page.
+        along = w >= width / 2 and (y == 0 or y + h == height)
+        down = h >= height / 2 and (x == 0 or x + w == width)
+        is_edge = min(w, h) <= least and (along or down)
+        is_frame = False
+        if not is_edge and w * h >= _FRAME_AREA * ink.size:
+            # Nearly all strokes of a frame run along its sides.
+            side_y, side_x = round(_FRAME_WIDTH * h), round(_FRAME_WIDTH * w)
+            inner = strokes[y + side_y : y + h - side_y, x + side_x : x + w - side_x] == stroke
+            is_frame = int(inner.sum()) < 0.02 * area
+        if is_edge or is_frame:
             ink[strokes == stroke] = 0
         elif w > least and h > least:
-            large.append(box)
-    return _merge_overlapping(
-        [box for box in large if not any(_are_of_one_line(box, other) for other in large if other is not box)]
-    )
-
-
-def _is_edge(box: Box, shape: tuple[int, ...], thickest: float) -> bool:
-    """Return whether a stroke runs along at least half of a side of the page."""
-    height, width = shape
-    along = box.width >= width / 2 and (box.y1 == 0 or box.y2 == height)
-    down = box.height >= height / 2 and (box.x1 == 0 or box.x2 == width)
-    return min(box.width, box.height) <= thickest and (along or down)
-
-
-def _is_frame(strokes: "NDArray[np.bool_]", area: int) -> bool:
-    """Return whether nearly all strokes in a box run along its sides."""
-    height, width = strokes.shape
-    down, across = round(_FRAME_WIDTH * height), round(_FRAME_WIDTH * width)
-    return int(strokes[down : height - down, across : width - across].sum()) < 0.02 * area
-
-
-def _are_of_one_line(one: Box, other: Box) -> bool:
-    """Return whether two boxes look like letters of one line."""
-    shared = min(one.y2, other.y2) - max(one.y1, other.y1)
-    return shared > 0.6 * max(one.height, other.height)
-
-
-def _is_tint(gray: "NDArray[np.uint8]", area: int) -> bool:
-    levels = grey_histogram(gray)
-    level = int(levels.argmax())
-    same = levels[max(0, level - _FLAT) : level + _FLAT + 1].sum() / gray.size
-    # Print covers at most about a third of a tinted box; a screenshot has flat parts but no single background.
-    return bool(same > 0.62 and area > 0.5 * gray.size)
+            large.append(Box(x, y, x + w, y + h))
+    drawings: list[Box] = []
+    for box in large:
+        for other in large:
+            shared = min(box.y2, other.y2) - max(box.y1, other.y1)
+            if other is not box and shared > 0.6 * max(box.height, other.height):
+                break
+        else:
+            drawings.append(box)
+    return _merge_overlapping(drawings)
 
 
 def _merge_overlapping(boxes: list[Box]) -> list[Box]:
@@ -250,44 +234,29 @@ def order_blocks(items: list[Item], frames: list[Box], height: int, em: float) -
 
     The page is `height` pixels high, its body text `em`. The contents of a frame stay together.
     """
-    blocks: list[PageBlock] = []
-    for part in _peel_head_and_foot(_nest_in_frames(items, frames), height, em):
-        if part:
-            blocks += _order(part, em)
-    return blocks
-
-
-def _nest_in_frames(items: list[Item], frames: list[Box]) -> list[Item]:
-    """Put items into the smallest frame around them, and drop empty frames."""
+    # Each item belongs to the smallest frame around it.
     for frame in sorted(frames, key=lambda box: box.width * box.height):
         inner = [item for item in items if item.box.inside(frame)]
         if inner:
             items = [item for item in items if not item.box.inside(frame)]
-            items.append(Item("frame", union([frame, *(item.box for item in inner)]), inner=tuple(inner)))
-    return items
-
-
-def _peel_head_and_foot(items: list[Item], height: int, em: float) -> tuple[list[Item], list[Item], list[Item]]:
-    """Split a page into its running head, body and foot.
-
-    Rows near the edges would otherwise bridge the gap between columns.
-    """
+            items.append(Item("frame", union([frame, _around(inner)]), inner=tuple(inner)))
     rows = _rows(items)
-    head = foot = 0
-    if len(rows) > 1 and _bottom(rows[0]) < HEAD * height and _top(rows[1]) - _bottom(rows[0]) > 0.8 * em:
-        head = 1
-    if len(rows) > 1 and _top(rows[-1]) > FOOT * height and _top(rows[-1]) - _bottom(rows[-2]) > 0.8 * em:
-        foot = 1
-    body = [item for row in rows[head : len(rows) - foot] for item in row]
-    return rows[0] if head else [], body, rows[-1] if foot else []
+    boxes = [*map(_around, rows)]
+    # A running head or foot would bridge the gap between columns, so it is ordered by itself.
+    start, end = 0, len(rows)
+    if len(rows) > 1 and boxes[0].y2 < HEAD * height and boxes[1].y1 - boxes[0].y2 > 0.8 * em:
+        start = 1
+    if len(rows) > 1 and boxes[-1].y1 > FOOT * height and boxes[-1].y1 - boxes[-2].y2 > 0.8 * em:
+        end -= 1
+    blocks: list[PageBlock] = []
+    for part in (rows[:start], rows[start:end], rows[end:]):
+        if group := [item for row in part for item in row]:
+            blocks += _order(group, em)
+    return blocks
 
 
-def _top(row: list[Item]) -> int:
-    return min(item.box.y1 for item in row)
-
-
-def _bottom(row: list[Item]) -> int:
-    return max(item.box.y2 for item in row)
+def _around(parts: Sequence[Item] | Sequence[TextLine]) -> Box:
+    return union([part.box for part in parts])
 
 
 def _rows(items: Sequence[Item]) -> list[list[Item]]:
@@ -316,8 +285,14 @@ def _order(items: Sequence[Item], em: float) -> list[PageBlock]:
     for item in items:
         if item.kind != "text":
             blocks += _order([item], em)
-    if text := [item for item in items if item.kind == "text"]:
-        blocks.append(_text_block(text))
+    text = [item for item in items if item.line]
+    rows: list[TextLine] = []
+    for top, bottom in merge_intervals([(item.box.y1, item.box.y2) for item in text], 1):
+        lines = [item.line for item in text if item.line and top <= item.box.y1 < bottom]
+        stroke = sum(line.stroke * line.box.width for line in lines) / sum(line.box.width for line in lines)
+        rows.append(TextLine(_around(lines), stroke))
+    if rows:
+        blocks.append(PageBlock("text", _around(rows), tuple(rows)))
     return sorted(blocks, key=lambda block: block.box.y1)
 
 
@@ -328,41 +303,42 @@ def _split_columns(items: Sequence[Item], em: float) -> list[list[Item]]:
     for gap, x in sorted(gaps, reverse=True):
         left = [item for item in items if item.box.x2 <= x]
         right = [item for item in items if item.box.x2 > x]
-        if _is_column_gap(gap, left, right, em):
+        has_text, is_column = True, True
+        for side in (left, right):
+            lines = merge_intervals([(item.box.y1, item.box.y2) for item in side], 1)
+            # A column is wide and has several lines; anything narrow is a bullet, a number or a term of a list.
+            is_column = is_column and _around(side).width >= 8 * em and len(lines) >= 3
+            has_text = has_text and any(item.kind == "text" for item in side)
+        if has_text:
+            is_gap = gap >= 1.3 * em and is_column and not _are_table_columns(left, right, em)
+        else:
+            is_gap = gap >= 0.3 * em and not _are_pairs(left, right)
+        if is_gap:
             return [left, right]
     return []
 
 
-def _is_column_gap(gap: int, left: list[Item], right: list[Item], em: float) -> bool:
-    boxes = [union([item.box for item in side]) for side in (left, right)]
-    if all(item.kind != "text" for item in left) or all(item.kind != "text" for item in right):
-        return gap >= 0.3 * em and not _are_pairs(left, right)
-    lines = [len(merge_intervals([(item.box.y1, item.box.y2) for item in side], 1)) for side in (left, right)]
-    # A column is wide and has several lines; anything narrow is a bullet, a number or a term of a list.
-    if gap < 1.3 * em or min(box.width for box in boxes) < 8 * em or min(lines) < 3:
-        return False
-    return not _are_table_columns(left, right, em)
-
-
 def _are_pairs(left: list[Item], right: list[Item]) -> bool:
     """Return whether several boxes face one on the other side, like examples and results."""
-    solid = [[item.box for item in side if item.kind != "text"] for side in (left, right)]
-    few, many = sorted(solid, key=len)
-    return len(few) > 1 and all(
-        any(min(box.y2, other.y2) - max(box.y1, other.y1) > 0.6 * min(box.height, other.height) for other in many)
-        for box in few
-    )
+    few, many = sorted(([item.box for item in side if item.kind != "text"] for side in (left, right)), key=len)
+    facing = 0
+    for box in few:
+        for other in many:
+            if min(box.y2, other.y2) - max(box.y1, other.y1) > 0.6 * min(box.height, other.height):
+                facing += 1
+                break
+    return len(few) > 1 and facing == len(few)
 
 
 def _are_table_columns(left: list[Item], right: list[Item], em: float) -> bool:
     """Return whether the sides are columns of an unruled table: aligned rows, mostly white."""
-    middles = [(item.box.y1 + item.box.y2) / 2 for item in left]
-    level = [any(abs((item.box.y1 + item.box.y2) / 2 - y) < 0.3 * em for y in middles) for item in right]
+    lefts, rights = (np.array([(item.box.y1 + item.box.y2) / 2 for item in side]) for side in (left, right))
+    is_level = (np.abs(rights[:, None] - lefts) < 0.3 * em).any(axis=1)
     fill: list[float] = []
     for side in (left, right):
-        width = union([item.box for item in side]).width
+        width = _around(side).width
         fill += [item.box.width / width for item in side]
-    return sum(level) >= 0.8 * len(right) and float(np.mean(fill)) < 0.8
+    return int(is_level.sum()) >= 0.8 * len(right) and float(np.mean(fill)) < 0.8
 
 
 def _split_bands(items: Sequence[Item], em: float) -> list[list[Item]]:
@@ -370,29 +346,17 @@ def _split_bands(items: Sequence[Item], em: float) -> list[list[Item]]:
     rows = _rows(items)
     if len(rows) < 2:
         return []
-    boxes = [union([item.box for item in row]) for row in rows]
+    boxes = [*map(_around, rows)]
     gaps = [below.y1 - above.y2 for above, below in pairwise(boxes)]
     limit = max(0.85 * em, 1.4 * float(np.median(gaps)))
     parts = [rows[0]]
-    for gap, above, below in zip(gaps, rows, rows[1:], strict=False):
-        if gap > limit or _differ(above, below, em):
+    heights = [max(item.box.height for item in row) for row in rows]
+    is_text = [all(item.kind == "text" for item in row) for row in rows]
+    for at, (gap, below) in enumerate(zip(gaps, rows[1:], strict=True)):
+        short, tall = sorted(heights[at : at + 2])
+        differ = not all(is_text[at : at + 2]) or tall > 1.3 * max(short, 0.8 * em)
+        if gap > limit or differ:
             parts.append(list(below))
         else:
             parts[-1] = [*parts[-1], *below]
     return parts if len(parts) > 1 else []
-
-
-def _differ(above: list[Item], below: list[Item], em: float) -> bool:
-    if any(item.kind != "text" for item in (*above, *below)):
-        return True
-    tall, short = (max(item.box.height for item in row) for row in (above, below))
-    return max(tall, short) > 1.3 * max(min(tall, short), 0.8 * em)
-
-
-def _text_block(items: Sequence[Item]) -> PageBlock:
-    rows = []
-    for top, bottom in merge_intervals([(item.box.y1, item.box.y2) for item in items], 1):
-        lines = [item.line for item in items if item.line and top <= item.box.y1 < bottom]
-        stroke = sum(line.stroke * line.box.width for line in lines) / sum(line.box.width for line in lines)
-        rows.append(TextLine(union([line.box for line in lines]), stroke))
-    return PageBlock("text", union([row.box for row in rows]), tuple(rows))

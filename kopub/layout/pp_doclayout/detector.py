@@ -269,7 +269,12 @@ class PPDocLayout(LayoutDetector):
         if self._loading is not None:
             # Nobody needed this model after all, so no step and no Ctrl-C waits until it is loaded.
             loading, self._loading = self._loading, None
-            loading.when_done(lambda: _close(loading))
+
+            def close() -> None:
+                with suppress(Exception):  # a model that could not be loaded holds nothing
+                    loading.result().close()
+
+            loading.when_done(close)
         if self._model is not None:
             self._model.close()
             self._model = None
@@ -290,10 +295,6 @@ class PPDocLayout(LayoutDetector):
             loading, self._loading = self._loading, None
             self._model = self._load() if loading is None else loading.result()
         return self._model
-
-    @property
-    def _is_loading(self) -> bool:
-        return self._model is None and self._loading is not None and not self._loading.done
 
     def _load(self) -> "Replicas | ModelProcess":
         options = {
@@ -345,7 +346,8 @@ class PPDocLayout(LayoutDetector):
                     yield PageLayout(page.page_id, page.state, page.reason)
                     continue
                 waiting.append(page)
-                if self._is_loading and len(waiting) < most:
+                is_loading = self._model is None and self._loading is not None and not self._loading.done
+                if is_loading and len(waiting) < most:
                     continue
                 self._submit(waiting, running)
                 while running and (running[0].findings.done() or len(waiting) >= most):
@@ -375,9 +377,3 @@ class PPDocLayout(LayoutDetector):
             self._counts.update(counts)
             self._seconds["decode"] += page.seconds
             yield layout
-
-
-def _close(loaded: "BackgroundTask[Replicas | ModelProcess]") -> None:
-    """Close a loaded model; one that could not be loaded holds nothing."""
-    with suppress(Exception):
-        loaded.result().close()

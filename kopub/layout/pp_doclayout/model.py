@@ -69,18 +69,6 @@ def reference(repo: str, revision: str, pixels: NDArray[np.uint8]) -> Outputs:
     return Outputs(outputs.logits.sigmoid().numpy(), outputs.pred_boxes.numpy(), votes.numpy(), None, None)
 
 
-def _join_outputs(parts: Sequence[Outputs]) -> Outputs:
-    if len(parts) == 1:
-        return parts[0]
-    return Outputs(
-        np.concatenate([part.scores for part in parts]),
-        np.concatenate([part.boxes for part in parts]),
-        np.concatenate([part.votes for part in parts]),
-        _joined_masks([part.mask_queries for part in parts]),
-        _joined_masks([part.mask_features for part in parts]),
-    )
-
-
 def _joined_masks(parts: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
     present = [part for part in parts if part is not None]
     return torch.cat(present) if present else None
@@ -193,23 +181,29 @@ class PageModel:
             try:
                 parts.append(self._batch(batch, seconds))
             except torch.OutOfMemoryError as error:
-                short = str(error).partition(". ")[0]
+                why = str(error).partition(". ")[0]
             else:
                 done += len(batch)
                 continue
-            self._halve(short)
-        return _join_outputs(parts)
-
-    def _halve(self, why: str) -> None:
-        if self.batch_size == 1:
-            raise EngineError(
-                f"one page does not fit into GPU memory: free some, or use a smaller layout.dtype ({why})"
-            )
-        self.batch_size //= 2
-        self._gathered = self._pixels = self._graph = None
-        self._tuned = not self._tunes
-        torch.cuda.empty_cache()
-        fall_back(self.fallbacks, f"batch halved to {self.batch_size}", why)
+            # Outside of the handler, no traceback holds the tensors of the batch that did not fit.
+            if self.batch_size == 1:
+                raise EngineError(
+                    f"one page does not fit into GPU memory: free some, or use a smaller layout.dtype ({why})"
+                )
+            self.batch_size //= 2
+            self._gathered = self._pixels = self._graph = None
+            self._tuned = not self._tunes
+            torch.cuda.empty_cache()
+            fall_back(self.fallbacks, f"batch halved to {self.batch_size}", why)
+        if len(parts) == 1:
+            return parts[0]
+        return Outputs(
+            np.concatenate([part.scores for part in parts]),
+            np.concatenate([part.boxes for part in parts]),
+            np.concatenate([part.votes for part in parts]),
+            _joined_masks([part.mask_queries for part in parts]),
+            _joined_masks([part.mask_features for part in parts]),
+        )
 
     def _batch(self, pages: Pixels, seconds: StageSeconds) -> Outputs:
         n = len(pages)
@@ -240,22 +234,19 @@ class PageModel:
             shape = (self.batch_size, SIDE, SIDE, 3)
             pixels = self._pixels = torch.zeros(shape, dtype=torch.uint8, device=self._device)
         filled = pixels[: len(pages)]
-        host = torch.from_numpy(pages) if isinstance(pages, np.ndarray) else self._gather(pages)
+        if isinstance(pages, np.ndarray):
+            host = torch.from_numpy(pages)
+        else:
+            # Single pages are copied into one array, which a GPU can read directly.
+            if self._gathered is None:
+                self._gathered = torch.zeros(pixels.shape, dtype=torch.uint8, pin_memory=self._on_gpu)
+            host = self._gathered[: len(pages)]
+            # numpy copies them, because torch would wake a thread on every core, and the cores are decoding.
+            for place, page in zip(host.numpy(), pages, strict=True):
+                place[:] = page
         filled.copy_(host, non_blocking=True)
         any_shape = self._run is self._eager and self._graph is None
         return filled if any_shape else pixels
-
-    def _gather(self, pages: Sequence[NDArray[np.uint8]]) -> torch.Tensor:
-        """Copy single pages into one array, which a GPU can read directly."""
-        gathered = self._gathered
-        if gathered is None:
-            shape = (self.batch_size, SIDE, SIDE, 3)
-            gathered = self._gathered = torch.zeros(shape, dtype=torch.uint8, pin_memory=self._on_gpu)
-        # numpy copies them, because torch would wake a thread on every core, and the cores are decoding.
-        filling = gathered.numpy()
-        for i, page in enumerate(pages):
-            filling[i] = page
-        return gathered[: len(pages)]
 
     def run(self, pixels: torch.Tensor) -> RawOutputs:
         """Run one pass over a batch on the device, uint8 (B, SIDE, SIDE, 3).

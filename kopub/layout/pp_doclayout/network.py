@@ -104,7 +104,11 @@ def forward(network: PPDocLayoutV3ForObjectDetection, pixels: Tensor, polygons: 
     hidden, boxes = _proposals(model, memory, encoded.mask_feat)
     for layer in model.decoder.layers:
         position = model.decoder.query_pos_head(boxes.to(rows.dtype))
-        hidden = _decode(layer, hidden, position, memory, boxes)
+        attended, _ = layer.self_attn(hidden_states=hidden, position_embeddings=position)
+        hidden = layer.self_attn_layer_norm(hidden + attended)
+        attended = _cross_attention(layer.encoder_attn, hidden + position, memory, boxes)
+        hidden = layer.encoder_attn_layer_norm(hidden + attended)
+        hidden = layer.final_layer_norm(hidden + layer.mlp(hidden))
         boxes = torch.sigmoid(model.decoder.bbox_embed(hidden).float() + _logit(boxes))
 
     out = model.decoder_norm(hidden)
@@ -162,14 +166,6 @@ def _boxes_around(masks: Tensor) -> Tensor:
     left, right = extent(masks.amax(1))
     top, bottom = extent(masks.amax(2))
     return torch.stack([(left + right) / 2, (top + bottom) / 2, right - left, bottom - top], -1)
-
-
-def _decode(layer: Module, hidden: Tensor, position: Tensor, memory: Memory, boxes: Tensor) -> Tensor:
-    attended, _ = layer.self_attn(hidden_states=hidden, position_embeddings=position)
-    hidden = layer.self_attn_layer_norm(hidden + attended)
-    attended = _cross_attention(layer.encoder_attn, hidden + position, memory, boxes)
-    hidden = layer.encoder_attn_layer_norm(hidden + attended)
-    return layer.final_layer_norm(hidden + layer.mlp(hidden))
 
 
 def _cross_attention(attention: Module, query: Tensor, memory: Memory, boxes: Tensor) -> Tensor:

@@ -159,7 +159,13 @@ def _layout(page: PageInput, i: int, outputs: "Outputs", rules: PageRules, count
     detections = postprocess(scores, boxes, votes, page.width, page.height, rules.boxes)
     counts.update({f"dropped_{rule}": count for rule, count in detections.dropped.items()})
     if len(detections) == 0:
-        return _layout_without_regions(page, rules.speck)
+        import cv2
+
+        assert page.pixels is not None
+        gray = np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8)
+        if has_writing(gray, rules.speck):
+            return PageLayout(page.page_id, State.FAILED, Reason(NO_REGION, share=ink_share(gray)))
+        return PageLayout(page.page_id, State.BLANK, blank_reason(gray))
     regions = _regions(detections, page, outputs, i, rules)
     counts.update(f"label_{region.label}" for region in regions)
     return PageLayout(page.page_id, State.OK, regions=regions)
@@ -184,17 +190,6 @@ def _regions(
             task = Task.TEXT
         regions.append(Region(index, label, task, score, bbox, polygon))
     return tuple(regions)
-
-
-def _layout_without_regions(page: PageInput, speck: float) -> PageLayout:
-    """Return the layout of a page without regions: blank without writing, else failed."""
-    import cv2
-
-    assert page.pixels is not None
-    gray = np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8)
-    if has_writing(gray, speck):
-        return PageLayout(page.page_id, State.FAILED, Reason(NO_REGION, share=ink_share(gray)))
-    return PageLayout(page.page_id, State.BLANK, blank_reason(gray))
 
 
 class Health:

@@ -4,8 +4,8 @@ The rules are those of PaddleX's layout post-processing, as configured by the GL
 Ties are broken the same way everywhere: by reading order, then score, then label.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -73,6 +73,11 @@ class Detections:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def only(self, keep: "NDArray[np.bool_]", rule: str) -> "Detections":
+        """Return the detections that a rule keeps, and count the others."""
+        dropped = {**self.dropped, rule: len(keep) - int(np.count_nonzero(keep))}
+        return Detections(self.boxes[keep], self.labels[keep], self.scores[keep], self.queries[keep], dropped)
+
 
 def make_rules(
     *,
@@ -119,21 +124,20 @@ def postprocess(
         scores=scores[queries, labels].astype(np.float64),
         queries=queries,
     )
-    steps = {
+    steps: dict[str, Callable[[Detections], NDArray[np.bool_]]] = {
         "overlapping": lambda d: _not_overlapped(d, rules),
         "page_sized": lambda d: _not_page_sized(d, width, height),
         "contained": lambda d: _not_contained(d, rules),
         "sharing": lambda d: _not_sharing(d, rules.overlap),
     }
-    dropped = {}
     for name, step in steps.items():
-        keep = step(detections)
-        dropped[name] = len(keep) - int(np.count_nonzero(keep))
-        if dropped[name]:
-            detections = Detections(
-                detections.boxes[keep], detections.labels[keep], detections.scores[keep], detections.queries[keep]
-            )
-    return _clip_to_page(detections, page, rules.unclip, dropped)
+        detections = detections.only(step(detections), name)
+    # Boxes grow about their centres, but not beyond the page, where some have no area.
+    low, high = detections.boxes[:, :2], detections.boxes[:, 2:]
+    centre, half = (low + high) / 2, (high - low) * rules.unclip[detections.labels] / 2
+    grown = np.clip(np.hstack([centre - half, centre + half]), 0.0, np.tile(page, 2))
+    has_area = (grown[:, 0] < grown[:, 2]) & (grown[:, 1] < grown[:, 3])
+    return replace(detections, boxes=grown).only(has_area, "off_page")
 
 
 def _candidates(
@@ -238,18 +242,6 @@ def _intersections(boxes: "NDArray[np.float64]", extra: float) -> "NDArray[np.fl
     across = np.minimum(x2[:, None], x2) - np.maximum(x1[:, None], x1) + extra
     down = np.minimum(y2[:, None], y2) - np.maximum(y1[:, None], y1) + extra
     return np.maximum(across, 0.0) * np.maximum(down, 0.0)
-
-
-def _clip_to_page(
-    detections: Detections, page: "NDArray[np.float64]", unclip: "NDArray[np.float64]", dropped: dict[str, int]
-) -> Detections:
-    """Unclip boxes about their centres, clamp them to the page, and drop those without area."""
-    low, high = detections.boxes[:, :2], detections.boxes[:, 2:]
-    centre, half = (low + high) / 2, (high - low) * unclip[detections.labels] / 2
-    boxes = np.clip(np.hstack([centre - half, centre + half]), 0.0, np.tile(page, 2))
-    keep = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
-    dropped = {**dropped, "off_page": len(keep) - int(np.count_nonzero(keep))}
-    return Detections(boxes[keep], detections.labels[keep], detections.scores[keep], detections.queries[keep], dropped)
 
 
 DETAIL = 0.004

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -111,7 +111,9 @@ class ModelProcess:
     """
 
     def __init__(self, start: ModelStart) -> None:
-        with _open_memory() as memory:
+        # An unnamed file, in memory if the system supports it.
+        in_memory = hasattr(os, "memfd_create")
+        with os.fdopen(os.memfd_create("layout-pages"), "wb") if in_memory else TemporaryFile() as memory:
             self._connection, self._process = start_child(
                 "kopub.layout.pp_doclayout.process:main", memory.fileno(), group=0, environment=_environment()
             )
@@ -179,22 +181,21 @@ class ModelProcess:
     def _listen(self) -> None:
         try:
             while True:
-                self._take(self._connection.recv())
+                answer: BatchAnswer = self._connection.recv()
+                self.batch_size, self.fallbacks = answer.batch_size, answer.fallbacks
+                self.memory_peak = answer.memory_peak
+                for stage, seconds in answer.seconds.items():
+                    self.seconds.add(stage, seconds - self._sums.get(stage, 0.0))
+                self._sums = answer.seconds
+                waiting = self._answers.pop(answer.part)
+                if isinstance(answer.findings, str):
+                    waiting.set_exception(EngineError(answer.findings))
+                else:
+                    waiting.set_result(answer.findings)
         except (EOFError, ConnectionError):
             ended = self._ended()
-        for answer in list(self._answers.values()):
-            answer.set_exception(ended)
-
-    def _take(self, answer: BatchAnswer) -> None:
-        self.batch_size, self.fallbacks, self.memory_peak = answer.batch_size, answer.fallbacks, answer.memory_peak
-        for stage, seconds in answer.seconds.items():
-            self.seconds.add(stage, seconds - self._sums.get(stage, 0.0))
-        self._sums = answer.seconds
-        waiting = self._answers.pop(answer.part)
-        if isinstance(answer.findings, str):
-            waiting.set_exception(EngineError(answer.findings))
-        else:
-            waiting.set_result(answer.findings)
+        for waiting in list(self._answers.values()):
+            waiting.set_exception(ended)
 
     def _hung(self, what: str) -> EngineError:
         self._process.kill()
@@ -214,11 +215,6 @@ def _environment() -> dict[str, str]:
     # Idle threads of OpenCV and OpenMP would spin on the cores that decode pages.
     waiting = {"OPENCV_FOR_THREADS_NUM": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     return {**os.environ, **lasting_caches(os.environ, folders), **waiting}
-
-
-def _open_memory() -> IO[bytes]:
-    """Open an unnamed file, in memory if the system supports it."""
-    return os.fdopen(os.memfd_create("layout-pages"), "wb") if hasattr(os, "memfd_create") else TemporaryFile()
 
 
 _NOT_NEEDED = ("pandas", "scipy", "sklearn", "torchvision")

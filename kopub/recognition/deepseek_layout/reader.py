@@ -175,7 +175,7 @@ class WholePageReader:
         for strip in [pixels] if job.first is None else cut_strips(pixels, _HALVES):
             bottom = top + strip.shape[0]
             if job.first is None or has_ink(strip):
-                picture = tiled_image(strip, made=self._settings.image)
+                picture = tiled_image(strip, kind=self._settings.image)
                 prepared.parts.append((picture, (0.0, float(top), width, float(bottom))))
             top = bottom
         prepared.figures["prepare_seconds"] += time.perf_counter() - started

@@ -85,7 +85,7 @@ class DeepSeekOcrRecognizer(VlmRecognizer):
         return image_kind(self.ocr2).views.most_tokens
 
     def image_maker(self) -> ImageMaker:
-        return partial(tiled_image, made=image_kind(self.ocr2))
+        return partial(tiled_image, kind=image_kind(self.ocr2))
 
     def answer_cleaner(self) -> Callable[[str, Task], str]:
         return clean

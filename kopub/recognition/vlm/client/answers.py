@@ -237,9 +237,9 @@ def may_be_cut(task: Task, label: str) -> bool:
 
 
 def next_attempt(
-    task: Task, label: str, problem: Problem, made: Sequence[Attempt], scaled_down: bool
+    task: Task, label: str, problem: Problem, attempts: Sequence[Attempt], scaled_down: bool
 ) -> Attempt | None:
-    """Return the plan's next attempt for a problem, not `made` yet, if any.
+    """Return the plan's next attempt for a problem, beyond the `attempts` so far, if any.
 
     A region whose first image was `scaled_down` to its lines is first retried at full size, unless the server refused
     it.
@@ -248,7 +248,7 @@ def next_attempt(
     if scaled_down and problem not in _REFUSALS:
         plan = (_FULL_SIZE, *plan)
     for attempt in plan:
-        if attempt not in made and (attempt.parts == 1 or may_be_cut(task, label)):
+        if attempt not in attempts and (attempt.parts == 1 or may_be_cut(task, label)):
             return attempt
     return None
 

@@ -101,7 +101,7 @@ def model_size(width: int, height: int, tile: int = TILE) -> tuple[int, int]:
 
 
 def tiled_image(
-    crop: np.ndarray, scale: float = 1.0, enough: float = 1.0, made: type[TiledImage] = TiledImage
+    crop: np.ndarray, scale: float = 1.0, enough: float = 1.0, kind: type[TiledImage] = TiledImage
 ) -> TiledImage:
     """Make the image of a crop, shrunk at most once to what the model sees.
 
@@ -109,14 +109,14 @@ def tiled_image(
     large enough to be read. A crop that fits in one tile at that scale is sent at it, without tiles; for any other crop
     `enough` has no effect, because it has as many tiles at every size.
     """
-    crop, tile = _pad_crop(crop), made.views.tile
+    crop, tile = _pad_crop(crop), kind.views.tile
     height, width = crop.shape[:2]
     if max(width, height) * enough <= tile < max(width, height):
         size = max(1, math.floor(width * enough)), max(1, math.floor(height * enough))
     else:
         columns, rows = model_size(width, height, tile)
         size = max(1, round(columns * scale)), max(1, round(rows * scale))
-    return made(*encode_image(resize(crop, size)), *size, relative_size(size, crop))
+    return kind(*encode_image(resize(crop, size)), *size, relative_size(size, crop))
 
 
 def _pad_crop(crop: np.ndarray) -> np.ndarray:

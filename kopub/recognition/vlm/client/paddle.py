@@ -96,8 +96,8 @@ def parts_needed(crop: "NDArray[np.uint8]", max_tokens: int = MAX_TOKENS, least_
     tokens = width * height / PATCH**2
     if least_line is None or tokens <= max_tokens:
         return 1
-    kept = min(1.0, least_line / (line_height(crop) or _USUAL_LINE))
-    return min(_MOST_PARTS, math.ceil(tokens * kept**2 / max_tokens))
+    scale = min(1.0, least_line / (line_height(crop) or _USUAL_LINE))
+    return min(_MOST_PARTS, math.ceil(tokens * scale**2 / max_tokens))
 
 
 _INLINE = re.compile(r"\\\(((?:(?!\\[()]).)+?)\\\)", re.DOTALL)

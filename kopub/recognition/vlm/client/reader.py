@@ -174,7 +174,7 @@ class VlmReader:
         return prepared
 
     def _crop(self, prepared: PreparedPage, image: "NDArray[np.uint8]") -> None:
-        crops: list[tuple[Region, NDArray[np.uint8], bytes | None]] = []
+        crops: list[tuple[Region, NDArray[np.uint8], str, bytes | None]] = []
         for region in prepared.job.regions:
             if region.task in _NOT_READ:
                 prepared.settled.append(skipped(region.index, region.label))
@@ -182,13 +182,14 @@ class VlmReader:
             with timed("crop"):
                 pixels = pack_pixels(region_pixels(image, region))
                 inked = has_ink(pixels)
-            if inked:
-                fingerprint = self._settings.fingerprints[self._prompt_name(region)]
-                crops.append((region, pixels, region_key(pixels, fingerprint) if self._cache is not None else None))
-            else:
+            if not inked:
                 prepared.settled.append(skipped(region.index, region.label, State.BLANK, "no ink"))
-        cached = self._cache.find(key for _, _, key in crops if key is not None) if self._cache is not None else {}
-        for region, pixels, key in crops:
+                continue
+            prompt = prompt_name(region.label, region.task, self._settings.prompts)
+            fingerprint = self._settings.fingerprints[prompt]
+            crops.append((region, pixels, prompt, region_key(pixels, fingerprint) if self._cache is not None else None))
+        cached = self._cache.find(key for *_, key in crops if key is not None) if self._cache is not None else {}
+        for region, pixels, prompt, key in crops:
             hit = cached.get(key) if key is not None else None
             if hit is not None:
                 reading = self._judge(hit.answer, region.task, hit.seconds, hit.scale)
@@ -201,13 +202,9 @@ class VlmReader:
                 enough = scale_to_lines(pixels, region.task, self._settings.line_height)
                 parts = self._settings.count_parts(pixels) if may_be_cut(region.task, region.label) else 1
                 images = tuple(self._settings.make_image(part, enough=enough) for part in _strips(pixels, parts))
-            prompt = self._prompt_name(region)
             prepared.requests.append(_RegionRequest(region, prompt, images, parts, key, enough < 1.0))
             prepared.figures["regions_scaled_down"] += enough < 1.0
             prepared.figures["regions_in_parts"] += parts > 1
-
-    def _prompt_name(self, region: Region) -> str:
-        return prompt_name(region.label, region.task, self._settings.prompts)
 
     def _judge(self, answer: ChatAnswer, task: Task, seconds: float, scale: float) -> AttemptReading:
         with timed("answer"):
