@@ -6,7 +6,6 @@ from xml.etree.ElementTree import Element, SubElement
 from kopub.documents.archived_regions import (
     ArchivedLine,
     ArchivedRegion,
-    Box,
     archived_regions,
     image_name,
     page_confidence,
@@ -15,7 +14,7 @@ from kopub.documents.archived_regions import (
     xml_bytes,
 )
 from kopub.documents.document import Document, DocumentBlock, DocumentPage
-from kopub.layout.regions import PICTURES, Task
+from kopub.layout.regions import PICTURES, Box, Task
 from kopub.recognition.regions import TextOrigin
 
 _NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
@@ -115,6 +114,5 @@ def _add_line(block: Element, line: ArchivedLine) -> None:
         SubElement(made, "String", CONTENT=word)
 
 
-def _placed(box: Box) -> dict[str, str]:
-    x1, y1, x2, y2 = box
-    return {"HPOS": str(x1), "VPOS": str(y1), "WIDTH": str(x2 - x1), "HEIGHT": str(y2 - y1)}
+def _placed(box: Box[int]) -> dict[str, str]:
+    return {"HPOS": str(box.left), "VPOS": str(box.top), "WIDTH": str(box.width), "HEIGHT": str(box.height)}

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kopub.figures.figure import FigureNote
-from kopub.recognition.regions import RegionRecord, TextOrigin
+from kopub.recognition.regions import TextOrigin
 from kopub.states import State
+from kopub.texts.regions import Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class DocumentPage:
     height: int
     state: State
     reason: str | None
-    regions: tuple[RegionRecord, ...] = ()
+    regions: tuple[Region, ...] = ()
     pictures: Mapping[int, DocumentPicture] = field(default_factory=dict)
     notes: Mapping[int, FigureNote] = field(default_factory=dict)
     image: DocumentPicture | None = None
@@ -101,7 +102,7 @@ class BlockPart:
     """
 
     page: int
-    region: RegionRecord
+    region: Region
     text: str
     joint: str = ""
     refers: tuple[tuple[int, int, str], ...] = ()

@@ -13,8 +13,9 @@ from kopub.documents.page_facts import corrections_mark
 from kopub.errors import KopubError
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import DEFAULT_TASKS, Task
-from kopub.recognition.regions import KINDS, RegionRecord
+from kopub.recognition.regions import KINDS
 from kopub.texts.markup import printable
+from kopub.texts.regions import Region
 
 _LABEL, _TEXT, _IMAGE = "label", "text", "image"
 """The names of the tags in the labelling configuration of docs/corrections.md."""
@@ -56,13 +57,13 @@ def _task(document: Document, page: DocumentPage, folder: str) -> dict[str, Any]
     }
 
 
-def _region(record: RegionRecord) -> dict[str, Any]:
+def _region(record: Region) -> dict[str, Any]:
     return {
         "id": f"r{record.index}",
         "label": record.label,
         "kind": KINDS[record.task],
-        "bbox": list(record.bbox),
-        "bbox_2d": list(record.bbox_2d),
+        "bbox": list(record.box),
+        "bbox_2d": list(record.box_2d),
         "text": printable(record.content or ""),
         "score": record.score,
     }

@@ -6,7 +6,6 @@ from xml.etree.ElementTree import Element, SubElement
 from kopub.documents.archived_regions import (
     ArchivedLine,
     ArchivedRegion,
-    Box,
     archived_regions,
     image_name,
     page_confidence,
@@ -15,7 +14,7 @@ from kopub.documents.archived_regions import (
     xml_bytes,
 )
 from kopub.documents.document import Document, DocumentBlock, DocumentPage
-from kopub.layout.regions import Task
+from kopub.layout.regions import Box, Task
 
 _NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
 _ROOT = {
@@ -116,7 +115,7 @@ def _add_cell(table: Element, name: str, line: ArchivedLine) -> None:
     _say(made, cell.text)
 
 
-def _placed(element: Element, box: Box, score: float | None = None) -> Element:
+def _placed(element: Element, box: Box[int], score: float | None = None) -> Element:
     """Give an element its outline, and return it."""
     x1, y1, x2, y2 = box
     sure = {} if score is None else {"conf": f"{min(max(score, 0.0), 1.0):.3f}"}

@@ -132,17 +132,16 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
     elif label == "figure_title":
         yield DocumentBlock(BlockKind.CAPTION, (replace(part, text=one_line(text)),))
     elif label == "footnote":
-        x1, y1, x2, y2 = part.region.bbox
-        height = (y2 - y1) / len(text.split("\n"))
+        box = part.region.box
+        height = box.height / len(text.split("\n"))
         for note in split_footnotes(text):
-            for paragraph in paragraphs(note, x2 - x1, height * len(note.split("\n"))):
+            for paragraph in paragraphs(note, box.width, height * len(note.split("\n"))):
                 # A note may begin like a list entry, with a bullet or a number.
                 yield DocumentBlock(
                     BlockKind.FOOTNOTE, (replace(part, text=f"{paragraph.bullet} {paragraph.text}".lstrip()),)
                 )
     else:
-        x1, y1, x2, y2 = part.region.bbox
-        found = paragraphs(text, x2 - x1, y2 - y1)
+        found = paragraphs(text, part.region.box.width, part.region.box.height)
         for at, paragraph in enumerate(found, 1):
             # A note on a table without cells stands once, below the whole of it.
             of = replace(part, text=paragraph.text, note=part.note if at == len(found) else None)

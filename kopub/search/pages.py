@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from kopub.errors import StoreError
 from kopub.files import replace_bytes
 from kopub.fingerprints import fingerprint
-from kopub.layout.regions import Task
+from kopub.layout.regions import Box, Task
 from kopub.processes import give_back
 from kopub.recognition.content import main_script
 from kopub.recognition.regions import KINDS, region_texts
@@ -163,12 +163,12 @@ _TABLE, _FIGURE = KINDS[Task.TABLE], KINDS[Task.SKIP]
 class RegionView:
     """A region with its text.
 
-    `box` is (x1, y1, x2, y2) on a grid of 0 to 1000 over the page.
+    `box_2d` is on a grid of 0 to 1000 over the page.
     """
 
     index: int
     label: str
-    box: tuple[int, int, int, int]
+    box_2d: Box[int]
     text: str
 
 
@@ -327,7 +327,7 @@ def _regions(regions: Any, text: str) -> list[dict[str, Any]]:
 
 def _view(shard: str, row: dict[str, Any]) -> PageView:
     regions = tuple(
-        RegionView(region["index"], region["label"], tuple(region["bbox_2d"]), region["text"])
+        RegionView(region["index"], region["label"], Box(*region["bbox_2d"]), region["text"])
         for region in json.loads(zlib.decompress(row["regions"]))
     )
     return PageView(shard, regions=regions, **{column: row[column] for column in _PAGE_COLUMNS})

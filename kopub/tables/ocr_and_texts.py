@@ -18,7 +18,7 @@ from kopub.corrections.log import CorrectionLog
 from kopub.documents.page_text import text_of_page
 from kopub.engine import Resource
 from kopub.fingerprints import CodeVersion
-from kopub.layout.regions import PICTURES, Region, Task
+from kopub.layout.regions import PICTURES, Box, Region, Task
 from kopub.pages.corpus import Corpus
 from kopub.pages.documents.text_layer import TextLayer
 from kopub.recognition.base import Recognizer
@@ -397,11 +397,10 @@ def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:
         label, is_skipped = region["native_label"], region["finish_reason"] == "skipped"
         if region["state"] == State.FAILED or (is_skipped and label not in PICTURES):
             continue
-        x1, y1, x2, y2 = region["bbox_2d"]
         letters = len("".join(region["content"].split()))
         is_cut = region["finish_reason"] == "length"
         judged.append(
-            JudgedRegion(label, (x2 - x1) * (y2 - y1), letters, is_cut, _is_unsure(region), picture=is_skipped)
+            JudgedRegion(label, Box(*region["bbox_2d"]).area, letters, is_cut, _is_unsure(region), picture=is_skipped)
         )
     return judged
 
