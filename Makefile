@@ -18,7 +18,7 @@ printf '%s\n' "Ready. One shard with Dagster's own commands:" \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-fast check lock lock-recipes clean
+.PHONY: help setup demo ui test test-all check dist lock lock-recipes clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/'
@@ -58,8 +58,15 @@ lock-recipes: ## Lock the code behind every version as it is, where results did 
 	$(BIN)/python -m tools.recipes_lock --write
 	$(BIN)/python -m tools.settings_doc
 
-lock: ## Resolve requirements.lock anew from pyproject.toml (needs uv)
-	uv pip compile --universal --python-version 3.11.5 --all-extras --group dev --no-header --no-annotate \
+# The wheel is built from the source archive, so that proves to be whole.
+DIST ?= dist
+dist: setup ## What a release publishes: both wheels and the source archive, checked as the package index checks them
+	$(BIN)/uv build --quiet --out-dir $(DIST)
+	$(BIN)/python -m tools.tessdata_wheel --out $(DIST)
+	$(BIN)/uvx twine==7.0.0 check --strict $(DIST)/*.whl $(DIST)/*.tar.gz
+
+lock: setup ## Resolve requirements.lock anew from pyproject.toml
+	$(BIN)/uv pip compile --universal --python-version 3.11.5 --all-extras --group dev --no-header --no-annotate \
 		pyproject.toml -o requirements.lock
 
 clean: ## Remove the virtual environment and Dagster's history; tables and releases stay

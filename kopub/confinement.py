@@ -108,8 +108,10 @@ def _leave_files(libc: ctypes.CDLL, reads: Sequence[str], writes: Sequence[str])
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)  # pyright: ignore[reportAttributeAccessIssue]
             allowed = rights & all_rights if os.path.isdir(path) else rights & all_rights & _OF_FILES
-            _call(libc, _ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", allowed, descriptor), 0)
-            os.close(descriptor)
+            try:
+                _call(libc, _ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", allowed, descriptor), 0)
+            finally:
+                os.close(descriptor)
     _call(libc, _RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
 

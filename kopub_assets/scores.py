@@ -12,7 +12,7 @@ from kopub.config.choices import Figures
 from kopub.config.settings import Settings
 from kopub.corrections.gold import write_checked_pages
 from kopub.embedding.base import Embedder
-from kopub.errors import ConfigError, KopubError
+from kopub.errors import KopubError
 from kopub.evaluation.benchmarks.texts import CORRECTIONS
 from kopub.evaluation.home import KnownAnswers
 from kopub.evaluation.metrics import ALL as EVERY
@@ -112,12 +112,6 @@ def _measure_retrieval(
             searched = SearchedCorpus(store, corpus.manifest.keys, kinds, embedding, check, measured_before)
             reranking = reranking_of(reranker, store, corpus)
             measured = measure_retrieval(store, searched, bool(gates.override), context.log.info, reranking)
-    except ConfigError as error:
-        context.log.warning(f"not measured: {error}")
-        yield dg.MaterializeResult(
-            metadata={"not_measured": str(error)}, check_results=[drop_check(f"not measured: {error}", passed=False)]
-        )
-        return
     except KopubError as error:
         raise dg.Failure(str(error), allow_retries=False) from None
     if measured.computed and measured.questions:

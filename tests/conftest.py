@@ -89,6 +89,10 @@ def instances_in_memory() -> Iterator[None]:
     import dagster._core.storage.runs.in_memory as runs_in_memory
     from dagster._core.storage.sql import create_engine
 
+    from tests.support.no_power_cut import wait_for_no_disk
+
+    wait_for_no_disk()
+
     with pytest.MonkeyPatch.context() as patch:
         for storage in (runs_in_memory, events_in_memory):
             patch.setattr(storage, "stamp_alembic_rev", lambda *_: None)

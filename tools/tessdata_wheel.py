@@ -1,6 +1,7 @@
-"""Build the wheel `kopub-tessdata`, Korean and English data of Tesseract: `python -m tools.tessdata_wheel --out dist`.
+"""Build the wheel `kopub-tessdata`, the data of Tesseract: `python -m tools.tessdata_wheel --out dist`.
 
-The data are those of tessdata_fast 4.1.0, from this machine or a folder, and checked by their hashes.
+Korean and English for KoPub, orientation for Tesseract's own command: those of tessdata_fast 4.1.0, from this machine
+or a folder, and checked by their hashes.
 """
 
 import argparse
@@ -17,12 +18,17 @@ from kopub.recognition.tesseract.recognizer import tessdata_folder
 HASHES = {
     "kor": "6b85e11d9bbf07863b97b3523b1b112844c43e713df8b66418a081fd1060b3b2",
     "eng": "7d4322bd2a7749724879683fc3912cb542f19906c83bcc1a52132556427170b2",
+    "osd": "9cf5d576fcc47564f11265841e5ca839001e7e6f38ff7f7aacf46d15a96b00ff",
 }
 _PROJECT = """\
 [project]
 name = "kopub-tessdata"
 version = "4.1.0"
-description = "Tesseract's Korean and English data (tessdata_fast), where KoPub finds them"
+description = "Tesseract's Korean, English and orientation data (tessdata_fast), where KoPub finds them"
+readme = {text = '''Tesseract's data for Korean, English and the orientation of pages: `kor`, `eng` and `osd` of
+[tessdata_fast](https://github.com/tesseract-ocr/tessdata_fast) 4.1.0, unchanged, under Apache-2.0. They are installed
+into `share/tessdata` of the environment, where KoPub looks first.
+''', content-type = "text/markdown"}
 license = "Apache-2.0"
 license-files = ["LICENSE"]
 urls = {Source = "https://github.com/tesseract-ocr/tessdata_fast"}

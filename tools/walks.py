@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -47,7 +48,7 @@ def traced(walk: Walk) -> Iterator[None]:
             step = walk.setdefault(frame.f_locals["asset"], [])
         elif code.co_qualname == "RunEnd.of":
             step = walk.setdefault("the end", [])
-        if code in seen or (module := _module(code)) is None or _is_importing(frame):
+        if code in seen or (module := _module(code.co_filename)) is None or _is_importing(frame):
             return
         seen.add(code)
         if module not in known:
@@ -63,10 +64,11 @@ def traced(walk: Walk) -> Iterator[None]:
         threading.setprofile(None)  # type: ignore[arg-type]
 
 
-def _module(code: CodeType) -> str | None:
-    """Return the module of some code of the product; None on the ground floor, which every room uses."""
+@cache
+def _module(file: str) -> str | None:
+    """Return the module of a file of the product; None on the ground floor, which every room uses."""
     try:
-        inside = Path(code.co_filename).relative_to(ROOT)
+        inside = Path(file).relative_to(ROOT)
     except ValueError:
         return None
     is_product = inside.parts[0] in PACKAGES and inside.name != "__init__.py"
@@ -75,7 +77,7 @@ def _module(code: CodeType) -> str | None:
 
 def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_name == "<module>" and _module(frame.f_code) is not None:
+        if frame.f_code.co_name == "<module>" and _module(frame.f_code.co_filename) is not None:
             return True
         frame = frame.f_back
     return False

@@ -15,7 +15,7 @@ from kopub.api.pages import NoSuchPage, Page, Pages
 from kopub.api.rows import TableName, catalogue_of, collect_rows, empty, numbers_array
 from kopub.api.search import Answer, answer_of, embedder_of, searcher_of
 from kopub.api.sources.home import HomeSource
-from kopub.api.sources.release import HubSource, ReleaseSource, is_release
+from kopub.api.sources.release import ObjectReleaseSource, ReleaseSource, is_release
 from kopub.api.sources.source import Place, Source
 from kopub.errors import KopubError, SourceError, counted, did_you_mean, quoted
 from kopub.files import is_url
@@ -59,8 +59,6 @@ def open(
     if where is not None and is_url(address):
         address = _package_url(address)
     if where is not None and is_url(address):
-        from kopub.api.sources.release import ObjectReleaseSource
-
         _require_none(address, "a release", store=store, index=index, revision=revision)
         return Corpus(ObjectReleaseSource(address, CorpusPlace(_default_home()).fetched), profile)
     folder = _default_home() if where is None else Path(os.path.expanduser(address)).absolute()
@@ -76,8 +74,10 @@ def open(
         raise SourceError(
             f"{quoted(address)} is no folder: name a home, a release by its folder or URL, or OWNER/NAME on the Hub"
         )
-
     _require_none(address, "a release", store=store, index=index)
+    # The Hub's client takes a tenth of a second to import.
+    from kopub.api.sources.hub_release import HubSource
+
     return Corpus(HubSource(address, revision), profile)
 
 

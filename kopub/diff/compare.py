@@ -38,15 +38,20 @@ def iou(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> NDArr
 def match(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> list[tuple[int, int, float]]:
     """Return (old, new, IoU) of the boxes of the same region, in the old order.
 
-    This is the assignment with the largest total IoU (Kuhn and Munkres, in SciPy), without pairs below `SAME`.
+    This is the assignment with the largest total IoU, without pairs below `SAME`.
     """
-    from scipy.optimize import linear_sum_assignment
-
     overlap = iou(old, new)
     # A pair below `SAME` must not prevent pairs that would count.
-    rows, columns = linear_sum_assignment(np.where(overlap >= SAME, overlap, 0.0), maximize=True)
-    pairs = ((int(row), int(column), float(overlap[row, column])) for row, column in zip(rows, columns, strict=True))
-    return [pair for pair in pairs if pair[2] >= SAME]
+    pairs = assign(np.where(overlap >= SAME, overlap, 0.0)).items()
+    return [(row, column, float(overlap[row, column])) for row, column in pairs if overlap[row, column] >= SAME]
+
+
+def assign(weights: np.ndarray) -> dict[int, int]:
+    """Return a column for each row, none twice, with the largest total weight (LAPJV)."""
+    import lap
+
+    columns = lap.lapjv(-weights, extend_cost=True)[1].tolist() if weights.size else []
+    return {row: column for row, column in enumerate(columns) if column >= 0}
 
 
 NUMBER = 10

@@ -36,7 +36,7 @@ from kopub.weights.hub import (
 
 Step = Callable[[str, int], None]
 _SHM_FLAG = "torch_shm"
-_LIBRARIES = ("cv2", "pyarrow", "scipy", "datasets")
+_LIBRARIES = ("cv2", "pyarrow", "datasets")
 """Modules with native libraries, for which a machine may lack something."""
 
 

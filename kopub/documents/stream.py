@@ -336,7 +336,8 @@ def file_names(documents: Sequence[str]) -> list[str]:
         for group in list(groups.values()):
             if len(group) > 1:
                 for at in group:
-                    names[at] = f"{_safe(documents[at])}-{_hash(documents[at])[:digits]}"
+                    digest = hashlib.sha256(documents[at].encode("utf-8", "surrogatepass")).hexdigest()
+                    names[at] = f"{_safe(documents[at])}-{digest[:digits]}"
         groups = defaultdict(list)
         for at, name in enumerate(names):
             groups[_folded(name)].append(at)
@@ -367,7 +368,3 @@ def _korean(document: str) -> str:
 def _folded(name: str) -> str:
     """Return a form that is equal for names that some file system treats as one."""
     return unicodedata.normalize("NFKC", name).casefold()
-
-
-def _hash(document: str) -> str:
-    return hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()

@@ -85,15 +85,11 @@ class HashedEmbedder(Embedder):
     def _embed(self, id: str, terms: Iterable[tuple[str, float]], nothing: str) -> Embedding:
         """Return the signed hash of terms at unit length, `blank` if none are left."""
         import mmh3
-        from scipy.sparse import csr_array
 
         hashes = [(mmh3.hash(term), value) for term, value in terms if value]
         values = [value if hashed >= 0 else -value for hashed, value in hashes]
         buckets = [abs(hashed) % self.dim for hashed, _ in hashes]
-        # The sum depends on the order of the values in its last digit, and this order is that of FeatureHasher.
-        row = csr_array((values, buckets, [0, len(values)]), shape=(1, self.dim), dtype=np.float64)
-        row.sum_duplicates()
-        summed = row.toarray()[0]
+        summed = np.bincount(np.array(buckets, np.int64), values, self.dim)
         norm = np.sqrt(np.sum(summed * summed))
         if not norm:
             return Embedding(id, State.BLANK, reason=nothing)

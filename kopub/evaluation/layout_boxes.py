@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kopub.diff.compare import iou
+from kopub.diff.compare import assign, iou
 from kopub.errors import ConfigError
 
 BOX = tuple[float, float, float, float]
@@ -57,15 +57,13 @@ def find(gold: Sequence[Block], regions: Sequence[Block]) -> BoxCounts:
 
     A region on an ignored block, whatever its kind, is left out.
     """
-    from scipy.optimize import linear_sum_assignment
-
     blocks, ignored = [b for b in gold if not b.ignored], [b for b in gold if b.ignored]
     pairs = _ious(blocks, regions)
     kinds = np.array([[b.kind == r.kind for r in regions] for b in blocks], bool).reshape(pairs.shape)
     fits = kinds & (pairs >= IOU)
     # The number of pairs comes first, then their overlap.
-    rows, columns = linear_sum_assignment(np.where(fits, 1 + pairs / (1 + len(blocks)), 0), maximize=True)
-    same = {column for row, column in zip(rows, columns, strict=True) if fits[row, column]}
+    assigned = assign(np.where(fits, 1 + pairs / (1 + len(blocks)), 0.0))
+    same = {column for row, column in assigned.items() if fits[row, column]}
     on_ignored = {at for at in range(len(regions)) if at not in same and (_ious(ignored, regions)[:, at] >= IOU).any()}
     return BoxCounts(len(blocks), len(regions) - len(on_ignored), len(same))
 

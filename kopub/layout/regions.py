@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kopub.errors import ConfigError
 from kopub.states import State
@@ -46,10 +46,14 @@ class Box(NamedTuple, Generic[Edge]):
         across = max(0, self.left - other.right, other.left - self.right)
         return across, max(0, self.top - other.bottom, other.top - self.bottom)
 
+    def intersection(self, other: "Box[Any]") -> "Box[float]":
+        """Return the part that two boxes share; its area is 0 if they are apart."""
+        low = max(self.left, other.left), max(self.top, other.top)
+        return Box(*low, min(self.right, other.right), min(self.bottom, other.bottom))
+
     def iou(self, other: "Box[Edge]") -> float:
         """Return the intersection of two boxes over their union."""
-        edges = zip(self, other, (max, max, min, min), strict=True)
-        shared = Box(*(inner(edge, of_other) for edge, of_other, inner in edges)).area
+        shared = self.intersection(other).area
         return shared / (self.area + other.area - shared) if shared else 0.0
 
 

@@ -257,7 +257,7 @@ def section(
 def ticks(span: Span) -> list[tuple[float, str]]:
     """Return the places of time marks, and their labels in seconds from the start."""
     step = next((step for step in (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600) if span.seconds / step <= 14), 3600.0)
-    return [(_WIDTH * n * step / span.seconds, f"{n * step:g} s") for n in range(int(span.seconds / step) + 1)]
+    return [(_WIDTH * n * step / (span.seconds or 1.0), f"{n * step:g} s") for n in range(int(span.seconds / step) + 1)]
 
 
 def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
@@ -297,7 +297,7 @@ def _stage_bars(span: Span, shards: dict[str, float], whole: Span) -> list[Bar]:
 
 def _bar(span: Span, whole: Span, label: str, title: str, kind: str) -> Bar:
     start, end = max(span.start, whole.start), min(span.end, whole.end)
-    scale = _WIDTH / whole.seconds
+    scale = _WIDTH / (whole.seconds or 1.0)
     width = max(0.0, end - start) * scale
     # A letter is about seven units wide, and a label must fit its bar.
     return Bar((start - whole.start) * scale, width, label if width > 7 * len(label) else "", title, kind)
@@ -314,7 +314,7 @@ def _curve(label: str, counts: Counts, span: Span, most: float | None = None, to
     for first in range(0, len(inside), size):
         moments, values = zip(*inside[first : first + size], strict=True)
         moment, value = sum(moments) / len(moments), sum(values) / len(values)
-        points.append((_WIDTH * (moment - span.start) / span.seconds, _HIGH * (1 - min(1.0, value / most))))
+        points.append((_WIDTH * (moment - span.start) / (span.seconds or 1.0), _HIGH * (1 - min(1.0, value / most))))
     # The area is closed along the bottom.
     points = [(points[0][0], _HIGH), *points, (points[-1][0], _HIGH)]
     return Lane(label, curve=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), most=top or f"{most:.0f}{unit}")

@@ -7,9 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
+from datasets import DatasetInfo, Features
+from datasets.info import DatasetInfosDict
+from huggingface_hub import DatasetCardData
+from huggingface_hub.repocard import REGEX_YAML_BLOCK
+from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from kopub.errors import visible, without_paths
@@ -30,10 +35,6 @@ from kopub.release.files import (
 )
 from kopub.release.fitness import fitness, hub_licences
 from kopub.states import State
-
-if TYPE_CHECKING:
-    from huggingface_hub import DatasetCardData
-
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 _LISTED = 20
@@ -66,8 +67,6 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
 
     Text from pages, sources and settings is shown as plain text.
     """
-    from jinja2 import Environment, StrictUndefined
-
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=markdown, autoescape=False
     )
@@ -214,15 +213,11 @@ CORPUS = "corpus"
 """A second name of `pages`: mteb looks for configs called corpus, queries and qrels."""
 
 
-def front_matter(inventory: Inventory, keys: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
+def front_matter(inventory: Inventory, keys: Mapping[str, Any], hashes: Mapping[str, str]) -> DatasetCardData:
     """Return the card's YAML: its other `keys`, configs and their features.
 
     Configs and features are those in the folder.
     """
-    from datasets import DatasetInfo, Features
-    from datasets.info import DatasetInfosDict
-    from huggingface_hub import DatasetCardData
-
     own = {key: value for key, value in keys.items() if key not in ("configs", "dataset_info")}
     infos = {}
     configs = []
@@ -244,13 +239,11 @@ def front_matter(inventory: Inventory, keys: Mapping[str, Any], hashes: Mapping[
     return stamp_configs(data.to_dict(), hashes)
 
 
-def stamp_configs(listed: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
+def stamp_configs(listed: Mapping[str, Any], hashes: Mapping[str, str]) -> DatasetCardData:
     """Return the YAML `listed`, each config with a digest of its contents.
 
     `datasets` keeps a copy of the data loaded from a folder and looks for newer data only if the YAML has changed.
     """
-    from huggingface_hub import DatasetCardData
-
     configs = []
     for config in listed.get("configs", []):
         name = "pages" if config["config_name"] == CORPUS else config["config_name"]
@@ -263,10 +256,6 @@ def is_listed(config: str, features: str | None, listed: Mapping[str, Any]) -> b
 
     None stands for any features.
     """
-    from datasets import Features
-    from datasets.info import DatasetInfosDict
-    from huggingface_hub import DatasetCardData
-
     patterns = (entry["data_files"] for entry in listed.get("configs", []) if entry["config_name"] == config)
     if not isinstance(next(patterns, None), str):
         return False
@@ -276,7 +265,7 @@ def is_listed(config: str, features: str | None, listed: Mapping[str, Any]) -> b
     return info.features == Features.from_dict(json.loads(features)["info"]["features"])
 
 
-def compose_card(data: "DatasetCardData", body: str) -> str:
+def compose_card(data: DatasetCardData, body: str) -> str:
     return f"---\n{data.to_yaml()}\n---\n\n{body.strip()}\n"
 
 
@@ -285,9 +274,6 @@ def split_card(card: str) -> tuple[dict[str, Any], str]:
 
     Raises `ValueError` and `yaml.YAMLError`.
     """
-    from huggingface_hub import DatasetCardData
-    from huggingface_hub.repocard import REGEX_YAML_BLOCK
-
     block = REGEX_YAML_BLOCK.search(card)
     # Like `DatasetCard`, but that parses in Python, which takes five times as long.
     listed = (yaml.load(block[2], yaml.CSafeLoader) or {}) if block else {}

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from datasets import Features
 
 from kopub.errors import StoreError, without_paths
 from kopub.layout.regions import Task
@@ -28,10 +29,6 @@ from kopub.store.rows import lineage_rows, one_row_a_part, region_ids, vector_wi
 from kopub.texts.markup import defuse
 from kopub.texts.regions import join_regions
 from kopub.texts.text_quality import doubtful
-
-if TYPE_CHECKING:
-    from datasets import Features
-
 
 PICTURES_PER_GROUP = 100
 """The Hub's viewer reads a row group whole, up to 300 MB; a crop is rarely over 1 MB."""
@@ -216,7 +213,7 @@ def _qrels(queries: pa.Table, unknown_pages: Collection[str]) -> Iterator[Row]:
                 yield {"query-id": query["query_id"], "corpus-id": page_id, "score": 1}
 
 
-def _vectors(table: pa.Table, published: "Features") -> pa.Table:
+def _vectors(table: pa.Table, published: Features) -> pa.Table:
     return _public_columns(_with_vector(table), published)
 
 
@@ -261,7 +258,7 @@ def _identify_figures(table: pa.Table, column: str) -> pa.Table:
     return figures.append_column("region_id", pa.array(region_ids(figures), pa.string()))
 
 
-def _public_columns(table: pa.Table, published: "Features") -> pa.Table:
+def _public_columns(table: pa.Table, published: Features) -> pa.Table:
     """Return the columns of `published`, in one chunk.
 
     The way a table was assembled must not affect its file.
@@ -283,7 +280,7 @@ def _with_vector(table: pa.Table) -> pa.Table:
     return table.filter(pc.field("vector").is_valid())
 
 
-def _table(rows: Iterator[Row], published: "Features") -> pa.Table:
+def _table(rows: Iterator[Row], published: Features) -> pa.Table:
     return pa.Table.from_pylist(list(rows), published.arrow_schema)
 
 

@@ -1,33 +1,17 @@
-"""The features of every config, and the rows of each as `datasets` counts them.
+"""The features of every config, read by `datasets` and the Hub's viewer."""
 
-The features are read by `datasets` and the Hub's viewer. Rows are counted in a separate process.
-"""
-
-import glob
-import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from datasets import Features, Image, List, Value
 
 from kopub.release.base import PAGE_ASSETS
 from kopub.store.rows import LINEAGE
 
-if TYPE_CHECKING:
-    from datasets import DatasetBuilder, Features
-
 
 @cache
-def page_features(images: bool = False) -> "Features":
+def page_features(images: bool = False) -> Features:
     """Return the features of `pages`, with the image of the page if `images`."""
-    from datasets import Features, Image, List, Value
-
     text, number = Value("string"), Value("int32")
     return Features(
         {
@@ -71,9 +55,7 @@ def page_features(images: bool = False) -> "Features":
 
 
 @cache
-def region_features() -> "Features":
-    from datasets import Features, List, Value
-
+def region_features() -> Features:
     text = Value("string")
     return Features(
         {
@@ -96,9 +78,7 @@ def region_features() -> "Features":
 
 
 @cache
-def crop_features() -> "Features":
-    from datasets import Features, Image, List, Value
-
+def crop_features() -> Features:
     return Features(
         {
             "page_id": Value("string"),
@@ -112,31 +92,23 @@ def crop_features() -> "Features":
 
 
 @cache
-def vector_features(dim: int) -> "Features":
-    from datasets import Features, List, Value
-
+def vector_features(dim: int) -> Features:
     return Features({"page_id": Value("string"), "vector": List(Value("float16"), length=dim)})
 
 
 @cache
-def figure_vector_features(dim: int) -> "Features":
-    from datasets import Features, List, Value
-
+def figure_vector_features(dim: int) -> Features:
     return Features({**_figure(), "vector": List(Value("float16"), length=dim)})
 
 
 @cache
-def passage_features(dim: int) -> "Features":
-    from datasets import Features, List, Value
-
+def passage_features(dim: int) -> Features:
     place = {"page_id": Value("string"), "start": Value("int32"), "end": Value("int32")}
     return Features({**place, "vector": List(Value("float16"), length=dim)})
 
 
 @cache
-def figure_note_features() -> "Features":
-    from datasets import Features, List, Value
-
+def figure_note_features() -> Features:
     text = Value("string")
     return Features(
         {
@@ -154,8 +126,6 @@ def figure_note_features() -> "Features":
 
 
 def _figure() -> dict[str, Any]:
-    from datasets import List, Value
-
     return {
         "region_id": Value("string"),
         "page_id": Value("string"),
@@ -168,9 +138,7 @@ def _figure() -> dict[str, Any]:
 
 
 @cache
-def chunk_features() -> "Features":
-    from datasets import Features, List, Value
-
+def chunk_features() -> Features:
     text, number = Value("string"), Value("int32")
     place = {"page_id": text, "page": number, "region": number, "bbox_2d": List(number, length=4)}
     return Features(
@@ -190,9 +158,7 @@ def chunk_features() -> "Features":
 
 
 @cache
-def correction_features() -> "Features":
-    from datasets import Features, List, Value
-
+def correction_features() -> Features:
     text = Value("string")
     return Features(
         {
@@ -213,9 +179,7 @@ def correction_features() -> "Features":
 
 
 @cache
-def query_features(dim: int) -> "Features":
-    from datasets import Features, List, Value
-
+def query_features(dim: int) -> Features:
     text = Value("string")
     return Features(
         {
@@ -233,120 +197,10 @@ def query_features(dim: int) -> "Features":
 
 
 @cache
-def qrel_features() -> "Features":
-    from datasets import Features, Value
-
+def qrel_features() -> Features:
     return Features({"query-id": Value("string"), "corpus-id": Value("string"), "score": Value("int32")})
 
 
 @cache
-def lineage_features() -> "Features":
-    from datasets import Features
-
+def lineage_features() -> Features:
     return Features.from_arrow_schema(LINEAGE)
-
-
-_ROOT = Path(__file__).resolve().parents[2]
-_ROWS = 100
-"""Rows in memory at a time: one of `pages` can hold an image of a megabyte."""
-
-Counts = Mapping[str, int | str]
-"""The number of rows by config, or the error of `datasets`."""
-
-
-def count(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, int | str]:
-    """Read every row of `shards` of each config, in the order of the configs."""
-    with _without_magic(folder) as plain:
-        return dict(_row_counts(plain, shards))
-
-
-@contextmanager
-def _without_magic(folder: Path) -> Iterator[Path]:
-    """Yield a path to the folder without `*`, `?` and `[`.
-
-    `datasets` would treat these as a pattern for several folders.
-    """
-    if not glob.has_magic(str(folder)):
-        yield folder
-        return
-    with tempfile.TemporaryDirectory() as place:
-        # `datasets` resolves a link to a folder, but accepts links to files.
-        yield Path(shutil.copytree(folder.resolve(), Path(place, "release"), copy_function=os.symlink))
-
-
-def count_apart(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, int | str]:
-    """Run `count` in a separate process.
-
-    The process is judged by its answer, not by its exit: Arrow reads ahead through Python files for `datasets`, and if
-    one of its threads still does so while the interpreter shuts down, the process aborts (apache/arrow#34314,
-    huggingface/datasets#7566).
-    """
-    done = subprocess.run(
-        [sys.executable, "-m", "kopub.release.features", str(folder.resolve())],
-        cwd=_ROOT,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-        input=json.dumps({config: list(of_config) for config, of_config in shards.items()}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    counted: dict[str, int | str] = {}
-    for line in done.stdout.splitlines():
-        counted |= json.loads(line)
-    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    return {config: counted.get(config, f"the process ended with {done.returncode}: {last}") for config in shards}
-
-
-def _row_counts(folder: Path, shards: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int | str]]:
-    from datasets.exceptions import DatasetsError
-
-    refusals = (DatasetsError, ValueError, OSError)
-    try:
-        opened = _open(folder)
-    except refusals as error:
-        yield from dict.fromkeys(shards, f"{type(error).__name__}: {error}").items()
-        return
-    for config, of_config in shards.items():
-        try:
-            yield config, _rows(opened(config), of_config)
-        except refusals as error:
-            yield config, f"{type(error).__name__}: {error}"
-
-
-def _open(folder: Path) -> Callable[[str], "DatasetBuilder"]:
-    """Return a function that returns the builder of a config.
-
-    The builder is that of `load_dataset_builder`, but the card is parsed once for all configs.
-    """
-    from datasets.load import dataset_module_factory, get_dataset_builder_class
-
-    module = dataset_module_factory(str(folder))
-    infos, arguments = module.dataset_infos or {}, dict(module.builder_kwargs)
-    name = arguments.pop("dataset_name", None)
-    builder = get_dataset_builder_class(module, dataset_name=name)
-    return lambda config: builder(
-        dataset_name=name, config_name=config, hash=module.hash, info=infos.get(config), **arguments
-    )
-
-
-def _rows(builder: "DatasetBuilder", shards: Sequence[str]) -> int:
-    from datasets import IterableDataset
-
-    files = (builder.config.data_files or {}).get("train")
-    if not files:
-        raise ValueError("its card names no file that is there")
-    chosen = [name for name in files if Path(name).stem in shards]
-    if not chosen:
-        return 0
-    builder.config.data_files = {"train": chosen}  # pyright: ignore[reportAttributeAccessIssue]
-    opened = builder.as_streaming_dataset(split="train")
-    assert isinstance(opened, IterableDataset)
-    return sum(len(batch) for batch in opened.with_format("arrow").iter(batch_size=_ROWS))
-
-
-if __name__ == "__main__":
-    with _without_magic(Path(sys.argv[1])) as release:
-        for counted_config, rows in _row_counts(release, json.load(sys.stdin)):
-            sys.stdout.write(json.dumps({counted_config: rows}) + "\n")
-            sys.stdout.flush()
-    os._exit(0)

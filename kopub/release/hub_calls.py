@@ -5,16 +5,21 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import httpx2
+from huggingface_hub import get_token
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.utils import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+    parse_ratelimit_headers,
+)
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 from tenacity.wait import wait_random_exponential
 
 from kopub.errors import HubError, KopubError, visible
-
-if TYPE_CHECKING:
-    from huggingface_hub.errors import HfHubHTTPError
-
 
 Result = TypeVar("Result")
 
@@ -53,7 +58,6 @@ def call_hub(work: Callable[[], Result], repo: str, log: Callable[[str], None]) 
     These are a refused commit, a limit, or a failure of the server or the network. Each time `work` has to look at the
     repository again and do only what remains. Waits as long as the Hub requests. Raises `HubError`, one line.
     """
-    import httpx2
 
     def say(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
@@ -79,8 +83,6 @@ def call_hub(work: Callable[[], Result], repo: str, log: Callable[[str], None]) 
 
 def explain_hub_error(error: BaseException | None, repo: str) -> str:
     """Explain on one line what is wrong with the repository, and what to do."""
-    from huggingface_hub.errors import HfHubHTTPError
-
     error = _cause(error)
     if isinstance(error, KopubError):
         return str(error)
@@ -94,9 +96,7 @@ def explain_hub_error(error: BaseException | None, repo: str) -> str:
     return f"{repo}: the Hub cannot be reached, or its client gave up ({message}); run it again"
 
 
-def _refusal(error: "HfHubHTTPError", message: str, repo: str) -> str:
-    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
-
+def _refusal(error: HfHubHTTPError, message: str, repo: str) -> str:
     status = error.response.status_code
     if status in _FULL_STATUS or _says_full(message):
         return _full(repo)
@@ -114,9 +114,6 @@ def _refusal(error: "HfHubHTTPError", message: str, repo: str) -> str:
 
 
 def _is_transient(error: BaseException | None) -> bool:
-    import httpx2
-    from huggingface_hub.errors import HfHubHTTPError
-
     error = _cause(error)
     if isinstance(error, HfHubHTTPError):
         status = error.response.status_code
@@ -135,8 +132,6 @@ def _retry_after(error: BaseException | None) -> float | None:
 
     They come from `Retry-After`, or are the time until its rate limit is reset.
     """
-    from huggingface_hub.utils import parse_ratelimit_headers
-
     response: Any = getattr(_cause(error), "response", None)
     if response is None:
         return None
@@ -149,8 +144,6 @@ def _retry_after(error: BaseException | None) -> float | None:
 
 def _cause(error: BaseException | None) -> BaseException | None:
     """Return the Hub's own error, if the client wrapped it in another."""
-    from huggingface_hub.errors import HfHubHTTPError
-
     cause = error.__cause__ if error else None
     return cause if isinstance(cause, HfHubHTTPError) and not isinstance(error, HfHubHTTPError) else error
 
@@ -168,8 +161,6 @@ def _without_secrets(text: str) -> str:
 
     The queries contain the storage's signatures.
     """
-    from huggingface_hub import get_token
-
     token = get_token()
     return _SIGNED.sub("?…", text.replace(token, "***") if token else text)
 
@@ -180,8 +171,6 @@ def _quiet() -> Iterator[None]:
 
     They contain signed addresses, and flood a run's log.
     """
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
-
     client, silent = logging.getLogger("huggingface_hub"), are_progress_bars_disabled()
     level = client.level
     client.setLevel(logging.CRITICAL)

@@ -11,11 +11,14 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from datasets import Features
+from datasets.info import DatasetInfosDict
+from huggingface_hub import DatasetCardData, snapshot_download
 from yaml import YAMLError
 
 from kopub.errors import HubError, StoreError, counted, visible
 from kopub.files import file_sha256, is_url
-from kopub.release import features
+from kopub.release import row_counts
 from kopub.release.base import VECTORS
 from kopub.release.card import split_card
 from kopub.release.files import (
@@ -45,7 +48,7 @@ from kopub.states import MADE
 from kopub.store.corpus_tables import DOCUMENT_CHUNKS
 
 Item = TypeVar("Item")
-Count = Callable[[Path, Mapping[str, Sequence[str]]], features.Counts]
+Count = Callable[[Path, Mapping[str, Sequence[str]]], row_counts.Counts]
 """Counts the rows that `datasets` returns for the named shards, by config."""
 
 _HASHED = tuple(name for name in TEXTS if name != CHECKSUMS)
@@ -58,7 +61,7 @@ _PATIENCE = 60.0
 
 
 def verify(
-    folder: Path, shards: Collection[str] | None = None, load: bool = True, count: Count = features.count
+    folder: Path, shards: Collection[str] | None = None, load: bool = True, count: Count = row_counts.count
 ) -> Iterator[str]:
     """Yield a line for each fault of the release in `folder`.
 
@@ -205,8 +208,6 @@ def _folder_or_repository(release: str, revision: str | None) -> Path:
         raise StoreError(f"{visible(release, _SHOWN)} is neither a folder, a URL nor a repository, `owner/name`")
 
     def download() -> str:
-        from huggingface_hub import snapshot_download
-
         return snapshot_download(release, repo_type="dataset", revision=revision)
 
     try:
@@ -251,10 +252,6 @@ class _ChosenShards:
 
     def schema(self) -> Iterator[str]:
         """Check that the card, the files and their features agree for every config."""
-        from datasets import Features
-        from datasets.info import DatasetInfosDict
-        from huggingface_hub import DatasetCardData
-
         try:
             listed, _ = split_card((self.folder / CARD).read_text("utf-8"))
             infos = DatasetInfosDict.from_dataset_card_data(DatasetCardData(**listed))

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kopub.embedding.base import Embedder
-from kopub.engine import releases
 from kopub.fingerprints import CodeVersion, fingerprint
 from kopub.search import metrics, morphemes, words
 from kopub.search.metrics import CONVENTIONS, HISTORY, RUN, SCORES
@@ -59,8 +58,7 @@ def measure(
 
     With `accept`, later runs are compared with this one even if its scores dropped. Without any measurable query, the
     table is empty, and the previous runs are kept for later ones. With `reranking`, the fusion is measured both with
-    and without it. Raises `ConfigError` if a library is missing, `StoreError`, and `EngineError` if the reranker cannot
-    run.
+    and without it. Raises `StoreError`, and `EngineError` if the reranker cannot run.
     """
     inputs = inputs_of(corpus, reranking)
     todo = not HISTORY.is_scored(store, inputs)
@@ -85,7 +83,7 @@ def inputs_of(corpus: "SearchedCorpus", reranking: Reranking | None = None) -> s
     reranker = [reranking.recipe, reranking.engine.depth] if reranking else []
     # Named only where scores are added up, so that scores from before this was possible stay valid.
     fusion = [dict(corpus.embedding.fusion)] if corpus.embedding.fusion else []
-    made_by = [corpus.inputs, corpus.kinds, VERSION.number, words.tokenizer(), releases("ir-measures")]
+    made_by = [corpus.inputs, corpus.kinds, VERSION.number, words.tokenizer()]
     return fingerprint([*made_by, *fusion, *reranker])
 
 
@@ -119,7 +117,7 @@ def evaluate(
     """Return the scores of each question by retriever and convention.
 
     The table has the schema `RUN`. A question whose first ground-truth page is not in the corpus is measured only by
-    the convention `any`. Raises `ConfigError` if a library is missing, and `StoreError`.
+    the convention `any`. Raises `StoreError`.
     """
     parts = [RUN.empty_table()]
     for retriever, ranking in _rankings(corpus, log, rerank):

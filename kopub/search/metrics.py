@@ -1,18 +1,15 @@
-"""Retrieval metrics by query, as defined by trec_eval, and their comparison.
+"""Retrieval metrics by query, as defined by trec_eval, and their comparison."""
 
-Pure; uses ir-measures.
-"""
-
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import ArrayLike
 
-from kopub.errors import ConfigError, counted
+from kopub.errors import counted
 from kopub.search.options import NOTHING, ModeScores
-from kopub.search.ranking import NO_PAGE
 from kopub.search.scores import FEWEST, History, ScoreChange, interval, stored_scores
 from kopub.store.corpus_tables import SCORES as SCORES_TABLE
 from kopub.store.corpus_tables import TABLES, VECTOR_TABLES
@@ -20,15 +17,22 @@ from kopub.store.schemas import RETRIEVAL_SCORES, retrieval_runs
 from kopub.store.table_source import CorpusCheck
 from kopub.store.table_store import ShardStore
 
-METRICS = {
-    "recall@1": "Success@1",
-    "recall@5": "Success@5",
-    "recall@10": "Success@10",
-    "recall@20": "Success@20",
-    "ndcg@10": "nDCG@10",
-    "mrr": "RR",
+Metric = Callable[[np.ndarray, np.ndarray], ArrayLike]
+"""A function of (queries, places), whether the page there answers, and (queries,), the number of pages that answer."""
+_GAINS = 1 / np.log2(np.arange(2, 12))
+"""The gain of an answer at each of the first ten places, by nDCG."""
+
+METRICS: dict[str, Metric] = {
+    "recall@1": lambda answers, _: answers[:, :1].any(axis=1),
+    "recall@5": lambda answers, _: answers[:, :5].any(axis=1),
+    "recall@10": lambda answers, _: answers[:, :10].any(axis=1),
+    "recall@20": lambda answers, _: answers[:, :20].any(axis=1),
+    "ndcg@10": lambda answers, pages: (
+        answers[:, :10] @ _GAINS[: answers.shape[1]] / _GAINS.cumsum()[np.minimum(pages, 10) - 1]
+    ),
+    "mrr": lambda answers, _: (answers / np.arange(1, answers.shape[1] + 1)).max(axis=1, initial=0),
 }
-"""Measures of ir-measures by our names. recall@k is 1 if one of the first k pages answers (mteb's hit rate)."""
+"""The metrics by name. recall@k is 1 if one of the first k pages answers (mteb's hit rate)."""
 RUN = retrieval_runs(METRICS)
 CONVENTIONS = ("first", "any")
 """Which pages answer: only the first ground-truth page, as in mteb, or any ground-truth page, as in the benchmark."""
@@ -37,27 +41,12 @@ CONVENTIONS = ("first", "any")
 def score(ranking: np.ndarray, relevant: Sequence[Collection[int]]) -> np.ndarray:
     """Return the scores of a ranking as float64 (queries, METRICS).
 
-    `relevant` has the pages that answer each query, at least one each. Raises `ConfigError` if ir-measures is not
-    installed.
+    `relevant` has the pages that answer each query, at least one each.
     """
-    try:
-        import ir_measures
-    except ImportError:
-        raise ConfigError(
-            "retrieval scores need ir-measures, which is compiled on Linux on ARM: "
-            "install a C compiler and Python's headers, then `pip install ir-measures`"
-        ) from None
-    measures = [ir_measures.parse_measure(name) for name in METRICS.values()]
-    qrels = {str(query): {str(page): 1 for page in pages} for query, pages in enumerate(relevant)}
-    # The order is already decided, so the score of a page is its place from the end, which never ties.
-    run = {
-        str(query): {str(page): float(len(pages) - rank) for rank, page in enumerate(pages) if page != NO_PAGE}
-        for query, pages in enumerate(ranking.tolist())
-    }
-    scores = np.zeros((len(relevant), len(measures)))
-    for found in ir_measures.iter_calc(measures, qrels, run):
-        scores[int(found.query_id), measures.index(found.measure)] = found.value
-    return scores
+    found = zip(ranking.tolist(), relevant, strict=True)
+    answers = np.array([[page in pages for page in places] for places, pages in found], bool).reshape(ranking.shape)
+    counts = np.array([len(pages) for pages in relevant], np.int64)
+    return np.stack([metric(answers, counts) for metric in METRICS.values()], axis=1).astype(np.float64)
 
 
 ALL_TYPES = "all"

@@ -198,7 +198,8 @@ def keep_reasons(log: AppendLog, reasons: Collection[Reason]) -> None:
     if not reasons:
         return
     log.append(pa.table([[reason.packed() for reason in reasons]], _REASONS))
-    if len(names := log.names()) > _MOST_PARTS:
+    # A listing of object storage costs as much as a part, so it waits until this process has seen enough of them.
+    if len(log.seen()) > _MOST_PARTS and len(names := log.names()) > _MOST_PARTS:
         # A reason counts once, so neither a kill nor a second writer does harm here.
         packed = pa.concat_tables(log.read())["reason"].unique()
         log.append(pa.table([packed], _REASONS))

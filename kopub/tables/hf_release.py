@@ -26,7 +26,6 @@ from kopub.release.fitness import Fitness, fitness
 from kopub.release.local import LocalRelease
 from kopub.release.publishing import describe, publish
 from kopub.release.remote import publish_to
-from kopub.release.verify import verify
 from kopub.release.versions import available_shards, replace_release, require_place
 from kopub.search.metrics import headline_changes as finding_changes
 from kopub.search.scores import change_lines, pages_by_state
@@ -195,6 +194,9 @@ class HfRelease(ShardAsset):
         It is published if it belongs elsewhere, and pushed on request. The card depends on what this run put into the
         release, so it is written last.
         """
+        # With `datasets`, which a plan or the definitions need not load.
+        from kopub.release.verify import verify
+
         anew = any(table.metadata["computed"] for table in finished.values())
 
         def require_verified(folder: Path) -> None:

@@ -114,7 +114,6 @@ def _hash(path: Path, digits: int) -> str | None:
         return file_sha256(path)
     if digits != _SHA1:
         return None
-
     return git_hash(path.read_bytes())
 
 
@@ -253,7 +252,7 @@ def fetch_whole(
             return None
         with begun.open("ab") as file:
             if size is not None and file.tell() > size:
-                file.truncate(0)
+                file.truncate(file.seek(0))
             http_get(url, file, resume_size=file.tell(), expected_size=size, **options)
         if (actual := file_sha256(begun)) != sha256:
             begun.unlink()

@@ -416,6 +416,7 @@ def imported_by(code: str) -> Iterator[str]:
     return (name for name in done.stdout.split() if "." not in name)
 
 
+@pytest.mark.slow
 @pytest.mark.extras
 def test_importing_and_reading_load_no_dagster_torch_or_vllm(made: Platform):
     heavy = {"dagster", "torch", "vllm", "transformers", "datasets", "huggingface_hub", "pandas", "cv2"}

@@ -40,6 +40,7 @@ def test_the_line_is_all_it_takes(platform: Platform):
     assert sorted(platform.diary("recognition").pages) == ["a_1", "a_1", "a_2", "b_1"]
 
 
+@pytest.mark.slow
 def test_a_layout_that_lacks_a_page_is_one_line(tmp_path: Path):
     platform = Platform.of(tmp_path, [pages("a_1", "a_2")])
     assert platform.run("raw_pages,layout_regions,ocr_results").success

@@ -177,6 +177,7 @@ def test_a_document_may_change_with_the_picture_of_its_page_in_another_shard(mad
     assert plan(made).shards[Standing.MAYBE_STALE] == ["shard_00", "shard_01"]
 
 
+@pytest.mark.slow
 def test_a_document_whose_other_pages_are_not_read_yet_waits_for_them(tmp_path: Path):
     platform = Platform.of(tmp_path / "home", [pages("a_1", "b_2"), pages("a_2", first=2)], [])
     prints = json.dumps({"a_1": PRINTS["a_1"], "a_2": PRINTS["a_3"], "b_2": PRINTS["b_2"]})
@@ -199,6 +200,7 @@ def test_a_document_whose_other_pages_are_not_read_yet_waits_for_them(tmp_path: 
     assert plan(platform).shards[Standing.CURRENT] == ["shard_00", "shard_01"]
 
 
+@pytest.mark.slow
 def test_the_pages_that_a_file_keeps_do_not_count_as_its_documents(tmp_path: Path):
     platform = Platform.of(tmp_path / "home", [pages("a_1", "a_2", "a_3")], [])
     prints = json.dumps(PRINTS)

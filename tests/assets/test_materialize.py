@@ -120,6 +120,7 @@ def test_only_what_changed_is_made_again(platform: Platform):
     assert [row["page_idx"] for row in platform.rows("ocr_results").values()] == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_the_data_version_follows_the_recipes(built: Platform):
     def versions() -> dict[str, str]:
         result = built.run()
@@ -209,6 +210,7 @@ def test_an_engine_that_breaks_keeps_what_it_finished(platform: Platform):
     assert platform.diary("recognition").pages == ["a_1", "a_2", "a_3"]
 
 
+@pytest.mark.slow
 def test_an_upgrade_that_is_given_up_leaves_what_was_there(platform: Platform):
     platform.run(TEXTS)
     diary = str(platform.home / "recognition.diary")
@@ -221,6 +223,7 @@ def test_an_upgrade_that_is_given_up_leaves_what_was_there(platform: Platform):
     assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1"
 
 
+@pytest.mark.slow
 def test_a_page_that_is_no_longer_quarantined_is_made_everywhere(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     def refuse(data: memoryview) -> None:
         raise UndecodableImage("refused by an older release")

@@ -193,6 +193,7 @@ def test_prefer_takes_sound_layers_and_reads_the_other_pages(platform: Platform)
     assert not any(plan.pages_at_most for name, plan in plans(platform).items() if name in READING)
 
 
+@pytest.mark.slow
 def test_what_was_taken_is_told_by_the_summary_the_package_the_room_and_the_release(platform: Platform):
     layers(platform, "prefer")
     platform.engines["embedding"] = HashedEmbedder()

@@ -91,6 +91,7 @@ def test_the_commands_to_type_next_name_the_profile_that_was_chosen(kopub, tmp_p
     assert "next     kopub run  (" in kopub("status").output
 
 
+@pytest.mark.slow
 def test_the_profiles_say_which_one_is_in_use(kopub, monkeypatch: pytest.MonkeyPatch):
     assert "in use here: rtx4090+paddleocr_vl" in kopub("profiles", "--profile", "rtx4090+paddleocr_vl").output
     monkeypatch.setenv("kopub_profile", "rtx4090")

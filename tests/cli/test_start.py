@@ -30,7 +30,6 @@ HEAVY = (
     "datasets",
     "kiwipiepy",
     "numkong",
-    "scipy",
     "tesserocr",
     "torch",
     "transformers",

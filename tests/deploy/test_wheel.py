@@ -70,9 +70,16 @@ def test_an_installed_wheel_reads_a_folder_and_its_definitions_load(wheel: Path,
     assert "All code locations passed validation" in validated
 
 
-@pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {install()}")
+ALL = pytest.mark.skipif(
+    None in data_files([*tessdata_wheel.HASHES]).values(), reason=f"not all data: {install([*tessdata_wheel.HASHES])}"
+)
+
+
+@ALL
 def test_the_wheel_of_language_data_is_found_and_other_data_are_refused(tmp_path: Path):
-    made = tessdata_wheel.build(Path(tessdata_folder()), tmp_path)
+    made = tessdata_wheel.build(Path(tessdata_folder([*tessdata_wheel.HASHES])), tmp_path)
+    names = zipfile.ZipFile(made).namelist()
+    assert [name for name in names if name.endswith("/licenses/LICENSE")]
     python = tmp_path / "environment" / "bin" / "python"
     venv.create(python.parents[1], symlinks=True)
     (packages,) = python.parents[1].glob("lib/python*/site-packages")
@@ -81,11 +88,45 @@ def test_the_wheel_of_language_data_is_found_and_other_data_are_refused(tmp_path
     subprocess.run(pip, check=True)
     code = (
         "from kopub.recognition.tesseract.recognizer import tessdata_folder; import tesserocr;"
-        "print(tessdata_folder(), tesserocr.PyTessBaseAPI(path=tessdata_folder(), lang='kor+eng').GetLoadedLanguages())"
+        "folder = tessdata_folder(); api = tesserocr.PyTessBaseAPI(path=folder, lang='kor+eng+osd');"
+        "print(folder, api.GetLoadedLanguages())"
     )
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     done = subprocess.run([python, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{python.parents[1]}/share/tessdata/ ['kor', 'eng']\n"
+    assert done.stdout == f"{python.parents[1]}/share/tessdata/ ['kor', 'eng', 'osd']\n"
     (packages.parents[2] / "share" / "tessdata" / "kor.traineddata").write_bytes(b"another")
     with pytest.raises(SystemExit, match=r"kor\.traineddata is not that of tessdata_fast 4\.1\.0"):
         tessdata_wheel.build(packages.parents[2] / "share" / "tessdata", tmp_path)
+
+
+@ALL
+@pytest.mark.slow
+@pytest.mark.services
+def test_what_a_release_publishes_is_built_and_reads_a_korean_page_in_one_line(tmp_path: Path):
+    uvx = Path(sys.prefix, "bin", "uvx")
+    if not uvx.is_file():
+        pytest.skip("uv is not installed: make setup")
+    # uv does not read pip's configuration.
+    own = {"UV_DEFAULT_INDEX": "PIP_INDEX_URL", "SSL_CERT_FILE": "PIP_CERT"}
+    environment = os.environ | {name: os.environ[pips] for name, pips in own.items() if pips in os.environ}
+    environment |= {"UV_PYTHON_DOWNLOADS": "never", "UV_PYTHON": sys.executable}
+
+    def run(*command: str | Path, cwd: Path = tmp_path) -> str:
+        done = subprocess.run(command, check=False, cwd=cwd, env=environment, capture_output=True, text=True)
+        if "Failed to fetch" in done.stderr or "error sending request" in done.stderr:
+            pytest.skip(f"the package index does not answer: {done.stderr.splitlines()[-1]}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    # The packages of this environment are not installed again, as `make dist` would after a change of pyproject.toml.
+    built = run("make", "--old-file=setup", "dist", f"DIST={tmp_path}", f"VENV={sys.prefix}", cwd=ROOT)
+    assert built.count("PASSED") == 3
+    ours, data = next(tmp_path.glob("kopub-*.whl")), next(tmp_path.glob("kopub_tessdata-*.whl"))
+    environment.pop("TESSDATA_PREFIX", None)
+    environment["KOPUB_HOME"] = str(tmp_path / "home")
+    page = ROOT / "docs" / "examples" / "budget.png"
+    # What is locked has wheels in the cache of the next run.
+    locked = ["--constraints", ROOT / "requirements.lock"]
+    said = run(uvx, "--quiet", *locked, "--from", ours, "--with", data, "kopub", "read", page)
+    assert "<td>412,350</td><td>364,187</td>" in said
+    assert "공공도서관 건립" in said

@@ -229,7 +229,7 @@ def reader(made: tuple[Path, dict[str, str]]) -> Reader:
     return Reader(folder, dict(environment))
 
 
-_MARKS = {ROOT / "README.md": pytest.mark.smoke, ROOT / "docs" / "sinks.md": needs("lancedb")}
+_MARKS = {ROOT / "docs" / "sinks.md": needs("lancedb")}
 _TYPED = [
     pytest.param(page, marks=_MARKS.get(page, ()), id=str(page.relative_to(ROOT)))
     for page in PAGES

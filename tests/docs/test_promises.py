@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 from kopub.config.settings import ROOT
@@ -25,6 +26,7 @@ def missing(named: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(file, name) for file, name in named if name not in functions_of(TESTS / file)]
 
 
+@cache
 def functions_of(file: Path) -> set[str]:
     if not file.is_file():
         return set()

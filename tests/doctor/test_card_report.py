@@ -216,6 +216,7 @@ def test_pages_that_failed_are_no_speed(platform: Platform) -> None:
     assert "- layout: problem: 3 of 3 failed" in as_text(report)
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_is_printed_all_the_same(
     doctor: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

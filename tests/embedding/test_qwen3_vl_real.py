@@ -26,6 +26,7 @@ from kopub.vllm.server import VLLMServer
 from kopub.vllm.supervisor.server_state import ServerFolder
 from tests.support.checkpoints.tiny_vlm import save_qwen3_vl
 from tests.support.harness import Platform
+from tests.support.processes.living import lives
 from tests.support.servers.vllm_cpu import cpu_server, held_server, needs_vllm, program
 from tests.support.sources import corpora
 from tests.support.sources.corpora import query
@@ -241,4 +242,4 @@ def test_the_first_requests_are_whole_texts_and_pages_and_a_killed_supervisor_ta
         guard = psutil.Process(state.sessions[0][0])
         processes = [guard, *guard.children(recursive=True)]
         os.kill(state.supervisor, signal.SIGKILL)
-        until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes), SOON)
+        until(lambda: not any(map(lives, processes)), SOON)

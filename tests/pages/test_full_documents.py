@@ -1,4 +1,4 @@
-"""Sixty made files: all that they show comes out once, and nothing that they hide."""
+"""Made files: all that they show comes out once, and nothing that they hide."""
 
 import re
 from collections.abc import Callable

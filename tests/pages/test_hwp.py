@@ -204,6 +204,7 @@ def entities() -> bytes:
     return archive.getvalue()
 
 
+@pytest.mark.slow
 @converts
 def test_what_is_locked_or_hostile_is_one_line_and_quarantined(folder: SourceFolder) -> None:
     expected = {

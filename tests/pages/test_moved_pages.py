@@ -78,6 +78,7 @@ def test_texts_are_not_read_from_pages_in_another_order(platform: Platform):
     assert platform.diary("recognition").pages == ["b_1", "b_2"]
 
 
+@pytest.mark.slow
 def test_after_raw_pages_everything_is_right(platform: Platform):
     platform.engines["embedding"] = HashEmbedder()
     assert platform.run("raw_pages").success

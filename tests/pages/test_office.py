@@ -238,7 +238,7 @@ def test_a_conversion_that_takes_too_long_is_killed_with_all_it_started(
         short.end()
 
 
-@pytest.mark.parametrize("home", ["/proc/none", "/dev/null"])
+@pytest.mark.parametrize("home", ["/dev/null", pytest.param("/proc/none", marks=pytest.mark.slow)])
 @converts
 def test_a_home_that_cannot_be_written_is_not_needed(
     tmp_path: Path, conversions: Conversions, monkeypatch: pytest.MonkeyPatch, home: str
@@ -298,6 +298,7 @@ def _runs(process: int) -> bool:
     return state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.slow
 @converts
 def test_two_at_once_wait_for_each_other_and_both_come_out(tmp_path: Path, conversions: Conversions) -> None:
     for name in ("a.docx", "b.docx"):

@@ -65,6 +65,7 @@ def texts(pieces: list[Piece]) -> list[tuple[str, str]]:
     return [(piece.label, piece.text) for piece in pieces]
 
 
+@pytest.mark.slow
 @converts
 def test_a_text_document_has_its_titles_lists_and_tables_without_deletions(converted: Callable) -> None:
     file = docx.Document()
@@ -132,6 +133,7 @@ def test_a_sheet_has_its_cells_as_they_are_shown_without_hidden_ones(converted: 
     assert all(piece.printed for piece in (*first, *second))
 
 
+@pytest.mark.slow
 @converts
 def test_a_slide_has_its_tables_charts_and_notes_without_hidden_slides(converted: Callable) -> None:
     deck = pptx.Presentation()
@@ -158,6 +160,7 @@ def test_a_slide_has_its_tables_charts_and_notes_without_hidden_slides(converted
     assert (note.printed, note.text) == (False, "설비 점검 때문이다.")
 
 
+@pytest.mark.slow
 @converts
 def test_a_web_page_in_cp949_has_its_structure_without_what_it_hides(converted: Callable) -> None:
     hidden = '<p hidden>숨은 글</p><div style="display: none"><p>숨은 글</p></div><!-- 주석 --><select><option>고를 글'

@@ -36,6 +36,7 @@ def printed(tmp_path: Path):
     conversions.end()
 
 
+@pytest.mark.slow
 @converts
 def test_a_tracked_deletion_is_not_printed_and_an_insertion_is(printed) -> None:
     change = '<w:{0} w:id="{1}" w:author="a" w:date="2024-01-01T00:00:00Z"><w:r><w:{2}>{3}</w:{2}></w:r></w:{0}>'
@@ -66,6 +67,7 @@ def test_numbers_wider_than_their_column_are_printed_as_they_are_shown(printed) 
     assert width < 600, "a title over the columns widens none of them"
 
 
+@pytest.mark.slow
 @converts
 def test_a_wide_sheet_is_one_page_wide_with_rules_around_its_cells(printed) -> None:
     rows = ["\t".join(["지점", *(f"{month}월 매출액" for month in range(1, 25))])]
@@ -77,12 +79,14 @@ def test_a_wide_sheet_is_one_page_wide_with_rules_around_its_cells(printed) -> N
     assert all(said in text for said in ("24월매출액", "1001", "1024", "2001", "2024"))
 
 
+@pytest.mark.slow
 @converts
 def test_sheets_are_printed_under_their_names_and_hidden_ones_not_at_all(printed) -> None:
     pages = printed("a.xlsx", xlsx([["첫 글"], ["숨은 글"], ["셋째 글"]], hidden=1))
     assert [text for text, _ in pages] == ["S1첫글", "S3셋째글"]
 
 
+@pytest.mark.slow
 @converts
 @pytest.mark.parametrize("head", ["", '<meta charset="euc-kr">', '<meta charset="utf-8">'])
 def test_a_web_page_in_cp949_is_read_whatever_it_declares(printed, head: str) -> None:

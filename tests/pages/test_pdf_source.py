@@ -165,6 +165,7 @@ def test_the_same_pdf_makes_the_same_bytes(folder: Folder, tmp_path: Path) -> No
     assert folder.index().shards[0].sha256 == other.index().shards[0].sha256
 
 
+@pytest.mark.slow
 def test_everything_is_made_of_pages_of_pdfs(folder: Folder) -> None:
     folder.put("법령/시행령.pdf", pdf(sheet(box="0 0 300 400"), sheet(bar(RED), box="0 0 300 400")))
     folder.put("법령/없음.pdf", b"")
@@ -450,6 +451,7 @@ def test_a_removed_pdf_changes_its_own_shard(small: Folder) -> None:
     assert (after[1:], small.made) == (before[1:], ["0 of 2 pages made"])
 
 
+@pytest.mark.slow
 def test_a_shard_that_lost_everything_leaves_a_gap_that_no_other_fills(small: Folder) -> None:
     for name in "abcdefghi":
         small.put(f"{name}.pdf")
@@ -479,6 +481,7 @@ def test_a_long_pdf_has_many_shards_of_which_only_changed_ones_are_other(small: 
     assert small.shards() == [["a_1", "a_2", "a_3"], ["a_4"], ["b_1"]]
 
 
+@pytest.mark.slow
 def test_another_resolution_keeps_keys_and_draws_everything(small: Folder) -> None:
     for name in ("b.pdf", "c.pdf"):
         small.put(name)
@@ -514,6 +517,7 @@ def test_pages_are_kept_across_row_groups_when_a_neighbour_changes(folder: Folde
     assert [bytes(row.data or b"") for row in folder.rows()][2:] == before[20:]
 
 
+@pytest.mark.slow
 def test_an_older_index_of_another_source_is_not_used(small: Folder, tmp_path: Path) -> None:
     for name in "abcdefg":
         small.put(f"{name}.pdf")

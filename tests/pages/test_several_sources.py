@@ -126,6 +126,7 @@ def test_the_samples_are_no_corpus_that_is_asked_about(sources: Sources) -> None
     assert sources.index("A", Others.REFUSE).name == "A"
 
 
+@pytest.mark.slow
 def test_a_source_that_is_taken_out_leaves_its_files_and_the_keys_of_the_others(sources: Sources) -> None:
     for at, name in enumerate("ABC"):
         sources.pdf(f"{name}/{name.lower()}.pdf", at)
@@ -369,7 +370,10 @@ def test_files_that_change_places_keep_their_keys(sources: Sources) -> None:
     assert sources.make() == []
 
 
-@pytest.mark.parametrize("how", ["divided", "divided in place", "joined", "joined in place", "dealt anew"])
+_IN_PLACE = [pytest.param(f"{how} in place", marks=pytest.mark.slow) for how in ("divided", "joined")]
+
+
+@pytest.mark.parametrize("how", ["divided", "joined", "dealt anew", *_IN_PLACE])
 def test_pages_that_go_to_other_files_are_not_computed_again(sources: Sources, how: str) -> None:
     ids = {name: [f"{name}_{at}" for at in range(4)] for name in "ab"}
     files = {name: sources.shard(f"A/{name}.parquet", *ids[name]) for name in ids}
@@ -454,7 +458,7 @@ def test_a_renamed_pdf_is_not_read_again(sources: Sources) -> None:
     assert made.startswith("old~")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_whatever_becomes_of_sources_no_page_is_computed_twice(sources: Sources, seed: int) -> None:
     chance = random.Random(seed)
     made = iter(range(1000))

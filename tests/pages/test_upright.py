@@ -56,7 +56,7 @@ def test_upright_pages_of_a_folder_are_left_as_they_are():
     assert {id: str(made) for id, data in read if (made := find_transform(decode(data)))} == {}
 
 
-@pytest.mark.parametrize("quarters", [1, 2, 3])
+@pytest.mark.parametrize("quarters", [2, *(pytest.param(quarters, marks=pytest.mark.slow) for quarters in (1, 3))])
 def test_a_turned_page_comes_back_to_the_pixel(samples: dict[str, Pixels], quarters: int):
     for id, page in samples.items():
         transform = found(turned(quarters, page, rng()))

@@ -237,6 +237,7 @@ def _fetch(environment: dict[str, str], folder: str, url: str, together, found) 
         found.put((fetched.sha256, fetched.path.stat().st_size))
 
 
+@pytest.mark.slow
 def test_processes_of_a_node_fetch_a_file_once(url: str, s3: S3Double, tmp_path: Path):
     fs, path = fsspec.core.url_to_fs(url)
     fs.pipe_file(f"{path}/a.bin", b"a" * 100_000)

@@ -188,6 +188,11 @@ def test_the_page_holds_everything_itself():
     assert not any(word in page for word in ("<script", "http://", "https://", "url(", "@import"))
 
 
+def test_a_run_without_length_has_a_page():
+    run = report(Span(5.0, 5.0), [RunStage("made", Span(5.0, 5.0), shards={"a": 5.0})], observed())
+    assert "0 s" in render("A run", [section("Run", run, observed(), [])])
+
+
 KEYS = ("in_flight", "processes", "server.max_num_seqs", "server.gpus", "line_height")
 
 

@@ -79,13 +79,20 @@ def released(platform: Platform) -> dict[str, Any]:
     return {name: value.value for name, value in event.asset_materialization.metadata.items()}
 
 
+@pytest.mark.slow
 def test_selecting_everything_pushes_nothing(built: Platform, hub: WritableHub):
     assert run(built).success
     assert not hub.asked
     assert released(built)["keeps_it_off_the_hub"] == "nothing"
 
 
-@pytest.mark.parametrize("asks", [{"config": PUSH}, {"tags": {"kopub/publish": "true"}}], ids=["field", "run tag"])
+@pytest.mark.parametrize(
+    "asks",
+    [
+        pytest.param({"config": PUSH}, id="field"),
+        pytest.param({"tags": {"kopub/publish": "true"}}, id="run tag", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_that_asks_for_it_pushes_in_one_commit(built: Platform, hub: WritableHub, asks: dict[str, Any]):
     assert run(built, **asks).success
     assert len(hub.commits) == 2
@@ -147,6 +154,7 @@ def test_status_says_in_a_line_that_the_folder_is_not_what_was_released(built: P
         assert status_values(built.settings)["release_differs"] == []
 
 
+@pytest.mark.slow
 def test_status_says_that_a_release_is_older_than_the_tables(built: Platform, tmp_path: Path):
     before = shutil.copytree(built.home / "release", tmp_path / "before")
     built.reindex([pages("a_1", "a_2"), [("b_1", page_image(9)), ("b_2", page_image(1))]], [query("q1", "?", "a_1")])
@@ -179,6 +187,7 @@ def test_a_run_with_a_shard_that_failed_pushes_nothing(built: Platform, hub: Wri
     assert not hub.asked
 
 
+@pytest.mark.slow
 def test_answers_that_the_corpus_lacks_do_not_stop_a_release(built: Platform, hub: WritableHub):
     built.reindex([pages("a_1", "a_2"), pages("b_1", "b_2")], [query("q1", "무엇인가?", "nowhere_1", "b_1")])
     assert run(built, PUSH).success
@@ -196,6 +205,7 @@ def test_a_shard_that_lacks_pages_of_the_corpus_is_not_released(built: Platform,
     assert data.items() <= contents(built.home / "release").items()
 
 
+@pytest.mark.slow
 def test_vectors_that_were_not_measured_are_not_pushed(built: Platform, hub: WritableHub):
     assert "## How well pages are found" in (built.home / "release" / "README.md").read_text("utf-8")
     built.reindex([pages("a_1", "a_2"), pages("b_1", "b_2")], [query("q1", "어디인가?", "a_1")])

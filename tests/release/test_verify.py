@@ -20,9 +20,9 @@ from huggingface_hub import DatasetCard, constants
 from kopub.files import file_sha256
 from kopub.release import dataset
 from kopub.release.dataset import write_parquet
-from kopub.release.features import count, count_apart
 from kopub.release.files import SUMMARY
 from kopub.release.local import LocalRelease
+from kopub.release.row_counts import count, count_apart
 from kopub.release.verify import notes_on, verify
 from tests.doubles.hubs.writable_hub import WritableHub
 from tests.support.processes import commands

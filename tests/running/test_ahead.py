@@ -134,6 +134,7 @@ def test_vectors_of_pages_are_begun_while_texts_are_parsed(platform: Platform, m
     assert stages[IMAGES].computed == 3
 
 
+@pytest.mark.slow
 def test_what_was_made_is_the_same_whoever_began_it(platform: Platform, tmp_path: Path) -> None:
     assert platform.run(ALL, last="shard_01").success
     other = Platform.of(tmp_path / "other", [pages("a_1", "a_2"), pages("b_1")], [query("q1", "질문", "a_1")])
@@ -173,6 +174,7 @@ def test_an_engine_that_dies_ahead_of_its_step_fails_in_it(platform: Platform, m
     assert platform.states(TEXTS, "shard_01") == {"b_1": State.OK}
 
 
+@pytest.mark.slow
 def test_an_engine_at_work_ahead_is_left_to_a_step_that_comes_first(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,7 @@ def test_what_needs_no_server_is_done_first(platform: Platform) -> None:
     assert done.index("detect") < done.index("embed")
 
 
+@pytest.mark.slow
 def test_a_run_that_makes_nothing_prepares_nothing(platform: Platform) -> None:
     assert platform.run().success
     noted(platform)

@@ -81,6 +81,7 @@ def test_a_region_lost_to_a_limit_of_time_is_tried_again_without_being_asked_for
     assert set(platform.states("parsed_texts").values()) == {State.OK}
 
 
+@pytest.mark.slow
 def test_another_try_that_loses_the_region_again_leaves_the_page_as_it_was(platform: Platform):
     assert platform.run(TEXTS).success
     before = platform.rows("parsed_texts")
@@ -88,6 +89,7 @@ def test_another_try_that_loses_the_region_again_leaves_the_page_as_it_was(platf
     assert platform.rows("parsed_texts") == before
 
 
+@pytest.mark.slow
 def test_another_try_that_reads_nothing_leaves_what_was_read(platform: Platform):
     platform.engines["recognition"] = WitnessReader(lose="a_2")
     assert platform.run(TEXTS).success
@@ -137,6 +139,7 @@ def nothing_lost(result: dg.ExecuteInProcessResult, asset: str) -> dg.AssetCheck
     return found
 
 
+@pytest.mark.slow
 def test_a_loss_stays_in_the_check_when_another_shard_is_made_without_one(platform: Platform):
     first = nothing_lost(platform.run(TEXTS), "ocr_results")
     second = nothing_lost(platform.run(TEXTS, first="shard_01"), "ocr_results")
@@ -149,6 +152,7 @@ def test_a_loss_stays_in_the_check_when_another_shard_is_made_without_one(platfo
     assert nothing_lost(platform.run(TEXTS, tags={RETRY_PARTIAL_TAG: "true"}), "ocr_results").passed
 
 
+@pytest.mark.slow
 def test_a_closed_gate_stays_in_its_check_and_stops_no_other_shard(platform: Platform):
     platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), empty=True)
     assert not platform.run(TEXTS).success

@@ -215,6 +215,7 @@ def test_a_killed_client_process_costs_nothing_and_a_page_that_kills_them_only_i
     assert {row["reason"] for row in platform.rows("ocr_results").values()} == ({None, GONE} if lost else {None})
 
 
+@pytest.mark.slow
 def test_a_replica_that_hangs_costs_no_shard(tmp_path: Path):
     async def never(asked: SentRequest) -> web.StreamResponse:
         await asyncio.sleep(SOON)
@@ -367,8 +368,8 @@ def test_a_layout_model_that_is_killed_costs_what_was_in_flight(tmp_path: Path, 
             # The model has processed both pages of the first shard.
             assert all(answered.acquire(timeout=SOON) for _ in IDS[0])
             for child in psutil.Process().children():
-                # A child of another test may have ended without being waited for.
-                with suppress(psutil.ZombieProcess):
+                # A child of another test may have ended, or end now.
+                with suppress(psutil.NoSuchProcess):
                     if "pp_doclayout.process" in " ".join(child.cmdline()):
                         child.kill()
         return prepare(page, gpu_jpeg)

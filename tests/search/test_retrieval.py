@@ -20,6 +20,7 @@ from kopub.search.metrics import METRICS, RUN, compare, headline, headline_chang
 from kopub.search.ranking import NO_PAGE, BestPages, Bm25, Ranking, fuse
 from kopub.search.scores import ALL, ScoredRun, interval
 from kopub.store.table_store import ShardStore
+from tests.support.installed import imported
 
 
 @pytest.mark.slow
@@ -177,6 +178,27 @@ def test_with_several_pages_that_answer_one_is_enough_for_recall():
     scores = dict(zip(METRICS, score(np.array([[5, 1, 7]]), [[1, 8]])[0], strict=True))
     assert scores["recall@5"] == 1
     assert scores["ndcg@10"] == pytest.approx((1 / np.log2(3)) / (1 + 1 / np.log2(3)))
+
+
+@pytest.mark.slow
+def test_the_scores_are_those_of_trec_eval():
+    ir_measures = imported("ir_measures")
+    names = ["Success@1", "Success@5", "Success@10", "Success@20", "nDCG@10", "RR"]
+    measures = [ir_measures.parse_measure(name) for name in names]
+    random = np.random.default_rng(1)
+    for depth in (1, 7, 30):
+        ranking = np.stack([random.permutation(40)[:depth] for _ in range(100)])
+        ranking[::9, depth // 2 :] = NO_PAGE
+        relevant = [random.permutation(40)[: 1 + at % 14].tolist() for at in range(100)]
+        qrels = {str(at): {str(page): 1 for page in pages} for at, pages in enumerate(relevant)}
+        run = {
+            str(at): {str(page): float(-place) for place, page in enumerate(pages) if page != NO_PAGE}
+            for at, pages in enumerate(ranking.tolist())
+        }
+        expected = np.zeros((100, len(names)))
+        for found in ir_measures.iter_calc(measures, qrels, run):
+            expected[int(found.query_id), measures.index(found.measure)] = found.value
+        assert score(ranking, relevant) == pytest.approx(expected, abs=1e-12)
 
 
 def test_an_interval_has_the_width_that_theory_gives_and_is_the_same_each_time():

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 from starlette.testclient import TestClient
 
 from kopub.pages.indexing import index
 from kopub.states import Reason
 from kopub.store.append_log import keep_reasons, reasons_in, stored_reasons
+from kopub.store.objects import Objects
 from kopub.store.table_store import TableStore
 from tests.support.harness import Platform
 from tests.web.test_room import browser, plain
@@ -28,6 +30,16 @@ def test_kept_reasons_are_read_once_from_few_files(tmp_path: Path):
     assert sorted(reason.values["row"] for reason in found.values()) == list(range(30))
     assert found["row 7 has no id"].form == "row {row} has no id"
     assert len(log.names()) < 20
+
+
+def test_reasons_are_kept_without_a_listing_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    log = TableStore(str(tmp_path)).parts(".reasons", "ocr_results")
+    listings: list[str] = []
+    below = Objects.below
+    monkeypatch.setattr(Objects, "below", lambda objects, path: listings.append(path) or below(objects, path))
+    for row in range(16):
+        keep_reasons(log, [Reason("row {row} has no id", row=row)])
+    assert len(listings) == 1
 
 
 def test_the_reason_of_a_broken_file_is_told_in_korean_and_that_of_an_older_table_in_english(tmp_path: Path):

@@ -53,7 +53,9 @@ def test_a_damaged_table_is_named(tmp_path: Path):
         store.read("ocr_results", "shard_00")
 
 
-@pytest.mark.parametrize("columns", [None, ["page_id", "n"]], ids=["whole", "columns"])
+@pytest.mark.parametrize(
+    "columns", [None, pytest.param(["page_id", "n"], marks=pytest.mark.slow)], ids=["whole", "columns"]
+)
 def test_no_flipped_bit_of_a_table_comes_back_as_content(tmp_path: Path, columns: list[str] | None):
     store = ShardStore(url=str(tmp_path))
     says = {"recipe": "abc", "content": "d" * 16}

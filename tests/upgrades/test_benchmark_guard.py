@@ -60,6 +60,7 @@ def night(platform: Platform) -> list[set[str]]:
     return requested
 
 
+@pytest.mark.slow
 def test_the_first_build_evaluates_the_reader_before_the_release(platform: Platform):
     assert (platform.home / "evaluations" / "texts").is_dir()
     (shown,) = plan_values(platform.settings)["evaluations"]
@@ -88,6 +89,7 @@ def test_a_reader_that_reads_worse_stops_the_night_until_it_is_taken_back(platfo
     assert plan_values(platform.settings)["evaluations"][0]["closed"] == []
 
 
+@pytest.mark.slow
 def test_a_reason_lets_a_worse_reader_pass_and_later_runs_are_compared_with_it(platform: Platform):
     upgrade(platform, wrong=5)
     guarded_with(platform, override="the new model is a tenth of the cost")
@@ -101,6 +103,7 @@ def guarded_with(platform: Platform, **gates: Any) -> None:
     platform.engines["gates"] = Gates(benchmarks={"texts": str(platform.home / "answers")}, **gates)
 
 
+@pytest.mark.slow
 def test_pages_that_a_person_checked_are_a_guard_of_the_corpus(platform: Platform):
     said = json.dumps({"text": f"{TEXT} 0"})
     CorrectionLog(platform.store).add(Correction("p_0", "shard_00", Action.CHECKED, "Kim", after=said))
@@ -152,6 +155,7 @@ def test_a_benchmark_whose_pages_are_being_written_is_not_scored_yet(
     assert (shown["current"], shown["why"]) == (False, ["this profile has not been scored on it"])
 
 
+@pytest.mark.slow
 def test_another_embedding_needs_no_evaluation(platform: Platform):
     from tests.doubles.engines import UnitEmbedder
 

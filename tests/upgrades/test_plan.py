@@ -246,6 +246,7 @@ def test_a_damaged_footer_cache_is_written_anew(platform: Platform):
     assert file.stat().st_size > 4
 
 
+@pytest.mark.slow
 def test_another_table_prompt_reads_the_tables_again_and_nothing_else(tmp_path: Path):
     async def reply(asked: SentRequest) -> web.StreamResponse:
         return says("<table><tr><td>1</td></tr></table>" if "able" in asked.prompt else f"글 {asked.number}")

@@ -74,6 +74,7 @@ def test_an_older_release_takes_its_turn_again_where_it_may(platform: Platform):
     assert surveyed(platform).outdated["layout_regions"] == {"shard_00"}
 
 
+@pytest.mark.slow
 def test_a_release_by_newer_code_stays_as_it_is(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     later = CodeVersion("hf_release", {**HfRelease.code_version.steps, len(HfRelease.code_version.steps) + 1: "later"})
     with monkeypatch.context() as newer:

@@ -270,6 +270,7 @@ def test_the_release_waits_for_the_last_shard(platform: Platform, nights: Nights
     assert nights.aftermath(8) == [SCORES, {"hf_release": BOTH}]
 
 
+@pytest.mark.slow
 def test_scores_that_dagster_s_history_does_not_know_are_measured_before_the_release(platform: Platform):
     platform.recorded = dg.DagsterInstance.ephemeral()
     nights = Nights(platform)

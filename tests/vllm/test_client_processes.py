@@ -26,6 +26,7 @@ from kopub.vllm.client.worker_process import NewJob, WarmUp, WorkerFailure, Work
 from kopub.vllm.served_engine import ServedEngine
 from kopub.vllm.server import VLLMServer
 from tests.support.installed import needs
+from tests.support.processes.living import lives
 from tests.support.processes.pool_process import COMMAND, Endless, NoServer, ProcessNamer, SlowToClose, slow_to_exit
 from tests.support.reporting_engines import RESIZED, embedder_reports, recognizer_reports
 from tests.support.waiting import SOON, until
@@ -121,7 +122,7 @@ def test_the_client_processes_of_a_killed_run_end_by_themselves(
     workers = started(pool_process)
     until(lambda: at_work(tmp_path))
     pool_process.kill()
-    until(lambda: not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers))
+    until(lambda: not any(map(lives, workers)))
     assert pool_process.communicate(timeout=SOON)[1] == ""
     assert (tmp_path / "closed").exists()
 
@@ -131,7 +132,7 @@ def test_the_processes_that_wait_in_a_killed_run_end_by_themselves() -> None:
     with subprocess.Popen([sys.executable, "-c", WAITING], cwd=ROOT, env=environment, text=True) as run:
         waiting = started(run)
         run.kill()
-    until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in waiting))
+    until(lambda: not any(map(lives, waiting)))
 
 
 def test_processes_that_are_up_already_are_used_first(tmp_path: Path) -> None:

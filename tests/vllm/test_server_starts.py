@@ -184,6 +184,17 @@ def test_a_log_tells_how_long_each_stage_took() -> None:
     assert stages(["no time in it: non-default args"], began, began + 3) == "importing vLLM 3 s"
 
 
+def test_a_start_may_last_into_the_next_year() -> None:
+    began = time.mktime(time.strptime("2026-12-31 23:59:50", "%Y-%m-%d %H:%M:%S"))
+    lines = [
+        "(APIServer pid=1) INFO 12-31 23:59:58 [utils.py:286] non-default args: {'model_tag': 'm'}",
+        "(APIServer pid=1) INFO 01-01 00:00:09 [model.py:2152] Using max model len 8192",
+    ]
+    assert stages(lines, began, began + 30) == (
+        "importing vLLM 8 s, reading the model's configuration 11 s, importing vLLM in the engine 11 s"
+    )
+
+
 def test_the_stages_are_in_the_supervisor_s_log(fields: dict[str, Any], runtime: Path) -> None:
     server = VLLMServer(**fields)
     with server.lease():

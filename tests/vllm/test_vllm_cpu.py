@@ -34,6 +34,7 @@ from tests.support.harness import Platform
 from tests.support.in_process import assert_as_here
 from tests.support.installed import needs
 from tests.support.processes.lease_client import CLIENT
+from tests.support.processes.living import lives
 from tests.support.real_readings import assert_whole, sample_work
 from tests.support.sample_home import first_samples
 from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program
@@ -97,10 +98,6 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     warm = Warm(cpu_server(checkpoint, idle_seconds=3, max_image_tokens=1280, dtype="float32"))
     yield warm
     warm.release()
-
-
-def living(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
 def picture(seed: int) -> str:
@@ -235,7 +232,7 @@ def test_a_stopped_engine_in_use_is_found_out_and_replaced_once_however_many_ask
         renewed = list(pool.map(lambda _: warm.server.restart(endpoint), range(8)))
         assert all(request.exception() is not None for request in under_way)
     assert {one.boot for one in renewed} == {endpoint.boot + 1}
-    assert not living(old)
+    assert not any(map(lives, old))
     assert read(warm.restart(), 2)
 
 
@@ -248,7 +245,7 @@ def test_a_killed_client_was_its_last_user_and_it_stops(warm: Warm) -> None:
     warm.release()
     other.kill()
     other.wait()
-    until(lambda: not living(processes), SOON)
+    until(lambda: not any(map(lives, processes)), SOON)
     until(lambda: (state := folder.state) and state.phase is Phase.STOPPED, SOON)
 
 

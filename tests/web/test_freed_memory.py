@@ -120,6 +120,7 @@ def test_what_a_thread_frees_after_a_page_is_there_for_the_next(encoded: int):
     assert max(others) < first / 10
 
 
+@pytest.mark.slow
 def test_the_analyser_of_korean_keeps_nothing_where_nobody_asked_for_it():
     """A run does not call `keep_little`, because its process loads Arrow long before."""
     code = "from kopub.search.morphemes import korean_analyser; korean_analyser()"

@@ -18,6 +18,7 @@ from kopub.doctor.checks import Finding, Level
 from kopub.doctor.environment import check_weights
 from kopub.recognition.ppocr import recognizer
 from kopub.recognition.ppocr.recognizer import PpOcrRecognizer
+from kopub.weights.fetch import PARTIAL
 from kopub.weights.files import WeightsFile
 from kopub.weights.hub import Weights, snapshot_folder
 from tests.doubles.hubs.model_hub import COMMIT, ModelHub
@@ -79,6 +80,18 @@ def test_an_interrupted_file_goes_on_where_it_stopped(
     model_hub.cut, model_hub.sent = [], 0
     assert pull().exit_code == 0
     assert model_hub.sent == 100_000
+    assert found()["layout weights"].level is Level.OK
+
+
+def test_what_was_begun_and_is_larger_than_its_file_is_fetched_anew(model_hub: ModelHub, pull: Pull) -> None:
+    pull()
+    blob = (snapshot_folder(PIN) / "model.safetensors").resolve()
+    begun, content = blob.with_name(f"{blob.name}{PARTIAL}"), blob.read_bytes()
+    begun.write_bytes(content + b"x")
+    blob.unlink()
+    model_hub.sent = 0
+    assert pull().exit_code == 0
+    assert model_hub.sent == len(content)
     assert found()["layout weights"].level is Level.OK
 
 

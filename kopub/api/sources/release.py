@@ -2,9 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from http import HTTPStatus
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, groupby
 from pathlib import Path
 from threading import Lock
@@ -18,7 +16,7 @@ from kopub.api import rows
 from kopub.api.rows import VECTORS, Facts, Picture, Step, TableName
 from kopub.api.sources import source
 from kopub.api.sources.source import OpenFiles, ParquetRows, Place
-from kopub.errors import HubError, SourceError, StoreError, first_line
+from kopub.errors import SourceError, StoreError, first_line
 from kopub.layout.regions import Box
 from kopub.pages.fetched_files import FetchedFiles
 from kopub.pages.page_reader import Origin
@@ -34,7 +32,6 @@ from kopub.release.files import (
     parse_manifest,
     part_path,
 )
-from kopub.release.hub_calls import explain_hub_error
 from kopub.release.remote import PublishedRelease
 from kopub.states import Reason, State
 from kopub.store.corpus_tables import PASSAGE_VECTORS, TABLES
@@ -340,76 +337,6 @@ class ReleaseTables:
             readings = [{**_UNSAID, **row} for row in of_page if row["content"] is not None]
             pages.append({"page_id": page_id, "regions": readings})
         return pa.Table.from_pylist(pages, _READINGS)
-
-
-_AT_ONCE = [f"data/{PAGES}/*.parquet", MANIFEST]
-"""The files of a release from which a catalogue is made."""
-
-
-class HubSource(ReleaseSource):
-    """The release of a repository at one commit.
-
-    Offline, only the files in the cache are read.
-    """
-
-    def __init__(self, repo: str, revision: str | None) -> None:
-        from huggingface_hub import snapshot_download
-
-        with _translate_errors(repo):
-            folder = snapshot_download(repo, repo_type="dataset", revision=revision, allow_patterns=_AT_ONCE)
-        self._repo, self._revision, self._commit = repo, revision, Path(folder).name
-        if not is_release(Path(folder)):
-            raise SourceError(f"{repo} is no release of KoPub: it has no data/{PAGES}/shard_*.parquet")
-        super().__init__(Path(folder))
-
-    @property
-    def location(self) -> str:
-        return f"{self._repo} at {self._commit}"
-
-    def fresh(self) -> Self:
-        now = type(self)(self._repo, self._revision)
-        return self if now._commit == self._commit else now
-
-    def stamp(self, config: str, shard: str) -> str | None:
-        return self._commit
-
-    def _path(self, config: str, shard: str) -> Path:
-        from huggingface_hub import hf_hub_download
-
-        path = super()._path(config, shard)
-        if path.exists():
-            return path
-        with _translate_errors(self._repo):
-            return Path(
-                hf_hub_download(self._repo, part_path(config, shard), repo_type="dataset", revision=self._commit)
-            )
-
-
-@contextmanager
-def _translate_errors(repo: str) -> Iterator[None]:
-    """Turn errors of the Hub's client into a `HubError`.
-
-    They are not chained, since they can contain signed addresses.
-    """
-    import httpx2
-
-    try:
-        yield
-    except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
-        raise HubError(_refusal(error.__cause__ or error, repo) or explain_hub_error(error, repo)) from None
-
-
-def _refusal(error: BaseException, repo: str) -> str | None:
-    """Return why the Hub refuses a reader, or None for other trouble."""
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RevisionNotFoundError
-
-    if isinstance(error, GatedRepoError):
-        return f"{repo}: its owners grant access on its page on the Hub: ask for it there"
-    if not isinstance(error, HfHubHTTPError) or isinstance(error, RevisionNotFoundError):
-        return None
-    if error.response.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND):
-        return None
-    return f"{repo} is neither a folder nor a dataset on the Hub that you may see: correct it, or `hf auth login`"
 
 
 _DIGITS = 16

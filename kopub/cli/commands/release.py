@@ -176,7 +176,7 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
 ) -> None:
     """Check every file, hash, count, column and join of RELEASE, and that every row loads; print a line per problem."""
-    from kopub.release.features import count_apart
+    from kopub.release.row_counts import count_apart
     from kopub.release.verify import fetch_release, notes_on
     from kopub.release.verify import verify as problems_of
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from kopub.diff.compare import assign
 from kopub.errors import SourceError
 from kopub.evaluation import characters
 from kopub.evaluation.benchmark import (
@@ -60,13 +61,7 @@ def pair_answers(gold: Sequence[str], read: Sequence[str]) -> list[Pair]:
 
     OmniDocBench pairs tables in the same way, because a table with an inaccurate box was nevertheless read.
     """
-    from scipy.optimize import linear_sum_assignment
-
-    if not gold or not read:
-        return [(answer, "") for answer in gold]
-    costs = np.array([[edit(answer, text) for text in read] for answer in gold])
-    rows, columns = linear_sum_assignment(costs)
-    chosen: dict[int, int] = dict(zip(rows.tolist(), columns.tolist(), strict=True))
+    chosen = assign(-np.array([[edit(answer, text) for text in read] for answer in gold], np.float64))
     return [(answer, read[chosen[at]] if at in chosen else "") for at, answer in enumerate(gold)]
 
 

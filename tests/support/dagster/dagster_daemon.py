@@ -16,6 +16,7 @@ from dagster._daemon.auto_run_reexecution import event_log_consumer
 from dagster._daemon.cli import main
 from kopub.config.settings import ROOT
 from tests.support.processes.forked import inherited
+from tests.support.processes.living import kill_together, lives
 from tests.support.waiting import until
 
 PATIENCE = 120.0
@@ -73,21 +74,15 @@ class Daemon:
 
     def kill_code_servers(self) -> None:
         """Kill all code servers, of which the daemon starts another now and then."""
-        servers = [child for child in self._children() if "grpc" in child.cmdline()]
+        servers = [child for child in self._children() if lives(child) and "grpc" in child.cmdline()]
         assert servers
-        for server in servers:
-            server.kill()
+        kill_together(servers)
 
     def kill(self) -> None:
         """Kill the daemon and all its descendants at once, like a power failure."""
         if self._process is None:
             return
-        found = [psutil.Process(self._process.pid), *self._children(recursive=True)]
-        for process in found:
-            process.suspend()
-        for process in found:
-            process.kill()
-        psutil.wait_procs(found)
+        kill_together([psutil.Process(self._process.pid), *self._children(recursive=True)])
         self._process.wait()
         self._process = None
 

@@ -20,21 +20,17 @@ import dagster_dg_cli.cli  # noqa: F401
 import datasets  # noqa: F401
 import huggingface_hub  # noqa: F401
 import imagecodecs  # noqa: F401
-import ir_measures  # noqa: F401
 import jinja2  # noqa: F401
 import kiwipiepy
+import lap  # noqa: F401
 import mmh3  # noqa: F401
 import numkong  # noqa: F401
 import pandas  # noqa: F401
 import PIL.Image
 import pyarrow.acero
 import pyarrow.dataset  # noqa: F401
-import pytrec_eval  # noqa: F401
 import rich.console
 import rich.table  # noqa: F401
-import scipy.optimize
-import scipy.sparse
-import scipy.stats  # noqa: F401
 import tesserocr  # noqa: F401
 import upath  # noqa: F401
 
@@ -46,6 +42,7 @@ import kopub.recognition.tesseract.recognizer  # noqa: F401
 import kopub_assets.definitions  # noqa: F401
 import tests.support.processes.kill_child  # noqa: F401
 from kopub.search import morphemes
+from tests.support.no_power_cut import wait_for_no_disk
 
 
 class WithoutThreads(kiwipiepy.Kiwi):
@@ -62,6 +59,7 @@ class WithoutThreads(kiwipiepy.Kiwi):
 
 
 PIL.Image.init()
+wait_for_no_disk()
 with patch.object(kiwipiepy, "Kiwi", WithoutThreads):
     morphemes.korean_analyser()
 # A garbage collection in a fork would otherwise touch, and so copy, the shared pages.

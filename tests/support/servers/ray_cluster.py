@@ -4,12 +4,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import psutil
 
+from tests.support.processes.living import kill_together
 from tests.support.servers.postgres import free_port
 from tests.support.waiting import until
 
@@ -44,13 +45,8 @@ class Cluster:
 
     def kill(self, node: psutil.Process) -> None:
         """Kill all processes of a node at once."""
-        processes = [node, *node.children(recursive=True)] if node.is_running() else []
-        for send in (psutil.Process.suspend, psutil.Process.kill):
-            for process in processes:
-                # Short-lived ones, which Ray starts to look at the machine, may have ended since they were listed.
-                with suppress(psutil.NoSuchProcess):
-                    send(process)
-        psutil.wait_procs(processes, timeout=10)
+        if node.is_running():
+            kill_together([node, *node.children(recursive=True)])
 
     def close(self) -> None:
         for node in reversed(self.nodes):
