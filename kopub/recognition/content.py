@@ -71,7 +71,15 @@ def content_parts(content: str, unclosed: bool = False) -> Iterator[ContentPart]
     at = 0
     while at < len(lines):
         opening = _FENCE.fullmatch(lines[at])
-        end = _closing(lines, at, opening[1], unclosed) if opening else None
+        end: int | None = None
+        if opening:
+            end = len(lines) if unclosed else None
+            # A fence is closed by a line of at least as many backticks, so that code may contain shorter fences.
+            for number in range(at + 1, len(lines)):
+                ticks = lines[number].strip()
+                if set(ticks) == {"`"} and len(ticks) >= len(opening[1]):
+                    end = number
+                    break
         if opening is None or end is None:
             loose.append(lines[at])
             at += 1
@@ -83,15 +91,6 @@ def content_parts(content: str, unclosed: bool = False) -> Iterator[ContentPart]
         at = end + 1
     if loose:
         yield ContentPart("\n".join(loose))
-
-
-def _closing(lines: list[str], opening: int, ticks: str, unclosed: bool) -> int | None:
-    """Return the line that closes a fence with at least as many backticks, else None."""
-    for at in range(opening + 1, len(lines)):
-        line = lines[at].strip()
-        if len(line) >= len(ticks) and set(line) == {"`"}:
-            return at
-    return len(lines) if unclosed else None
 
 
 def fence_code(code: str, language: str = "") -> str:

@@ -118,7 +118,7 @@ def read_unknown(read: Read, pages: Iterable[PageToRead]) -> Iterator[PageReadin
                     if (whole := split.whole(reading)) is not None:
                         yield whole
                     yield from split.take_known()
-            goes_on = split.gave_way or split.has_doubted
+            goes_on = split.gave_way or bool(split.doubted)
         else:
             goes_on = not split.exhausted
         yield from split.take_known()
@@ -132,20 +132,16 @@ class _PageRouter:
         self._next: PageToRead | None = None
         self._requested: dict[str, PageToRead] = {}
         self._past: deque[PageReading] = deque()
-        self._doubted: deque[PageToRead] = deque()
+        self.doubted: deque[PageToRead] = deque()
+        """Pages that must be read again, because a sample contradicts their text."""
         self.exhausted = False
         self.gave_way = False
         """Whether the recognizer got no more pages only because too many others waited."""
 
-    @property
-    def has_doubted(self) -> bool:
-        """True if a page must be read again because a sample contradicts it."""
-        return bool(self._doubted)
-
     def next_to_read(self) -> bool:
         """Return whether a page to read comes before too many others have passed."""
-        if self._next is None and self._doubted:
-            self._next = self._doubted.popleft()
+        if self._next is None and self.doubted:
+            self._next = self.doubted.popleft()
         while self._next is None and not self.exhausted and len(self._past) < _MOST_WAITING:
             page = next(self._pages, None)
             if page is None:
@@ -182,27 +178,24 @@ class _PageRouter:
             return reading
         own = {region.index for region in page.regions}
         if not page.doubted:
-            read = sorted((text for text in reading.regions if text.index not in own), key=lambda text: text.index)
-            if len(read) < len(page.samples) or not all(map(_proves, read, page.samples)):
-                self._doubted.append(replace(page, doubted=True))
+            lines = sorted((text for text in reading.regions if text.index not in own), key=lambda text: text.index)
+            proofs = zip(lines, page.samples, strict=False)
+            agreed = sum(line.state is not State.FAILED and agree(sample.text, line.content) for line, sample in proofs)
+            if agreed < len(page.samples):
+                self.doubted.append(replace(page, doubted=True))
                 return None
-        found = [_claimed_or_read(page, text) for text in reading.regions if text.index in own]
-        texts = sorted((*found, *_known_region_texts(page)), key=lambda text: text.index)
-        return page_reading(reading.page_id, texts, reading.crops)
-
-
-def _proves(read: RegionText, sample: LineSample) -> bool:
-    return read.state is not State.FAILED and agree(sample.text, read.content)
-
-
-def _claimed_or_read(page: PageToRead, read: RegionText) -> RegionText:
-    """Return a region's claimed text if its reading agrees, else the completed reading."""
-    claimed = page.claimed.get(read.index)
-    if claimed is None and not page.doubted and (printed := page.parts.get(read.index)) is not None:
-        return with_print(read, printed)
-    if claimed is None or read.state is State.FAILED or not agree(claimed.content, read.content):
-        return read
-    return replace(read, content=claimed.content, origin=claimed.origin, finish_reason=_GIVEN)
+        texts = _known_region_texts(page)
+        for read in reading.regions:
+            claimed = page.claimed.get(read.index)
+            if read.index not in own:
+                continue
+            if claimed is None and not page.doubted and (printed := page.parts.get(read.index)) is not None:
+                texts.append(with_print(read, printed))
+            elif claimed is None or read.state is State.FAILED or not agree(claimed.content, read.content):
+                texts.append(read)
+            else:
+                texts.append(replace(read, content=claimed.content, origin=claimed.origin, finish_reason=_GIVEN))
+        return page_reading(reading.page_id, sorted(texts, key=lambda text: text.index), reading.crops)
 
 
 def _known_region_texts(page: PageToRead) -> list[RegionText]:

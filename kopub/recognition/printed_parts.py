@@ -33,11 +33,12 @@ def with_print(read: RegionText, printed: str) -> RegionText:
         return read if read.state is State.FAILED or _is_text(read.content) else replace(read, content="")
     has_nameless = any(map(is_nameless, printed))
     text, guesses = _name(printed, read.content) if has_nameless else (printed, 0)
-    own, found = (_letters(read, content) for content in (text, read.content))
-    lost, more = (own - found).total(), (found - own).total()
-    is_structured = (read.native_label == "table" or _is_formula(read)) and not _MARKUP.search(printed)
+    is_formula = read.native_label in _FORMULAS
+    own, others = _letters(text, is_formula), _letters(read.content, is_formula)
+    lost, more = (own - others).total(), (others - own).total()
+    is_structured = (read.native_label == "table" or is_formula) and not _MARKUP.search(printed)
     is_complete = has_nameless or (not is_structured and more <= max(_FEW, _MOST_MORE * own.total()))
-    most_lost = _MOST_LOST_OF_FORMULA if _is_formula(read) else _MOST_LOST
+    most_lost = _MOST_LOST_OF_FORMULA if is_formula else _MOST_LOST
     if read.state is not State.FAILED and not is_complete and lost <= most_lost * own.total():
         return read
     is_doubted = read.state is State.FAILED or read.reason or not _is_text(read.content)
@@ -50,29 +51,26 @@ def with_print(read: RegionText, printed: str) -> RegionText:
 
 def _is_text(content: str) -> bool:
     signs = "".join(_MARKUP.sub("", content).split())
-    found = letters(signs)
-    return 2 * len(found) >= len(signs) and (len(found) >= _FEW or any(map(str.isdigit, found)))
+    words = letters(signs)
+    return 2 * len(words) >= len(signs) and (len(words) >= _FEW or any(map(str.isdigit, words)))
 
 
-def _letters(read: RegionText, content: str) -> Counter[str]:
-    found = letters(_MARKUP.sub("", content))
-    return Counter(_ASCII_OR_HANGUL.findall(found) if _is_formula(read) else found)
-
-
-def _is_formula(read: RegionText) -> bool:
-    return read.native_label in _FORMULAS
+def _letters(content: str, is_formula: bool) -> Counter[str]:
+    words = letters(_MARKUP.sub("", content))
+    return Counter(_ASCII_OR_HANGUL.findall(words) if is_formula else words)
 
 
 def _name(printed: str, read: str) -> tuple[str, int]:
     """Return `printed` with the names of its nameless signs, and how many are letters."""
-    places = [found.start("sign") for found in _SIGN.finditer(printed) if found["sign"]]
-    signs = "".join(found["sign"] for found in _SIGN.finditer(read) if found["sign"])
+    own, others = ("".join(match["sign"] or "" for match in _SIGN.finditer(text)) for text in (printed, read))
     votes: dict[str, Counter[str]] = defaultdict(Counter)
-    for edit in Levenshtein.editops("".join(printed[at] for at in places), signs):
-        char = printed[places[edit.src_pos]] if edit.tag == "replace" else ""
-        if char and is_nameless(char):
-            votes[char][signs[edit.dest_pos]] += 1
-    # The same sign is printed wherever a font has the same code.
-    names = {char: found.most_common(1)[0][0] for char, found in votes.items()}
-    text = "".join(names.get(char, NAMELESS) if is_nameless(char) else char for char in printed)
-    return text, sum(names.get(char, "").isalnum() for char in printed)
+    for edit in Levenshtein.editops(own, others):
+        if edit.tag == "replace" and is_nameless(own[edit.src_pos]):
+            votes[own[edit.src_pos]][others[edit.dest_pos]] += 1
+    text, guesses = "", 0
+    for char in printed:
+        # The same sign is printed wherever a font has the same code.
+        name = votes[char].most_common(1)[0][0] if char in votes else NAMELESS
+        text += name if is_nameless(char) else char
+        guesses += char in votes and name.isalnum()
+    return text, guesses

@@ -179,15 +179,16 @@ _OUTLINE_GRID = 200
 def cut_pictures(page: "Page", regions: Sequence[Region]) -> tuple[Crop, ...]:
     """Cut out the regions that are kept as pictures, as JPEGs in reading order.
 
-    They have full resolution, and a chart that is read as a table is among them. Raises `UndecodableImage` if the page
-    cannot be decoded.
+    They have full resolution. Raises `UndecodableImage` if the page cannot be decoded.
     """
-    return tuple(
-        Crop(crop_path(page.page_id, region.index), region.bbox, region.label, cut(page, region.bbox))
-        for region in regions
-        if (region.task is Task.SKIP and region.label in PICTURES)
-        or (region.task is Task.TABLE and region.label == "chart")
-    )
+    crops: list[Crop] = []
+    for region in regions:
+        # A chart is kept as a picture even if it is also read as a table.
+        is_chart = region.task is Task.TABLE and region.label == "chart"
+        if is_chart or (region.task is Task.SKIP and region.label in PICTURES):
+            path = crop_path(page.page_id, region.index)
+            crops.append(Crop(path, region.bbox, region.label, cut(page, region.bbox)))
+    return tuple(crops)
 
 
 def crop_path(page_id: str, index: int) -> str:
@@ -221,10 +222,10 @@ def region_pixels(image: NDArray[np.uint8], region: Region) -> NDArray[np.uint8]
     import cv2
 
     corners = np.round(np.subtract(region.polygon, (x1, y1))).astype(np.int32)
-    kept = np.zeros(pixels.shape[:2], np.uint8)
-    cv2.fillPoly(kept, [corners], 1)
-    cv2.polylines(kept, [corners], True, 1, 2 * math.ceil(max(height, width) / _OUTLINE_GRID))
-    outside = kept == 0
+    inside = np.zeros(pixels.shape[:2], np.uint8)
+    cv2.fillPoly(inside, [corners], 1)
+    cv2.polylines(inside, [corners], True, 1, 2 * math.ceil(max(height, width) / _OUTLINE_GRID))
+    outside = inside == 0
     if not outside.any():
         return pixels
     cut = pixels.copy()

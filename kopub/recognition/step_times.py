@@ -18,13 +18,13 @@ STEPS = ("decode", "crop", "encode", "request", "answer", "read")
 """The steps in order: `read` is Tesseract's, and the three before it are a model server's."""
 
 _file = os.environ.get(STEP_TIMES)
-_kept = os.open(_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if _file else None
+_descriptor = os.open(_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if _file else None
 
 
 @contextmanager
 def timed(step: str) -> Iterator[None]:
     """Record the time of the context's body as a call of `step`."""
-    if _kept is None:
+    if _descriptor is None:
         yield
         return
     began = time.perf_counter()
@@ -36,9 +36,9 @@ def timed(step: str) -> Iterator[None]:
 
 def keep(step: str, seconds: float) -> None:
     """Record a call of `step` that took `seconds`."""
-    if _kept is not None:
+    if _descriptor is not None:
         # A short line goes out in a single write, so that lines of other processes cannot mix with it.
-        os.write(_kept, f"{step} {seconds:.6f}\n".encode())
+        os.write(_descriptor, f"{step} {seconds:.6f}\n".encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,12 @@ def step_times(file: Path) -> list[StepTime]:
     """Return the steps in `file` in order; none if nothing was recorded."""
     calls: dict[str, list[float]] = {}
     for line in file.read_text().splitlines() if file.exists() else ():
-        step, _, seconds = line.partition(" ")
-        calls.setdefault(step, []).append(float(seconds))
+        step, _, time_of_call = line.partition(" ")
+        calls.setdefault(step, []).append(float(time_of_call))
     total = sum(map(sum, calls.values())) or 1.0
-    return [
-        StepTime(step, len(each), sum(each), sum(each) / total, float(np.mean(each)), *np.quantile(each, (0.5, 0.95)))
-        for step in STEPS
-        if (each := calls.get(step))
-    ]
+    steps: list[StepTime] = []
+    for step in STEPS:
+        if seconds := calls.get(step):
+            spent, quantiles = sum(seconds), np.quantile(seconds, (0.5, 0.95))
+            steps.append(StepTime(step, len(seconds), spent, spent / total, float(np.mean(seconds)), *quantiles))
+    return steps

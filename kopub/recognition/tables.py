@@ -66,12 +66,10 @@ def _clip_row_spans(table: str) -> str:
     rows = table.split("<tr>")
     for index, row in enumerate(rows[1:], 1):
         left = len(rows) - index
-        rows[index] = _ROWSPAN.sub(lambda m, left=left: f"{m[1]}{_spanning(min(int(m[2]), left))}", row)
+        rows[index] = _ROWSPAN.sub(
+            lambda cell, left=left: f'{cell[1]} rowspan="{min(int(cell[2]), left)}"' if left > 1 else cell[1], row
+        )
     return "<tr>".join(rows)
-
-
-def _spanning(rows: int) -> str:
-    return f' rowspan="{rows}"' if rows > 1 else ""
 
 
 class _TableBuilder(HTMLParser):
@@ -150,8 +148,12 @@ class _TableBuilder(HTMLParser):
         self._depth = max(1, self._depth)
         if not self._rows:
             self._rows.append([])
-        given = dict(attrs)
-        spans = "".join(f' {name}="{span}"' for name in _SPANS if (span := _span(given.get(name))) > 1)
+        values, spans = dict(attrs), ""
+        for name in _SPANS:
+            digits = (values.get(name) or "").strip()
+            # A loop of the model may write more digits than Python converts.
+            span = min(int(digits[:9]), _MOST_SPANNED) if digits.isdecimal() and digits.isascii() else 1
+            spans += f' {name}="{span}"' if span > 1 else ""
         self._rows[-1].append(f"<{tag}{spans}>")
         self._in_cell = True
 
@@ -193,12 +195,6 @@ class _TableBuilder(HTMLParser):
         else:
             self._loose = f"{self._loose} {self._caption}".strip()
         self._rows, self._caption, self._in_caption, self._depth = [], "", False, 0
-
-
-def _span(value: str | None) -> int:
-    digits = (value or "").strip()
-    # A loop of the model may write more digits than Python converts.
-    return min(int(digits[:9]), _MOST_SPANNED) if digits.isdecimal() and digits.isascii() else 1
 
 
 _CELL = re.compile(r"(<t[dh][^>]*>)([^<]*)(</t[dh]>)", re.IGNORECASE)

@@ -60,6 +60,24 @@ class Hit:
 
 def as_json(answer: Answer) -> dict[str, Any]:
     """Return an answer as JSON values, as `kopub search --json` prints them."""
+    hits: list[dict[str, Any]] = []
+    for hit in answer.hits:
+        page, match = hit.page, hit.match
+        hits.append(
+            {
+                "rank": hit.rank,
+                "score": hit.score,
+                "matches_well": hit.matches_well,
+                **_place_json(page),
+                "also": [*map(_place_json, hit.also)],
+                "passage": match.passage.text,
+                "marks": [list(mark) for mark in match.passage.marks],
+                "passage_region": None if match.best is None else page.regions[match.best].index,
+                "regions": [_region_json(page.regions[at]) for at in match.regions],
+                "by": list(hit.by),
+                "figure": hit.figure and _region_json(hit.figure),
+            }
+        )
     return {
         "query": answer.query,
         "mode": answer.mode,
@@ -67,26 +85,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "matches_well": answer.matches_well,
         "searched": answer.searched,
         "notes": list(answer.notes),
-        "hits": [*map(_hit_json, answer.hits)],
-    }
-
-
-def _hit_json(hit: Hit) -> dict[str, Any]:
-    page, passage = hit.page, hit.match.passage
-    matching = [page.regions[at] for at in hit.match.regions]
-    of_passage = None if hit.match.best is None else page.regions[hit.match.best].index
-    return {
-        "rank": hit.rank,
-        "score": hit.score,
-        "matches_well": hit.matches_well,
-        **_place_json(page),
-        "also": [*map(_place_json, hit.also)],
-        "passage": passage.text,
-        "marks": [list(mark) for mark in passage.marks],
-        "passage_region": of_passage,
-        "regions": [_region_json(region) for region in matching],
-        "by": list(hit.by),
-        "figure": hit.figure and _region_json(hit.figure),
+        "hits": hits,
     }
 
 
@@ -186,14 +185,14 @@ def best_passage(words: QueryWords, texts: Sequence[str]) -> Match:
     It is the beginning of the page if no word of the query is on it.
     """
     marks = [words.marks(text) for text in texts]
-    weights = [_weight(each) for each in marks]
+    weights = [*map(_weight, marks)]
     best = max(weights, default=0)
     if not best:
         return Match(Passage(shortened(" ".join(" ".join(texts).split()))), ())
     place = weights.index(best)
     matching = tuple(at for at, weight in enumerate(weights) if weight >= _MATCHING * best)
-    asked = sum(map(len, set(words.stems.values())))
-    return Match(_window(texts[place], marks[place]), matching, place, best / asked)
+    most = sum(map(len, set(words.stems.values())))
+    return Match(_window(texts[place], marks[place]), matching, place, best / most)
 
 
 def passage_at(words: QueryWords, texts: Sequence[str], start: int, end: int) -> Match | None:
@@ -246,8 +245,8 @@ def _window(text: str, marks: Sequence[tuple[int, int, str]]) -> Passage:
     shift = len(before) - left
     inside = tuple((a + shift, b + shift) for a, b, _ in marks if left <= a and b <= right)
     # Each white space character becomes one blank, so that marks keep their places.
-    shown = re.sub(r"\s", " ", text[left:right])
-    return Passage(f"{before}{shown}{after}", inside)
+    stretch = re.sub(r"\s", " ", text[left:right])
+    return Passage(f"{before}{stretch}{after}", inside)
 
 
 def _to_blank(text: str, at: int, bound: int, step: int) -> int:
@@ -263,23 +262,13 @@ def _to_blank(text: str, at: int, bound: int, step: int) -> int:
 def _stands_alone(text: str, start: int, end: int) -> bool:
     """Return whether a match counts as a word of its own.
 
-    Hangul may be inside a word, because blanks are lost or nouns joined; other words must be whole.
+    Hangul may be inside a word, because blanks are lost or nouns joined; other words must be whole, but may be next to
+    Hangul, such as a particle.
     """
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
     if _HANGUL.match(text[start]):
-        return end - start >= _STEM or not _is_hangul_at(text, start - 1)
-    return not (_is_plain(text, start - 1) or _is_plain(text, end))
-
-
-def _is_hangul_at(text: str, at: int) -> bool:
-    return 0 <= at < len(text) and bool(_HANGUL.match(text[at]))
-
-
-def _is_plain(text: str, at: int) -> bool:
-    """Return whether a character is a letter or digit but not Hangul.
-
-    A Latin word must not be next to one.
-    """
-    return 0 <= at < len(text) and text[at].isalnum() and not _HANGUL.match(text[at])
+        return end - start >= _STEM or not _HANGUL.match(before)
+    return not any(char.isalnum() and not _HANGUL.match(char) for char in (before, after))
 
 
 def _lower(text: str) -> str:

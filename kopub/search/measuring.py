@@ -96,16 +96,14 @@ def _reranker(store: TableStore, corpus: "SearchedCorpus", reranking: Reranking 
         return None
 
     def rerank(ranking: np.ndarray) -> np.ndarray:
-        first = ranking[:, : reranking.engine.depth]
-        asked = [
-            RankedQuestion(question.text, [corpus.page(at) for at in row.tolist() if at != NO_PAGE])
-            for question, row in zip(corpus.questions, first, strict=True)
-        ]
-        scored = kept_scores(store, reranking, asked)
+        questions: list[RankedQuestion] = []
+        for question, row in zip(corpus.questions, ranking[:, : reranking.engine.depth].tolist(), strict=True):
+            questions.append(RankedQuestion(question.text, [corpus.page(at) for at in row if at != NO_PAGE]))
+        scored = kept_scores(store, reranking, questions)
         reordered = ranking.copy()
-        for at, (each, scores) in enumerate(zip(asked, scored, strict=True)):
-            places = dict(zip(each.pages, first[at].tolist(), strict=False))
-            reordered[at, : len(each.pages)] = [places[page] for page in order(each.pages, scores)]
+        for row, question, scores in zip(reordered, questions, scored, strict=True):
+            places = dict(zip(question.pages, row.tolist(), strict=False))
+            row[: len(question.pages)] = [places[page] for page in order(question.pages, scores)]
         return reordered
 
     return rerank
@@ -122,17 +120,17 @@ def evaluate(
     parts = [RUN.empty_table()]
     for retriever, ranking in _rankings(corpus, log, rerank):
         for convention in CONVENTIONS:
-            asked = [at for at, q in enumerate(corpus.questions) if convention == "any" or q.has_first]
-            questions = [corpus.questions[at] for at in asked]
-            relevant = [q.pages if convention == "any" else q.pages[:1] for q in questions]
-            known = [
-                [retriever] * len(asked),
-                [convention] * len(asked),
-                [q.query_id for q in questions],
-                [q.type for q in questions],
-            ]
-            scores = metrics.score(ranking[asked], relevant)
-            parts.append(pa.Table.from_arrays([*map(pa.array, known), *map(pa.array, scores.T)], schema=RUN))
+            rows: list[int] = []
+            names: list[tuple[str, str, str, str | None]] = []
+            answers: list[Sequence[int]] = []
+            for row, question in enumerate(corpus.questions):
+                if convention == "any" or question.has_first:
+                    rows.append(row)
+                    names.append((retriever, convention, question.query_id, question.type))
+                    answers.append(question.pages if convention == "any" else question.pages[:1])
+            scores = metrics.score(ranking[rows], answers)
+            columns = [[*column] for column in zip(*names, strict=True)] if names else [[]] * 4
+            parts.append(pa.Table.from_arrays([*map(pa.array, columns), *map(pa.array, scores.T)], schema=RUN))
     return pa.concat_tables(parts)
 
 
@@ -145,7 +143,7 @@ def _rankings(
     """
     if not corpus.questions:
         return
-    found: list[Ranking] = []
+    rankings: list[Ranking] = []
     texts = [question.text for question in corpus.questions]
     lexical = np.stack([question.vector for question in corpus.questions])
     for kind in corpus.kinds:
@@ -154,16 +152,17 @@ def _rankings(
         best = BestPages(len(queries))
         for pages, vectors in corpus.vectors(kind):
             best.add_vectors(pages, vectors, queries)
-        found.append(Ranking(kind, *best.ranking()))
+        rankings.append(Ranking(kind, *best.ranking()))
         log(f"{kind}: {len(texts)} queries over {len(corpus.page_ids)} pages in {time.monotonic() - started:.1f} s")
     started = time.monotonic()
     bm25 = Bm25()
     for page, tokens in corpus.tokens():
         bm25.add(page, tokens)
-    found.append(bm25.rank(list(morphemes.query_tokens(texts))))
+    rankings.append(bm25.rank(list(morphemes.query_tokens(texts))))
     log(f"bm25: tokenised, indexed and searched in {time.monotonic() - started:.1f} s")
-    yield from ((ranking.retriever, ranking.pages) for ranking in found)
-    fused = fuse(found, corpus.embedding.fusion)
+    for ranking in rankings:
+        yield ranking.retriever, ranking.pages
+    fused = fuse(rankings, corpus.embedding.fusion)
     yield "fusion", fused
     if rerank is not None:
         started = time.monotonic()
@@ -230,14 +229,18 @@ class SearchedCorpus:
         self._tables = {asset: footers.tables(asset) for asset in self._assets}
         self._measured, self._widths = measured, dict[str, int]()
         self._is_of_corpus: IsOfCorpus = corpus_check.look(self._tables) if corpus_check else lambda asset, shard: True
-        problems = {key: self._problem_with(key) for key in keys}
-        self.left_out = {key: problem for key, problem in problems.items() if problem}
-        self.shards = [key for key, problem in problems.items() if not problem]
+        self.left_out: dict[str, str] = {}
+        self.shards: list[str] = []
+        for key in keys:
+            if problem := self._problem_with(key):
+                self.left_out[key] = problem
+            else:
+                self.shards.append(key)
 
     @cached_property
     def inputs(self) -> str:
         """The fingerprint of every value that determines a score."""
-        return fingerprint([[shard, *found.values()] for shard, found in self.contents.items()])
+        return fingerprint([[shard, *of_assets.values()] for shard, of_assets in self.contents.items()])
 
     @cached_property
     def contents(self) -> dict[str, dict[str, str]]:
@@ -262,7 +265,18 @@ class SearchedCorpus:
     @cached_property
     def questions(self) -> list[JudgedQuestion]:
         """The measurable queries, with a vector and an answering page in this corpus."""
-        return [question for shard in self.shards for question in self._questions(shard)]
+        questions: list[JudgedQuestion] = []
+        for shard in self.shards:
+            table = self._made(QUERIES, shard)
+            vectors = vector_matrix(table["vector"]).astype(np.float64)
+            for row, vector in zip(table.drop_columns("vector").to_pylist(), vectors, strict=True):
+                answers = list(dict.fromkeys(page for page in row["ground_truth"] if page in self._positions))
+                if answers:
+                    pages = [self._positions[page] for page in answers]
+                    has_first = answers[0] == row["ground_truth"][0]
+                    question = JudgedQuestion(row["query_id"], row["type"], row["query"], vector, pages, has_first)
+                    questions.append(question)
+        return questions
 
     def page(self, position: int) -> tuple[str, str]:
         """Return the shard and id of a page, given its number."""
@@ -294,7 +308,14 @@ class SearchedCorpus:
         Tokens are stored by shard, and made again if the shard's texts change.
         """
         for shard in self.shards:
-            table = self._shard_tokens(shard)
+            texts = self._made(PARSED, shard)
+            stamp = made_from(texts)
+            stored = self._store.find_sound(TOKENS, shard)
+            if stored is not None and stored[1] == stamp:
+                table = stored[0]
+            else:
+                table = tokenise(texts)
+                self._store.write(TOKENS, shard, table, stamp, replaces=stored is not None)
             yield from zip(self._pages(table).tolist(), table["tokens"].to_pylist(), strict=True)
 
     @cached_property
@@ -326,7 +347,12 @@ class SearchedCorpus:
             return f"{', '.join(other)} of another corpus than the indexed one"
         is_measured = self._contents(shard) == self._measured.get(shard)
         for asset in assets[1:]:
-            width = self._width(asset, shard, is_measured)
+            # All tables that were measured together have vectors of one width.
+            width = self._widths.get(asset) if is_measured else None
+            if width is None:
+                width = vector_width(self._store.arrow_schema(asset, shard))
+            if is_measured:
+                self._widths[asset] = width
             dim = self.embedding.passage_dim if asset == PASSAGES else self.embedding.dim
             if width != dim:
                 return f"{asset} has vectors of {width} dimensions, the engine makes {dim}"
@@ -335,31 +361,3 @@ class SearchedCorpus:
         pages = self._ids(PARSED, shard)
         unlike = [VECTORS[kind] for kind in self.kinds if self._ids(VECTORS[kind], shard) != pages]
         return f"{unlike[0]} does not hold the pages of {PARSED}" if unlike else None
-
-    def _width(self, asset: str, shard: str, is_measured: bool) -> int:
-        """Return the width of a table's vectors, which all tables measured together share."""
-        if is_measured and asset in self._widths:
-            return self._widths[asset]
-        width = vector_width(self._store.arrow_schema(asset, shard))
-        if is_measured:
-            self._widths[asset] = width
-        return width
-
-    def _questions(self, shard: str) -> Iterator[JudgedQuestion]:
-        table = self._made(QUERIES, shard)
-        vectors = vector_matrix(table["vector"]).astype(np.float64)
-        for row, vector in zip(table.drop_columns("vector").to_pylist(), vectors, strict=True):
-            known = list(dict.fromkeys(page for page in row["ground_truth"] if page in self._positions))
-            if known:
-                pages = [self._positions[page] for page in known]
-                has_first = known[0] == row["ground_truth"][0]
-                yield JudgedQuestion(row["query_id"], row["type"], row["query"], vector, pages, has_first)
-
-    def _shard_tokens(self, shard: str) -> pa.Table:
-        texts = self._made(PARSED, shard)
-        stamp = made_from(texts)
-        if (stored := self._store.find_sound(TOKENS, shard)) is not None and stored[1] == stamp:
-            return stored[0]
-        table = tokenise(texts)
-        self._store.write(TOKENS, shard, table, stamp, replaces=stored is not None)
-        return table

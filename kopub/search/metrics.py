@@ -43,8 +43,9 @@ def score(ranking: np.ndarray, relevant: Sequence[Collection[int]]) -> np.ndarra
 
     `relevant` has the pages that answer each query, at least one each.
     """
-    found = zip(ranking.tolist(), relevant, strict=True)
-    answers = np.array([[page in pages for page in places] for places, pages in found], bool).reshape(ranking.shape)
+    answers = np.zeros(ranking.shape, bool)
+    for row, (places, pages) in enumerate(zip(ranking.tolist(), relevant, strict=True)):
+        answers[row] = [page in pages for page in places]
     counts = np.array([len(pages) for pages in relevant], np.int64)
     return np.stack([metric(answers, counts) for metric in METRICS.values()], axis=1).astype(np.float64)
 
@@ -61,33 +62,35 @@ def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
 
     The comparison is query by query, for the queries that `previous` has.
     """
-    rows = [row for part in _parts(run) for row in _rows(part, previous)]
+    rows: list[dict[str, Any]] = []
+    for retriever in run["retriever"].unique().to_pylist():
+        for convention in CONVENTIONS:
+            of_both = (pc.field("retriever") == retriever) & (pc.field("convention") == convention)
+            questions, before = run.filter(of_both), (previous or RUN.empty_table()).filter(of_both)
+            types = sorted({*questions["query_type"].unique().to_pylist()} - {None, "", ALL_TYPES})
+            for kind in [ALL_TYPES, *types] if questions.num_rows else []:
+                of_kind = questions if kind == ALL_TYPES else questions.filter(pc.field("query_type") == kind)
+                named = {"retriever": retriever, "convention": convention, "query_type": kind}
+                rows += ({**named, **row} for row in _compared(of_kind, before))
     return pa.Table.from_pylist(rows, RETRIEVAL_SCORES)
 
 
-def _parts(run: pa.Table) -> Iterator[tuple[dict[str, str], pa.Table]]:
-    """Yield the run by retriever, convention and query type, including type `all`."""
-    for retriever in run["retriever"].unique().to_pylist():
-        for convention in CONVENTIONS:
-            of = {"retriever": retriever, "convention": convention}
-            asked = _of(run, of)
-            types = sorted({*asked["query_type"].unique().to_pylist()} - {None, "", ALL_TYPES})
-            if asked.num_rows:
-                yield {**of, "query_type": ALL_TYPES}, asked
-            for kind in types:
-                yield {**of, "query_type": kind}, asked.filter(pc.field("query_type") == kind)
-
-
-def _rows(part: tuple[dict[str, str], pa.Table], previous: pa.Table | None) -> Iterator[dict[str, Any]]:
-    named, asked = part
-    values = _values(asked)
+def _compared(run: pa.Table, previous: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield the mean of each metric, and its change over the questions of both runs."""
+    values = _values(run)
     low, high = interval(values)
-    before, after = _pair(asked, None if previous is None else _of(previous, named))
-    changes = after - before
+    numbers = {query_id: number for number, query_id in enumerate(previous["query_id"].to_pylist())}
+    rows_before: list[int] = []
+    rows_now: list[int] = []
+    for number, query_id in enumerate(run["query_id"].to_pylist()):
+        if query_id in numbers:
+            rows_before.append(numbers[query_id])
+            rows_now.append(number)
+    before = _values(previous)[rows_before]
+    changes = values[rows_now] - before
     change_low, change_high = interval(changes) if len(changes) else (None, None)
     for at, metric in enumerate(METRICS):
-        row = {
-            **named,
+        row: dict[str, Any] = {
             "metric": metric,
             "queries": len(values),
             "value": values[:, at].mean(),
@@ -104,20 +107,6 @@ def _rows(part: tuple[dict[str, str], pa.Table], previous: pa.Table | None) -> I
         yield row
 
 
-def _of(run: pa.Table, named: dict[str, str]) -> pa.Table:
-    return run.filter((pc.field("retriever") == named["retriever"]) & (pc.field("convention") == named["convention"]))
-
-
-def _pair(asked: pa.Table, previous: pa.Table | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores of the common queries before and after, in one order."""
-    if previous is None:
-        return np.empty((0, len(METRICS))), np.empty((0, len(METRICS)))
-    known = {query_id: row for row, query_id in enumerate(previous["query_id"].to_pylist())}
-    pairs = [(known[query_id], row) for row, query_id in enumerate(asked["query_id"].to_pylist()) if query_id in known]
-    rows = np.array(pairs, np.int64).reshape(-1, 2)
-    return _values(previous)[rows[:, 0]], _values(asked)[rows[:, 1]]
-
-
 def _values(run: pa.Table) -> np.ndarray:
     return np.stack([run[metric].to_numpy() for metric in METRICS], axis=1)
 
@@ -128,12 +117,15 @@ def significant_drops(table: pa.Table) -> list[str]:
     `table` is RETRIEVAL_SCORES; the score is over all queries. Only the main score by mteb's convention closes a gate,
     because some of the table's hundreds of intervals are below zero by chance.
     """
-    return [
-        f"{row['retriever']} finds less: {row['metric']} fell from {row['previous']:.3f} by {-row['change']:.3f} "
-        f"(95 % interval {row['change_low']:+.3f} to {row['change_high']:+.3f}) over the queries of both runs"
-        for row in _of_all(table)
-        if row["metric"] == MAIN and row["dropped"]
-    ]
+    drops: list[str] = []
+    for row in _of_all(table):
+        if row["metric"] == MAIN and row["dropped"]:
+            drops.append(
+                f"{row['retriever']} finds less: {row['metric']} fell from {row['previous']:.3f} by "
+                f"{-row['change']:.3f} (95 % interval {row['change_low']:+.3f} to {row['change_high']:+.3f}) over the "
+                "queries of both runs"
+            )
+    return drops
 
 
 def headline(table: pa.Table) -> dict[str, dict[str, float]]:
@@ -141,10 +133,10 @@ def headline(table: pa.Table) -> dict[str, dict[str, float]]:
 
     They follow the convention in which one page answers.
     """
-    found: dict[str, dict[str, float]] = {}
+    means: dict[str, dict[str, float]] = {}
     for row in _of_all(table):
-        found.setdefault(row["retriever"], {})[row["metric"]] = row["value"]
-    return found
+        means.setdefault(row["retriever"], {})[row["metric"]] = row["value"]
+    return means
 
 
 def headline_changes(table: pa.Table) -> list[ScoreChange]:

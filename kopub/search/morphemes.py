@@ -42,12 +42,11 @@ def query_tokens(queries: Iterable[str]) -> Iterator[list[str]]:
     as people type it, it is analysed as two.
     """
     for morphemes in _analyse(queries):
-        nouns = [
-            f"{stem.form}{ending.form}"
-            for stem, ending in pairwise(morphemes)
-            if ending.tag == "ETN" and _VERB.match(stem.tag) and stem.end == ending.start
-        ]
-        yield [*_content_words(morphemes), *nouns]
+        words = _content_words(morphemes)
+        for stem, ending in pairwise(morphemes):
+            if ending.tag == "ETN" and _VERB.match(stem.tag) and stem.end == ending.start:
+                words.append(f"{stem.form}{ending.form}")
+        yield words
 
 
 _CHILD_SECONDS = 60.0

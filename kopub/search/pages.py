@@ -22,7 +22,7 @@ from kopub.processes import give_back
 from kopub.recognition.content import main_script
 from kopub.recognition.regions import KINDS, region_texts
 from kopub.search.options import Where
-from kopub.store.corpus_tables import TABLES, Table, lacking
+from kopub.store.corpus_tables import TABLES, lacking
 from kopub.store.table_source import IsOfCorpus
 from kopub.texts.markdown import page_text
 
@@ -90,7 +90,14 @@ class ArrowCache:
             table = _map(path)
             if table is not None:
                 return table
-        content = _encode(make(), "zstd" if kind in _READ_WHOLE else None)
+        table = make()
+        options = pa.ipc.IpcWriteOptions(compression="zstd" if kind in _READ_WHOLE else None)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema, options=options) as writer:
+            # It is written in one batch, so that vectors are one matrix.
+            writer.write_table(table.combine_chunks())
+        content = sink.getvalue()
+        del table
         # The rows were temporarily Python objects, shard after shard, so their memory is given back.
         give_back()
         path = folder / f"{stem}.{zlib.crc32(content):08x}.arrow"
@@ -126,14 +133,6 @@ def _map(path: Path) -> pa.Table | None:
 
 _READ_WHOLE = ("tokens", "noted")
 """Kinds that are read as a whole, and seldom, so that they are compressed."""
-
-
-def _encode(table: pa.Table, compression: str | None) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
-        # It is written in one batch, so that vectors are one matrix.
-        writer.write_table(table.combine_chunks())
-    return sink.getvalue()
 
 
 _PAGES = pa.schema(
@@ -207,12 +206,7 @@ class PageLookup:
             used = [asset for asset in published if shard in published[asset] and is_of_corpus(asset, shard)]
             version = fingerprint([published[asset][shard] if asset in used else None for asset in published])
             if shard not in self._open or self._open[shard][0] != version:
-                table = self._cache.get(
-                    "pages",
-                    shard,
-                    version,
-                    lambda: _pages(self._store, shard, used),
-                )
+                table = self._cache.get("pages", shard, version, lambda: _pages(self._store, shard, used))
                 rows = {page_id: row for row, page_id in enumerate(table["page_id"].to_pylist())}
                 self._open[shard] = version, (table, rows, table["sha256"].to_pylist())
             return self._open[shard][1]
@@ -234,7 +228,11 @@ class PageViews:
         table, rows, _ = self.opened(shard)
         if page_id not in rows:
             return PageView(shard, page_id)
-        return _view(shard, table.slice(rows[page_id], 1).to_pylist()[0])
+        (row,) = table.slice(rows[page_id], 1).to_pylist()
+        regions: list[RegionView] = []
+        for region in json.loads(zlib.decompress(row["regions"])):
+            regions.append(RegionView(region["index"], region["label"], Box(*region["bbox_2d"]), region["text"]))
+        return PageView(shard, regions=tuple(regions), **{column: row[column] for column in _PAGE_COLUMNS})
 
     def picture(self, shard: str, page_id: str) -> str | None:
         """Return the SHA-256 of a page's encoded picture, or None if the tables lack it."""
@@ -261,73 +259,55 @@ class PageViews:
 
 
 def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table:
-    known, read, texts = (
-        _rows(store, table, shard, columns) if table.name in used else []
-        for table, columns in (
-            (TABLES.pages, _PAGE_COLUMNS),
-            (TABLES.readings, ["page_id", "regions"]),
-            (TABLES.texts, ["page_id", "text"]),
-        )
-    )
-    whole = {row["page_id"]: row["text"] or "" for row in texts}
-    regions = {row["page_id"]: _regions(row["regions"] or (), whole.get(row["page_id"], "")) for row in read}
-    places = {row["page_id"]: row for row in known}
-    rows = [
-        {
+    """Return the pages of a shard that one of the tables `used` has.
+
+    Raises `StoreError`, also if a table lacks a column or a field of one.
+    """
+    read: dict[str, list[dict[str, Any]]] = {}
+    for table, columns in (
+        (TABLES.pages, _PAGE_COLUMNS),
+        (TABLES.readings, ["page_id", "regions"]),
+        (TABLES.texts, ["page_id", "text"]),
+    ):
+        rows = store.read(table.name, shard, columns) if table.name in used else None
+        schema = table.schema if isinstance(table.schema, pa.Schema) else None
+        if rows is not None and (lost := lacking(rows.schema, columns, schema)):
+            message = f"{table} of {shard} has no {lost}, as another release made it: delete it and run `kopub run`"
+            raise StoreError(message)
+        read[table.name] = [] if rows is None else rows.to_pylist()
+    places = {row["page_id"]: row for row in read[TABLES.pages.name]}
+    texts = {row["page_id"]: row["text"] or "" for row in read[TABLES.texts.name]}
+    readings = {row["page_id"]: row["regions"] or () for row in read[TABLES.readings.name]}
+    pages: list[dict[str, Any]] = []
+    for page_id in dict.fromkeys([*places, *readings]):
+        regions = _regions(readings.get(page_id, ()), texts.get(page_id, ""))
+        labels = {region["label"] for region in regions}
+        page = {
             "page_id": page_id,
             **places.get(page_id, {}),
-            "has_table": _has(regions.get(page_id), _TABLE),
-            "has_figure": _has(regions.get(page_id), _FIGURE),
-            "script": main_script("".join(region["text"] for region in regions.get(page_id, ()))),
+            "has_table": _TABLE in labels,
+            "has_figure": _FIGURE in labels,
+            "script": main_script("".join(region["text"] for region in regions)),
             # Few pages are shown, so each is compressed by itself.
-            "regions": zlib.compress(json.dumps(regions.get(page_id, []), ensure_ascii=False).encode()),
+            "regions": zlib.compress(json.dumps(regions, ensure_ascii=False).encode()),
         }
-        for page_id in dict.fromkeys([*places, *regions])
-    ]
-    return pa.Table.from_pylist(rows, _PAGES)
+        pages.append(page)
+    return pa.Table.from_pylist(pages, _PAGES)
 
 
-def _rows(store: SearchedTables, table: Table, shard: str, columns: list[str]) -> list[dict[str, Any]]:
-    """Return a table's rows with these columns.
-
-    Raises `StoreError`, also if the table lacks a column or a field of one.
-    """
-    read = store.read(table.name, shard, columns)
-    if lost := lacking(read.schema, columns, table.schema if isinstance(table.schema, pa.Schema) else None):
-        raise StoreError(f"{table} of {shard} has no {lost}, as another release made it: delete it and run `kopub run`")
-    return read.to_pylist()
-
-
-def _has(regions: list[dict[str, Any]] | None, kind: str) -> bool:
-    return any(region["label"] == kind for region in regions or ())
-
-
-def _regions(regions: Any, text: str) -> list[dict[str, Any]]:
+def _regions(readings: Any, text: str) -> list[dict[str, Any]]:
     """Return a page's regions in order, each with its part of the page's `text`.
 
     The page's text has words whole that a line's end cuts in the reading of a region.
     """
-    ordered = sorted(regions, key=lambda region: region["index"])
-    read = [page_text(region_texts([region])) for region in ordered]
+    readings = sorted(readings, key=lambda reading: reading["index"])
+    parts = [page_text(region_texts([reading])) for reading in readings]
     blocks = text.split("\n\n")
-    counts = [part.count("\n\n") + 1 if part else 0 for part in read]
-    if sum(counts) == len(blocks) and _CUTS.sub("", "".join(read)) == _CUTS.sub("", text):
-        ends = [0, *accumulate(counts)]
-        read = ["\n\n".join(blocks[start:end]) for start, end in pairwise(ends)]
-    return [
-        {
-            "index": region["index"],
-            "label": region["label"],
-            "bbox_2d": region["bbox_2d"],
-            "text": unicodedata.normalize("NFC", part),
-        }
-        for region, part in zip(ordered, read, strict=True)
-    ]
-
-
-def _view(shard: str, row: dict[str, Any]) -> PageView:
-    regions = tuple(
-        RegionView(region["index"], region["label"], Box(*region["bbox_2d"]), region["text"])
-        for region in json.loads(zlib.decompress(row["regions"]))
-    )
-    return PageView(shard, regions=regions, **{column: row[column] for column in _PAGE_COLUMNS})
+    counts = [part.count("\n\n") + 1 if part else 0 for part in parts]
+    if sum(counts) == len(blocks) and _CUTS.sub("", "".join(parts)) == _CUTS.sub("", text):
+        parts = ["\n\n".join(blocks[start:end]) for start, end in pairwise([0, *accumulate(counts)])]
+    regions: list[dict[str, Any]] = []
+    for reading, part in zip(readings, parts, strict=True):
+        region = {name: reading[name] for name in ("index", "label", "bbox_2d")}
+        regions.append({**region, "text": unicodedata.normalize("NFC", part)})
+    return regions

@@ -4,6 +4,7 @@ A page is given by its position among the sorted ids of the corpus. A ranking is
 depth): pages best first, and `NO_PAGE` if fewer were found.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,8 +38,11 @@ class BestPages:
 
         Scores are compared as float32; a page at -inf is not found for that query.
         """
-        keys = np.where(np.isneginf(scores), np.uint64(0), _keys(pages, scores.astype(np.float32)))
-        keys = np.concatenate([self._keys, keys], axis=1)
+        bits = (scores.astype(np.float32) + np.float32(0)).view(np.uint32)  # adding 0 turns -0 into +0
+        ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)
+        # Keys sort by score, then by page, and are never 0.
+        keys = (ordered.astype(np.uint64) << _PAGE_BITS) | pages.astype(np.uint64)
+        keys = np.concatenate([self._keys, np.where(np.isneginf(scores), np.uint64(0), keys)], axis=1)
         if keys.shape[1] > self._depth:
             keys = np.partition(keys, keys.shape[1] - self._depth, axis=1)[:, -self._depth :]
         self._keys = keys
@@ -70,13 +74,6 @@ class BestPages:
         return np.where(keys == 0, NO_PAGE, (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)), scores
 
 
-def _keys(pages: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return uint64 keys that sort by score, then by page; never 0."""
-    bits = (scores + np.float32(0)).view(np.uint32)  # adding 0 turns -0 into +0
-    ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)
-    return (ordered.astype(np.uint64) << _PAGE_BITS) | pages.astype(np.uint64)
-
-
 RRF_K = 60
 """The constant of the original paper, which found that results depend little on it."""
 
@@ -89,9 +86,9 @@ def reciprocal_ranks(rankings: Sequence[np.ndarray]) -> tuple[np.ndarray, np.nda
     """
     pages = np.concatenate(rankings)
     weights = np.concatenate([1 / (RRF_K + 1 + np.arange(len(ranking))) for ranking in rankings])
-    kept = pages != NO_PAGE
-    unique, position = np.unique(pages[kept], return_inverse=True)
-    return unique, np.bincount(position, weights[kept], len(unique))
+    is_page = pages != NO_PAGE
+    unique, position = np.unique(pages[is_page], return_inverse=True)
+    return unique, np.bincount(position, weights[is_page], len(unique))
 
 
 def weighted_scores(
@@ -104,9 +101,9 @@ def weighted_scores(
     """
     pages = np.concatenate(rankings)
     parts = [weight * np.maximum(of, 0).astype(np.float64) for of, weight in zip(scores, weights, strict=True)]
-    kept = pages != NO_PAGE
-    unique, position = np.unique(pages[kept], return_inverse=True)
-    return unique, np.bincount(position, np.concatenate(parts)[kept], len(unique))
+    is_page = pages != NO_PAGE
+    unique, position = np.unique(pages[is_page], return_inverse=True)
+    return unique, np.bincount(position, np.concatenate(parts)[is_page], len(unique))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +128,12 @@ def fuse(rankings: Sequence[Ranking], weights: Mapping[str, float]) -> np.ndarra
     width = max(ranking.pages.shape[1] for ranking in rankings)
     fused = np.full((len(rankings[0].pages), DEPTH), NO_PAGE)
     for query in range(len(fused)):
-        found = [ranking.pages[query] for ranking in rankings]
+        ranked = [ranking.pages[query] for ranking in rankings]
         if weights:
-            of_query = [ranking.scores[query] for ranking in rankings]
-            pages, scores = weighted_scores(found, of_query, [weights.get(each.retriever, 0) for each in rankings])
+            scored = [ranking.scores[query] for ranking in rankings]
+            pages, scores = weighted_scores(ranked, scored, [weights.get(it.retriever, 0) for it in rankings])
         else:
-            pages, scores = reciprocal_ranks(found)
+            pages, scores = reciprocal_ranks(ranked)
         best = BestPages(1)
         best.add(pages, scores[None])
         row = best.ranking()[0][0]
@@ -180,8 +177,8 @@ class Bm25:
 
     def add_coded(self, pages: Sequence[int], words: Sequence[str], codes: np.ndarray, lengths: np.ndarray) -> None:
         """Add pages of `lengths` tokens each, which are `words` by their `codes`."""
-        known = self._vocabulary
-        terms = np.fromiter((known.setdefault(word, len(known)) for word in words), np.int64, len(words))
+        numbers = self._vocabulary
+        terms = np.fromiter((numbers.setdefault(word, len(numbers)) for word in words), np.int64, len(words))
         places = np.repeat(np.arange(len(pages)), lengths)
         pairs, counts = np.unique(terms[codes] * len(pages) + places, return_counts=True)
         terms, places = np.divmod(pairs, len(pages) or 1)
@@ -219,15 +216,15 @@ class Bm25:
         if not self._vocabulary or not queries:
             return Ranking("bm25", *BestPages(len(queries)).ranking())
         index, pages = self.index(), np.array(self._pages)
-        found, scores = [], []
+        ranked, scores = [], []
         for query in queries:
             summed = index.scores(query)
-            one = BestPages(1)
-            one.add(pages, np.where(summed > 0, summed, -np.inf)[None])
-            ranked, scored = one.ranking()
-            found.append(ranked)
+            best = BestPages(1)
+            best.add(pages, np.where(summed > 0, summed, -np.inf)[None])
+            of_query, scored = best.ranking()
+            ranked.append(of_query)
             scores.append(scored / max(index.most(query), 1e-9))
-        return Ranking("bm25", np.concatenate(found), np.concatenate(scores))
+        return Ranking("bm25", np.concatenate(ranked), np.concatenate(scores))
 
 
 @dataclass(frozen=True)
@@ -281,11 +278,6 @@ class Bm25Index:
 
     def _place(self, word: str) -> int | None:
         """Return the place of a word among the terms, if a page has it."""
-        wanted, low, high = word.encode(), 0, len(self._terms)
-        while low < high:
-            middle = (low + high) // 2
-            if self._terms[middle].as_py() < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low if low < len(self._terms) and self._terms[low].as_py() == wanted else None
+        term = word.encode()
+        place = bisect_left(self._terms, term, key=lambda other: other.as_py())
+        return place if place < len(self._terms) and self._terms[place].as_py() == term else None

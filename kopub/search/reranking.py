@@ -4,6 +4,7 @@ A reranker reads question and page together.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -50,13 +51,13 @@ class SeenPages:
 
         Pages with nothing to see are left out. Raises `StoreError`.
         """
-        found = {}
+        keys: dict[PageKey, str] = {}
         for shard, page_id in pages:
             row = self._rows(shard).get(page_id)
             if row and (row.get("sha256") or row.get("text")):
                 # Tables from before pages were set upright lack the column `upright`.
-                found[shard, page_id] = fingerprint([row.get("sha256"), row.get("upright") or None, row.get("text")])
-        return found
+                keys[shard, page_id] = fingerprint([row.get("sha256"), row.get("upright") or None, row.get("text")])
+        return keys
 
     def pairs(self, question: str, pages: Iterable[PageKey]) -> Iterator["tuple[PageKey, Pair]"]:
         """Yield the pair of the question with each page. Raises `SourceError` and `StoreError`."""
@@ -122,14 +123,14 @@ class Reranking:
         Raises a one-line `EngineError` if the server is gone, hangs or gives no scores, or if scoring fails in any
         other way, after at most `engine.search_seconds` and the time of a start.
         """
-        asked = RankedQuestion(question, pages[: self.engine.depth])
+        ranked = RankedQuestion(question, pages[: self.engine.depth])
         if not self._busy.acquire(blocking=False):
             raise EngineError("it still works on another question")
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         done: SimpleQueue[dict[PageKey, float] | Exception] = SimpleQueue()
         try:
-            threading.Thread(target=self._scored_once, args=(asked, done.put), daemon=True).start()
+            threading.Thread(target=self._scored_once, args=(ranked, done.put), daemon=True).start()
         except RuntimeError as error:  # the machine has no room for one more
             self._busy.release()
             raise EngineError(first_line(error)) from None
@@ -150,27 +151,27 @@ class Reranking:
         """
         from kopub.reranking.pairs import Pair
 
-        asked = [
-            (each, {page: fingerprint([each.text, key]) for page, key in self._pages.keys(each.pages).items()})
-            for each in questions
-        ]
-        todo = (
-            (keys[page], pair)
-            for question, keys in asked
-            for page, pair in self._pages.pairs(
-                question.text, [page for page, key in keys.items() if key not in self._known]
-            )
-        )
-        problems: dict[str, int] = {}
-        for made in self.engine.score(Pair(key, pair.question, pair.text, pair.picture) for key, pair in todo):
-            if made.score is None:
-                problems[made.reason or "no reason"] = problems.get(made.reason or "no reason", 0) + 1
+        keyed: list[tuple[str, dict[PageKey, str]]] = []
+        for question in questions:
+            of_pages = self._pages.keys(question.pages).items()
+            keyed.append((question.text, {page: fingerprint([question.text, key]) for page, key in of_pages}))
+
+        def unknown() -> Iterator[Pair]:
+            for text, keys in keyed:
+                pages = [page for page, key in keys.items() if key not in self._known]
+                for page, pair in self._pages.pairs(text, pages):
+                    yield Pair(keys[page], pair.question, pair.text, pair.picture)
+
+        reasons: Counter[str] = Counter()
+        for scored in self.engine.score(unknown()):
+            if scored.score is None:
+                reasons[scored.reason or "no reason"] += 1
             else:
-                self._known[made.id] = made.score
-        found = [{page: self._known[key] for page, key in keys.items() if key in self._known} for _, keys in asked]
-        if problems and not any(found):
-            raise EngineError(max(problems, key=lambda reason: problems[reason]))
-        yield from found
+                self._known[scored.id] = scored.score
+        scores = [{page: self._known[key] for page, key in keys.items() if key in self._known} for _, keys in keyed]
+        if reasons and not any(scores):
+            raise EngineError(reasons.most_common(1)[0][0])
+        yield from scores
 
     @property
     def known(self) -> Mapping[str, float]:
@@ -181,10 +182,10 @@ class Reranking:
         """Adopt scores that were made with this recipe."""
         self._known.update(scores)
 
-    def _scored_once(self, asked: RankedQuestion, put: Callable[[dict[PageKey, float] | Exception], None]) -> None:
+    def _scored_once(self, ranked: RankedQuestion, put: Callable[[dict[PageKey, float] | Exception], None]) -> None:
         self._asked += 1
         try:
-            put(next(self.scores([asked])))
+            put(next(self.scores([ranked])))
             # After two questions more will follow, and client processes take two seconds to start, a third for PyTorch.
             if self._asked > 1:
                 self.engine.boot()
@@ -212,9 +213,10 @@ def kept_scores(
 
     A run that is killed loses its scores, but one that fails keeps them. Raises as `Reranking.scores` does.
     """
-    found = store.find(_KEPT, ALL)
-    if found and found[1].get("recipe") == reranking.recipe:
-        reranking.learn(dict(zip(*(column.to_pylist() for column in found[0].columns), strict=True)))
+    stored = store.find(_KEPT, ALL)
+    if stored and stored[1].get("recipe") == reranking.recipe:
+        pairs, scores = (column.to_pylist() for column in stored[0].columns)
+        reranking.learn(dict(zip(pairs, scores, strict=True)))
     before = len(reranking.known)
     try:
         return list(reranking.scores(questions))

@@ -29,8 +29,8 @@ def stored_scores(store: TableStore, scores: Table) -> pa.Table | None:
 
     None if it has no rows, or the columns of another release.
     """
-    found = store.find(scores.name, ALL)
-    return found[0] if found and found[0].num_rows and found[0].schema.equals(scores.schema) else None
+    table, _ = store.find(scores.name, ALL) or (None, {})
+    return table if table is not None and table.num_rows and table.schema.equals(scores.schema) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class History:
 
     def is_scored(self, store: TableStore, inputs: str) -> bool:
         """Return whether the stored scores, and so their comparison, are those of `inputs`."""
-        found = store.find_sound(self.scores.name, ALL)
-        return found is not None and found[1]["inputs"] == inputs and found[0].schema.equals(self.scores.schema)
+        table, metadata = store.find_sound(self.scores.name, ALL) or (None, {})
+        return table is not None and metadata["inputs"] == inputs and table.schema.equals(self.scores.schema)
 
     def is_of_tables_now(self, store: TableStore, keys: Collection[str], is_of_corpus: IsOfCorpus) -> bool:
         """Return whether the stored scores belong to the current rows of the shards `keys`.
@@ -102,32 +102,29 @@ class History:
         A shard whose tables were all made since is one that the scores lack.
         """
         measured, footers, known = self.measured(store), FooterCache(store), frozenset(keys)
-        tables = {asset: footers.tables(asset) for asset in {asset for each in measured.values() for asset in each}}
-        if not all(
-            shard in known and is_of_corpus(asset, shard) and tables[asset][shard].content == content
-            for shard, contents in measured.items()
-            for asset, content in contents.items()
-        ):
-            return False
-        unmeasured = known - measured.keys() if measured else ()
-        return not any(
-            all(shard in found and is_of_corpus(asset, shard) for asset, found in tables.items())
-            for shard in unmeasured
-        )
+        tables = {asset: footers.tables(asset) for asset in set[str]().union(*measured.values())}
+        for shard, contents in measured.items():
+            for asset, content in contents.items():
+                if shard not in known or not is_of_corpus(asset, shard) or tables[asset][shard].content != content:
+                    return False
+        for shard in known - measured.keys() if measured else ():
+            if all(shard in of_asset and is_of_corpus(asset, shard) for asset, of_asset in tables.items()):
+                return False
+        return True
 
     def measured(self, store: TableStore) -> Contents:
         """Return the contents behind the stored scores; empty if there are none."""
-        found = store.find_sound(self.scores.name, ALL)
-        return json.loads(found[1].get("measured", "{}")) if found else {}
+        _, metadata = store.find_sound(self.scores.name, ALL) or (None, {})
+        return json.loads(metadata.get("measured", "{}"))
 
     def unmeasured(self, store: TableStore, contents: Contents) -> list[str]:
         """Return the shards of `contents` that the stored scores lack or have with other rows."""
         measured = self.measured(store)
-        return [
-            shard
-            for shard, current in contents.items()
-            if shard not in measured or any(current.get(asset) != content for asset, content in measured[shard].items())
-        ]
+        unmeasured: list[str] = []
+        for shard, current in contents.items():
+            if shard not in measured or not measured[shard].items() <= current.items():
+                unmeasured.append(shard)
+        return unmeasured
 
     def publish(self, store: TableStore, run: ScoredRun, measured: Contents, accept: bool) -> None:
         """Write a run and its scores, compared with the last accepted run of other inputs.

@@ -15,7 +15,7 @@ from kopub.errors import KopubError, did_you_mean, first_line
 from kopub.search.answer import Answer, CannotSearch, Hit, NotInCorpus, QueryWords, best_passage, passage_at
 from kopub.search.morphemes import korean_analyser, query_tokens, query_words
 from kopub.search.options import FLOOR, NOTHING, Mode, Scores, Where, best_mode
-from kopub.search.pages import ArrowCache, PageLookup, PageView, PageViews, SearchedTables, TablesNow
+from kopub.search.pages import ArrowCache, PageLookup, PageView, PageViews, RegionView, SearchedTables, TablesNow
 from kopub.search.ranking import DEPTH, reciprocal_ranks, weighted_scores
 from kopub.search.vectors import VECTORS, KnownQuestions, Neighbour, PageFilter, VectorLookup, Vectors, left_out
 from kopub.search.words import TEXTS, WordLookup, Words
@@ -31,13 +31,13 @@ _Page = tuple[str, str]
 
 
 @dataclass
-class _Found:
+class _Rankings:
     """The rankings of a question, and the floors from which their pages match well.
 
     A floor is None if a ranking cannot tell, and missing if it need not.
     """
 
-    rankings: dict[Mode, list[Neighbour]] = field(default_factory=dict)
+    by_mode: dict[Mode, list[Neighbour]] = field(default_factory=dict)
     floors: dict[Mode, float | None] = field(default_factory=dict)
     pages: int = 0
 
@@ -47,15 +47,16 @@ class _Found:
         Scores that cannot tell that of each page give none. `floor` is that of a fusion's own scores, if it has one:
         what words and meaning say together is surer than what either says alone.
         """
-        if floor is None and len(self.rankings) == 1:
+        if floor is None and len(self.by_mode) == 1:
             floor = next(iter(self.floors.values()), None)
         if floor is not None:
             well = {(near.shard, near.page_id): near.score >= floor for near in ranked}
             return any(well.values()), well
-        floors = [(self.rankings[mode], floor) for mode, floor in self.floors.items()]
-        if any(ranking and floor is not None and ranking[0].score >= floor for ranking, floor in floors):
-            return True, {}
-        return (None if not floors or any(floor is None for _, floor in floors) else False), {}
+        for mode, floor in self.floors.items():
+            ranking = self.by_mode[mode]
+            if ranking and floor is not None and ranking[0].score >= floor:
+                return True, {}
+        return (None if not self.floors or None in self.floors.values() else False), {}
 
 
 class Searcher:
@@ -102,18 +103,12 @@ class Searcher:
         Without `mode`, the searcher's own is used. Pages with the same picture, byte for byte, are one hit. Raises
         `CannotSearch`, and what the engine and the store raise.
         """
-        if not query.strip():
-            raise CannotSearch("the query is empty: type a question")
-        if any("\ud800" <= char <= "\udfff" for char in query):
-            # Bytes of an argument that are not UTF-8 become surrogates, which nothing can analyse or print.
-            raise CannotSearch("the query is not valid Unicode: type it in a terminal with a UTF-8 locale")
-        # Some systems enter Hangul as single letters (NFD), which a model reads as different words.
-        query = unicodedata.normalize("NFC", query)
+        query = _composed(query)
         with self._lock:
             is_of_corpus = self._look()
             used, chosen = self._chosen(mode or self._mode)
             kinds = self._kinds(used)
-            said = self._query_words(query, used, kinds)
+            tokens = self._query_words(query, used, kinds)
             searched = {kind: self._lookup.refreshed(kind, is_of_corpus) for kind in kinds}
             views = self._pages.refreshed(is_of_corpus)
             pages = self._searched_pages(where, views)
@@ -121,7 +116,7 @@ class Searcher:
         notes += self._lacking(used, kinds)
         if used is Mode.RERANKED and self._reranking:
             self._reranking.engine.boot()
-        found = _Found()
+        ranks = _Rankings()
         fusion = self._embedding.fusion if self._embedding and used in _FUSED else {}
         # A home from before passages were embedded is searched as it was.
         weights = fusion if set(fusion) <= {Mode.BM25, *kinds} else {}
@@ -129,37 +124,46 @@ class Searcher:
             # This is done without the lock, because a model server may have to start, and page views must not wait.
             vector = self._embed(query) if kinds != [Mode.MEANING] else None
             for kind, (vectors, _) in searched.items():
-                self._compare(found, kind, vectors, query, vector, pages, is_of_corpus)
+                self._compare(ranks, kind, vectors, query, vector, pages, is_of_corpus)
         if used in _WITH_WORDS:
             with self._words_lock:
                 words, of_words = self._words_now(is_of_corpus)
-                asked_for = said()
-            ranking, match = words.best(asked_for, DEPTH, pages)
+                query_tokens = tokens()
+            ranking, match = words.best(query_tokens, DEPTH, pages)
             if ranking and weights:
                 # A share of the highest score that a page could have can be added to dot products of unit vectors.
                 share = match / ranking[0].score
                 ranking = [replace(near, score=near.score * share) for near in ranking]
-            found.rankings[Mode.BM25] = ranking
-            found.floors[Mode.BM25] = self._floor * ranking[0].score / match if ranking else 0.0
-            found.pages = max(found.pages, words.count(pages))
+            ranks.by_mode[Mode.BM25] = ranking
+            ranks.floors[Mode.BM25] = self._floor * ranking[0].score / match if ranking else 0.0
+            ranks.pages = max(ranks.pages, words.count(pages))
             notes += of_words
-        ranked = _fuse(found.rankings, weights) if len(found.rankings) > 1 else next(iter(found.rankings.values()))
-        matches_well, well = found.judged(ranked, self._embedding.fusion_floor if weights and self._embedding else None)
+        ranked = _fuse(ranks.by_mode, weights) if len(ranks.by_mode) > 1 else next(iter(ranks.by_mode.values()))
+        matches_well, well = ranks.judged(ranked, self._embedding.fusion_floor if weights and self._embedding else None)
         if used is Mode.RERANKED:
             ranked, problem = self._rerank(query, ranked)
             if problem:
                 used, chosen = Mode.FUSION if kinds else Mode.BM25, ""
                 notes.append(f"the pages are not reranked: {problem}")
         with self._lock:
-            best = _by_picture(ranked, views)[:top]
-            shown = [[views.page(near.shard, near.page_id) for near in same] for same in best]
-            notes += self._cache_notes()
-        asked = QueryWords.of(query)
+            # Pages with the same picture are one hit, at the place of the first of them.
+            by_picture: dict[object, list[Neighbour]] = {}
+            for near in ranked:
+                page = (near.shard, near.page_id)
+                by_picture.setdefault(views.picture(*page) or page, []).append(near)
+            found = list(by_picture.values())[:top]
+            views_of = [[views.page(near.shard, near.page_id) for near in same] for same in found]
+            if self._cache.problem is not None and not self._told_problem:
+                self._told_problem = True
+                notes.append(
+                    f"what was read is kept in memory only, so every start takes longer: {self._cache.problem}"
+                )
+        of_query = QueryWords.of(query)
         hits = tuple(
-            replace(_hit(rank, same[0], same_pages, asked), matches_well=well.get((same[0].shard, same[0].page_id)))
-            for rank, (same, same_pages) in enumerate(zip(best, shown, strict=True), start=1)
+            _hit(rank, same[0], pages, of_query, well)
+            for rank, (same, pages) in enumerate(zip(found, views_of, strict=True), start=1)
         )
-        return Answer(query, used, chosen, hits, matches_well, found.pages, tuple(notes))
+        return Answer(query, used, chosen, hits, matches_well, ranks.pages, tuple(notes))
 
     @property
     def choices(self) -> tuple[Mode, ...]:
@@ -269,25 +273,18 @@ class Searcher:
     def _chosen(self, mode: Mode) -> tuple[Mode, str]:
         """Return the mode to use, and the reason if nobody asked for it."""
         if mode is Mode.AUTO:
-            return best_mode(self._scores(), self._usable())
+            # If no choice has its tables, each is one, so that using it reports what is missing.
+            has_texts = bool(self._store.published(TEXTS))
+            usable: list[Mode] = []
+            for choice in self._choices:
+                if (has_texts or choice not in _WITH_WORDS) and all(map(self._is_made, self._kinds(choice))):
+                    usable.append(choice)
+            return best_mode(self._scores(), usable or self._choices)
         if mode is Mode.VECTORS and len(kinds := [kind for kind in VECTORS if kind in self._choices]) == 1:
             return kinds[0], ""
         if mode not in self._choices:
             raise CannotSearch(f"profile {self._profile} cannot search by {mode}; choose {' or '.join(self._choices)}")
         return mode, ""
-
-    def _usable(self) -> list[Mode]:
-        """Return the choices whose tables exist.
-
-        If none do, all choices are returned, so that using one reports what is missing.
-        """
-        has_texts = bool(self._store.published(TEXTS))
-        usable = [
-            mode
-            for mode in self._choices
-            if (has_texts or mode not in _WITH_WORDS) and all(map(self._is_made, self._kinds(mode)))
-        ]
-        return usable or list(self._choices)
 
     def _kinds(self, mode: Mode) -> list[Mode]:
         """Return the kinds of vectors that a mode compares; a fusion uses existing ones."""
@@ -320,7 +317,7 @@ class Searcher:
 
     def _compare(
         self,
-        found: _Found,
+        ranks: _Rankings,
         kind: Mode,
         vectors: Vectors,
         query: str,
@@ -332,10 +329,10 @@ class Searcher:
         if kind is Mode.MEANING:
             vector = self._embedding.embed_questions([query])[0]
         assert vector is not None
-        found.rankings[kind] = vectors.nearest(vector, DEPTH, pages)
-        found.pages = max(found.pages, vectors.count(pages))
+        ranks.by_mode[kind] = vectors.nearest(vector, DEPTH, pages)
+        ranks.pages = max(ranks.pages, vectors.count(pages))
         if kind is Mode.MEANING:
-            found.floors[kind] = self._embedding.passage_floor
+            ranks.floors[kind] = self._embedding.passage_floor
             return
         if kind is Mode.FIGURE:
             # Figures have no known floor, because most questions are answered by text.
@@ -343,7 +340,7 @@ class Searcher:
         with self._lock:
             floor = self._known.floor(kind, self._shards, vectors, self._lookup.is_of_engine, is_of_corpus)
         if floor is not None or not self._embedding.is_lexical:
-            found.floors[kind] = floor
+            ranks.floors[kind] = floor
 
     def _words_now(self, is_of_corpus: IsOfCorpus) -> tuple[Words, list[str]]:
         """Return the words of the current texts, and notes on what is left out.
@@ -376,35 +373,27 @@ class Searcher:
         documents = _values(views, self._shards, "doc_id") if where.documents else []
         scripts = _values(views, self._shards, "script") if where.scripts else []
         # As in a query, Hangul may be entered as single letters; the names of scripts are stored in capitals.
-        named = (name if name in documents else unicodedata.normalize("NFC", name) for name in where.documents)
-        where = replace(where, documents=frozenset(named), scripts=frozenset(map(str.upper, where.scripts)))
-        for asked, known, what, error in (
+        composed = (name if name in documents else unicodedata.normalize("NFC", name) for name in where.documents)
+        where = replace(where, documents=frozenset(composed), scripts=frozenset(map(str.upper, where.scripts)))
+        for names, of_corpus, what, error in (
             (where.documents, documents, "document", NotInCorpus),
             (where.scripts, scripts, "page whose main script is", CannotSearch),
         ):
-            if unknown := sorted(asked - set(known)):
-                raise error(f"there is no {what} {unknown[0]!r}{did_you_mean(unknown[0], known)}")
+            if unknown := sorted(names - set(of_corpus)):
+                raise error(f"there is no {what} {unknown[0]!r}{did_you_mean(unknown[0], of_corpus)}")
         if not where.shards and not where.looks_at_pages:
             return None
-        none = pa.array([], pa.string())
-        ids = dict.fromkeys(self._shards, none)
+        ids = dict.fromkeys(self._shards, pa.array([], pa.string()))
         for shard in where.shards or self._shards:
             ids[shard] = views.ids(shard, where) if where.looks_at_pages else None
         return ids.__getitem__
 
-    def _cache_notes(self) -> list[str]:
-        """Return why nothing is cached for the next search, but only the first time."""
-        if self._cache.problem is None or self._told_problem:
-            return []
-        self._told_problem = True
-        return [f"what was read is kept in memory only, so every start takes longer: {self._cache.problem}"]
-
     def _embed(self, query: str) -> np.ndarray:
         assert self._embedding is not None
-        for made in self._embedding.embed_queries([("query", query)]):
-            if made.vector is not None:
-                return made.vector
-            raise CannotSearch(f"the query has no vector: {made.reason or made.state}")
+        for embedding in self._embedding.embed_queries([("query", query)]):
+            if embedding.vector is not None:
+                return embedding.vector
+            raise CannotSearch(f"the query has no vector: {embedding.reason or embedding.state}")
         raise CannotSearch("the engine gave no answer; this is a bug in it")
 
 
@@ -416,6 +405,17 @@ _FUSED = (Mode.FUSION, Mode.RERANKED)
 _WITH_WORDS = frozenset({Mode.BM25, *_FUSED})
 
 
+def _composed(query: str) -> str:
+    """Return a query as it is analysed. Raises `CannotSearch` if it cannot be."""
+    if not query.strip():
+        raise CannotSearch("the query is empty: type a question")
+    if any("\ud800" <= char <= "\udfff" for char in query):
+        # Bytes of an argument that are not UTF-8 become surrogates, which nothing can analyse or print.
+        raise CannotSearch("the query is not valid Unicode: type it in a terminal with a UTF-8 locale")
+    # Some systems enter Hangul as single letters (NFD), which a model reads as different words.
+    return unicodedata.normalize("NFC", query)
+
+
 def _values(views: PageViews, shards: Sequence[str], column: str) -> list[str]:
     return list(dict.fromkeys(value for shard in shards for value in views.values(shard, column)))
 
@@ -425,54 +425,46 @@ def _fuse(rankings: Mapping[Mode, Sequence[Neighbour]], weights: Mapping[str, fl
 
     Without weights, ranks are fused. Equal pages keep the order in which the rankings name them.
     """
-    every = [near for ranking in rankings.values() for near in ranking]
-    pages = list(dict.fromkeys((near.shard, near.page_id) for near in every))
-    numbers = {page: number for number, page in enumerate(pages)}
-    numbered = [
-        np.array([numbers[near.shard, near.page_id] for near in ranking], np.int64) for ranking in rankings.values()
-    ]
+    figures: dict[_Page, int] = {}
+    passages: dict[_Page, tuple[int, int]] = {}
+    by: dict[_Page, tuple[str, ...]] = {}
+    numbers: dict[_Page, int] = {}
+    numbered: list[np.ndarray] = []
+    parts: list[np.ndarray] = []
+    for mode, ranking in rankings.items():
+        for place, near in enumerate(ranking):
+            page = (near.shard, near.page_id)
+            numbers.setdefault(page, len(numbers))
+            if near.figure is not None:
+                figures[page] = near.figure
+            if near.passage is not None:
+                passages[page] = near.passage
+            if place < _FIRST:
+                by[page] = (*by.get(page, ()), mode)
+        numbered.append(np.array([numbers[near.shard, near.page_id] for near in ranking], np.int64))
+        parts.append(np.array([near.score for near in ranking], np.float32))
     if weights:
-        parts = [np.array([near.score for near in ranking], np.float32) for ranking in rankings.values()]
         _, scores = weighted_scores(numbered, parts, [weights.get(mode, 0.0) for mode in rankings])
     else:
         _, scores = reciprocal_ranks(numbered)
-    figures = {(near.shard, near.page_id): near.figure for near in every if near.figure is not None}
-    passages = {(near.shard, near.page_id): near.passage for near in every if near.passage is not None}
-    by = dict[tuple[str, str], list[str]]()
-    for mode, ranking in rankings.items():
-        for near in ranking[:_FIRST]:
-            by.setdefault((near.shard, near.page_id), []).append(mode)
-    best_first = np.argsort(-scores, kind="stable").tolist()
-    return [
-        Neighbour(
-            *pages[at],
-            score=float(scores[at]),
-            figure=figures.get(pages[at]),
-            passage=passages.get(pages[at]),
-            by=tuple(by.get(pages[at], ())),
-        )
-        for at in best_first
-    ]
+    pages, fused = list(numbers), list[Neighbour]()
+    for at in np.argsort(-scores, kind="stable").tolist():
+        shard, page_id = page = pages[at]
+        found_by = by.get(page, ())
+        fused.append(Neighbour(shard, page_id, float(scores[at]), figures.get(page), passages.get(page), found_by))
+    return fused
 
 
-def _by_picture(ranked: Sequence[Neighbour], views: PageViews) -> list[list[Neighbour]]:
-    """Group the pages with the same picture, at the place of the first of them."""
-    found: dict[object, list[Neighbour]] = {}
-    for near in ranked:
-        page = (near.shard, near.page_id)
-        found.setdefault(views.picture(*page) or page, []).append(near)
-    return list(found.values())
-
-
-def _hit(rank: int, near: Neighbour, pages: Sequence[PageView], asked: QueryWords) -> Hit:
+def _hit(rank: int, near: Neighbour, pages: Sequence[PageView], words: QueryWords, well: Mapping[_Page, bool]) -> Hit:
     """Return the hit of the first of `pages`; the others have the same picture."""
     page, *also = pages
     texts = [region.text for region in page.regions]
-    match = best_passage(asked, texts)
+    match = best_passage(words, texts)
     if near.passage is not None and match.share < _MOST_WORDS:
-        match = passage_at(asked, texts, *near.passage) or match
-    at = next((at for at, region in enumerate(page.regions) if region.index == near.figure), None)
-    if at is None:
-        return Hit(rank, near.score, page, match, tuple(also), by=near.by)
-    regions = tuple(sorted({*match.regions, at}))
-    return Hit(rank, near.score, page, replace(match, regions=regions), tuple(also), page.regions[at], near.by)
+        match = passage_at(words, texts, *near.passage) or match
+    figure: RegionView | None = None
+    for at, region in enumerate(page.regions):
+        if region.index == near.figure:
+            figure, match = region, replace(match, regions=tuple(sorted({*match.regions, at})))
+    matches_well = well.get((near.shard, near.page_id))
+    return Hit(rank, near.score, page, match, tuple(also), figure, near.by, matches_well)

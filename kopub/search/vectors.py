@@ -1,7 +1,7 @@
 """The current vectors of pages and figures, and the pages nearest to a query."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -37,7 +37,7 @@ class VectorLookup:
         self._store, self._shards, self._embedding, self._profile = store, shards, embedding, profile
         self._cache = cache
         self._recipe = _as_json([embedding.recipe()])
-        self._loaded: dict[tuple[Mode, str], ShardVectors] = {}
+        self._read: dict[tuple[Mode, str], ShardVectors] = {}
         self._open: dict[Mode, tuple[dict[str, str], Vectors]] = {}
 
     @cached_property
@@ -65,9 +65,11 @@ class VectorLookup:
         fit: list[ShardVectors] = []
         unfit: dict[str, str] = {}
         for shard in of_corpus:
-            vectors = self._shard_vectors(kind, shard, published[shard])
-            problem = self._problem(kind, vectors)
-            if problem:
+            vectors = self._read.get((kind, shard))
+            if vectors is None or vectors.version != published[shard]:
+                table = self._cache.get(asset, shard, published[shard], partial(self._with_vector, asset, shard))
+                vectors = self._read[kind, shard] = ShardVectors(shard, published[shard], table)
+            if problem := self._problem(kind, vectors):
                 unfit[shard] = problem
             else:
                 fit.append(vectors)
@@ -83,23 +85,15 @@ class VectorLookup:
         notes = [f"{shard} is not searched: its {kind} vectors {problem}" for shard, problem in unfit.items()]
         return self._open[kind][1], notes + left_out("{by} vectors", self._shards, made, of_corpus, by=kind)
 
-    def _shard_vectors(self, kind: Mode, shard: str, version: str) -> "ShardVectors":
-        loaded = self._loaded.get((kind, shard))
-        if loaded is None or loaded.version != version:
-            asset = VECTORS[kind]
-            table = self._cache.get(asset, shard, version, lambda: self._with_vector(asset, shard))
-            loaded = self._loaded[kind, shard] = ShardVectors(shard, version, table)
-        return loaded
-
     def _with_vector(self, asset: str, shard: str) -> pa.Table:
         """Return a table's rows with a vector; its metadata names the engines that made it."""
         columns = ["page_id", PARTS.get(asset, "vector"), "state"]
         table = self._store.read(asset, shard, columns)
         made_with = json.loads(self._store.metadata(asset, shard)[MADE_WITH])
-        made = table.filter(pc.field("state").isin(MADE)).drop_columns("state")
+        table = table.filter(pc.field("state").isin(MADE)).drop_columns("state")
         if asset in PARTS:
-            made = with_vector(made)
-        return made.replace_schema_metadata({_ENGINES: json.dumps(made_with["engines"])})
+            table = with_vector(table)
+        return table.replace_schema_metadata({_ENGINES: json.dumps(made_with["engines"])})
 
     def _problem(self, kind: Mode, vectors: "ShardVectors") -> str | None:
         """Return why the vectors do not suit this engine's queries, or None if they do."""
@@ -145,10 +139,12 @@ class Vectors:
 
     def count(self, pages: PageFilter | None = None) -> int:
         """Return the number of searched pages that have a vector, or a figure with one."""
-        found = ((shard.pages, rows_of(shard.table, shard.shard, pages)) for shard in self.shards)
-        # The pages of a shard are numbered from 0.
-        counts = (numbers.max() + 1 if rows is None else len(np.unique(numbers[rows])) for numbers, rows in found)
-        return int(sum(counts))
+        count = 0
+        for shard in self.shards:
+            rows = rows_of(shard.table, shard.shard, pages)
+            # The pages of a shard are numbered from 0.
+            count += int(shard.pages.max()) + 1 if rows is None else len(np.unique(shard.pages[rows]))
+        return count
 
     def nearest(self, query: np.ndarray, count: int, pages: PageFilter | None = None) -> "list[Neighbour]":
         """Return at most `count` pages, nearest first, and equal ones in corpus order.
@@ -162,21 +158,20 @@ class Vectors:
         compared = [partial(shard.best, half, rows_of(shard.table, shard.shard, pages)) for shard in self.shards]
         try:
             with ThreadPoolExecutor(_THREADS) as threads:
-                found = list(threads.map(lambda compare: compare(), compared))
+                of_shards = list(threads.map(lambda compare: compare(), compared))
         except RuntimeError:  # the machine has no room for one more thread
-            found = [compare() for compare in compared]
-        rows, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        shards = np.repeat(np.arange(len(found)), [len(part) for part, _ in found])
+            of_shards = [compare() for compare in compared]
+        rows, scores = (np.concatenate(parts) for parts in zip(*of_shards, strict=True))
+        shards = np.repeat(np.arange(len(of_shards)), [len(part) for part, _ in of_shards])
         best = np.arange(len(scores)) if len(scores) <= count else np.argpartition(-scores, count - 1)[:count]
         best = best[np.lexsort((best, -scores[best]))]
-        columns = (values[best].tolist() for values in (shards, rows, scores))
-        return [self._neighbour(*each) for each in zip(*columns, strict=True)]
-
-    def _neighbour(self, shard: int, row: int, score: float) -> "Neighbour":
-        part = self.shards[shard]
-        figure, start, end = (int(part.places[name][row]) if name in part.places else None for name in _PLACES)
-        passage = None if start is None or end is None else (start, end)
-        return Neighbour(part.shard, part.page_ids[part.pages[row]], score, figure, passage)
+        neighbours: list[Neighbour] = []
+        for number, row, score in zip(shards[best].tolist(), rows[best].tolist(), scores[best].tolist(), strict=True):
+            shard = self.shards[number]
+            figure, start, end = (int(shard.places[name][row]) if name in shard.places else None for name in _PLACES)
+            passage = None if start is None or end is None else (start, end)
+            neighbours.append(Neighbour(shard.shard, shard.page_ids[shard.pages[row]], score, figure, passage))
+        return neighbours
 
 
 @dataclass(frozen=True)
@@ -264,8 +259,8 @@ def rows_of(table: pa.Table, shard: str, pages: PageFilter | None) -> np.ndarray
 
 def rows_with(table: pa.Table, ids: pa.Array) -> np.ndarray:
     """Return the rows of a table with `page_id` that belong to these pages."""
-    found = pc.call_function("is_in", [table["page_id"]], pc.SetLookupOptions(value_set=ids))
-    return np.flatnonzero(found.to_numpy())
+    is_among = pc.call_function("is_in", [table["page_id"]], pc.SetLookupOptions(value_set=ids))
+    return np.flatnonzero(is_among.to_numpy())
 
 
 _FEWEST = 20
@@ -297,16 +292,15 @@ class KnownQuestions:
         published = self._store.published(_QUERIES)
         versions = [published, [(part.shard, part.version) for part in vectors.shards]]
         if kind not in self._floors or self._floors[kind][0] != versions:
-            fit = [s for s in shards if s in published and is_of_corpus(_QUERIES, s) and is_of_engine(_QUERIES, s)]
-            asked = [question for shard in fit for question in self._questions(shard)]
-            self._floors[kind] = versions, known_floor(asked, vectors)
+            questions: list[tuple[np.ndarray, str]] = []
+            for shard in shards:
+                if shard in published and is_of_corpus(_QUERIES, shard) and is_of_engine(_QUERIES, shard):
+                    table = self._store.read(_QUERIES, shard, ["vector", "ground_truth", "state"])
+                    for row in table.filter(pc.field("state").isin(MADE)).to_pylist():
+                        if row["ground_truth"]:
+                            questions.append((np.asarray(row["vector"], np.float32), row["ground_truth"][0]))
+            self._floors[kind] = versions, known_floor(questions, vectors)
         return self._floors[kind][1]
-
-    def _questions(self, shard: str) -> Iterator[tuple[np.ndarray, str]]:
-        table = self._store.read(_QUERIES, shard, ["vector", "ground_truth", "state"])
-        for row in table.filter(pc.field("state").isin(MADE)).to_pylist():
-            if row["ground_truth"]:
-                yield np.asarray(row["vector"], np.float32), row["ground_truth"][0]
 
 
 def known_floor(questions: Iterable[tuple[np.ndarray, str]], vectors: Vectors) -> float | None:

@@ -47,8 +47,11 @@ class Words:
 
     def count(self, pages: PageFilter | None = None) -> int:
         """Return the number of indexed pages among the searched ones."""
-        found = ((ids, rows_of(ids, shard, pages)) for shard, ids, _ in self._parts())
-        return sum(ids.num_rows if rows is None else len(rows) for ids, rows in found)
+        count = 0
+        for shard, ids, _ in self._parts():
+            rows = rows_of(ids, shard, pages)
+            count += ids.num_rows if rows is None else len(rows)
+        return count
 
     def best(self, words: list[str], count: int, pages: PageFilter | None = None) -> tuple[list[Neighbour], float]:
         """Return at most `count` pages with a word of the query, and the match.
@@ -60,16 +63,16 @@ class Words:
         for shard, ids, start in self._parts() if pages is not None else ():
             rows = rows_of(ids, shard, pages)
             if rows is not None:
-                kept = np.zeros(ids.num_rows, bool)
-                kept[rows] = True
-                scores[start : start + ids.num_rows][~kept] = 0
+                is_left_out = np.ones(ids.num_rows, bool)
+                is_left_out[rows] = False
+                scores[start : start + ids.num_rows][is_left_out] = 0
         most = self._index.most(words)
         match = float(scores.max(initial=0.0)) / most if most else 0.0
-        found = np.flatnonzero(scores)
-        if len(found) > count:
+        best = np.flatnonzero(scores)
+        if len(best) > count:
             # Of equal pages at the end of the ranking, an arbitrary selection is returned.
-            found = found[np.argpartition(-scores[found], count - 1)[:count]]
-        best = found[np.lexsort((found, -scores[found]))]
+            best = best[np.argpartition(-scores[best], count - 1)[:count]]
+        best = best[np.lexsort((best, -scores[best]))]
         shards = np.searchsorted(self._ends, best, side="right").tolist()
         ids = self._ids.take(pa.array(best)).to_pylist()
         ranked = zip(shards, ids, scores[best].tolist(), strict=True)
@@ -169,14 +172,14 @@ class WordLookup:
         A page without text may have only notes.
         """
         rows = self._store.read(FIGURE_NOTES.name, shard, ["page_id", "notes"]).to_pylist()
-        said = {row["page_id"]: text for row in rows if (text := notes_text(row["notes"]))}
-        page_ids = self._store.read(TEXTS, shard, ["page_id"])["page_id"].to_pylist()
-        made = tokenise(pa.table({"page_id": list(said), "text": list(said.values())}))
+        notes = {row["page_id"]: text for row in rows if (text := notes_text(row["notes"]))}
+        of_notes = tokenise(pa.table({"page_id": list(notes), "text": list(notes.values())}))
         words = dict(zip(tokens["page_id"].to_pylist(), tokens["tokens"].to_pylist(), strict=True))
-        for page_id, more in zip(made["page_id"].to_pylist(), made["tokens"].to_pylist(), strict=True):
+        for page_id, more in zip(of_notes["page_id"].to_pylist(), of_notes["tokens"].to_pylist(), strict=True):
             words[page_id] = [*words.get(page_id, ()), *more]
-        listed = [page_id for page_id in page_ids if page_id in words]
-        return pa.table([listed, [words[page_id] for page_id in listed]], schema=made.schema)
+        page_ids = self._store.read(TEXTS, shard, ["page_id"])["page_id"].to_pylist()
+        page_ids = [page_id for page_id in page_ids if page_id in words]
+        return pa.table([page_ids, [words[page_id] for page_id in page_ids]], schema=of_notes.schema)
 
     def _tokens(self, shard: str, at: int, shards: int) -> pa.Table:
         """Return the words of a shard's pages.
@@ -190,21 +193,21 @@ class WordLookup:
             return self._store.read(TOKENS, shard).append_column(_MARK, [marks])
         # Of a shard that changed, most pages have the texts that they had.
         before = self._cache.kept("tokens", shard)
-        known = (
-            {} if before is None else dict(zip(*(before[name].to_pylist() for name in (_MARK, "tokens")), strict=True))
-        )
+        known: dict[str, list[str]] = {}
+        if before is not None:
+            known = dict(zip(before[_MARK].to_pylist(), before["tokens"].to_pylist(), strict=True))
         unknown = texts.filter(pa.array([mark not in known for mark in marks], pa.bool_()))
         self._unknown += unknown.num_rows
         if self._unknown >= _MANY:
             self.found = at, shards
             self._say(f"splitting the pages into words, once for these texts: {shard} of {counted(shards, 'shard')}")
-        made: list[list[str]] = []
+        new: list[list[str]] = []
         for start in range(0, unknown.num_rows, _AT_ONCE):
             if self._ended.is_set():
                 raise CannotSearch("the search is ended")
-            made += tokenise(unknown.slice(start, _AT_ONCE))["tokens"].to_pylist()
-        found = iter(made)
-        words = [known[mark] if mark in known else next(found) for mark in marks]
+            new += tokenise(unknown.slice(start, _AT_ONCE))["tokens"].to_pylist()
+        in_order = iter(new)
+        words = [known[mark] if mark in known else next(in_order) for mark in marks]
         return pa.table([texts["page_id"], words], schema=RETRIEVAL_TOKENS).append_column(_MARK, [marks])
 
 

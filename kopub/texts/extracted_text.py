@@ -165,6 +165,7 @@ CODE = CodeVersion(
         "rows, and so are rows that are not filled",
         5: "code keeps its empty lines; tables without rules, and the levels of titles, follow the tags of their PDF; "
         "signs that stand alone are compared too",
+        6: "words drawn into and behind a row are of the row; numbers that came out nowhere on a page are named",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""
@@ -358,15 +359,18 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
     """Compare a layer with readings, whose `boxes` are in pixels.
 
     Failed regions, formulas and pictures are left out. Regions are compared one by one, so the reading order does not
-    matter. A table's cells may be in another order, so only letters that just one of the two has count.
+    matter. A table's cells may be in another order, so only letters that just one of the two has count. Numbers of
+    other places must come out somewhere on the page.
     """
     layer = printed_part(layer)
     edits = longest = 0
     numbers = NumbersAudit()
+    printed_somewhere = outside_of(layer, boxes)
     for reading, within in zip(readings, words_of_regions(layer, boxes), strict=True):
         told = letters(page_text([reading]))
         printed = letters(text_of(lines_of(within.words)))
         was_read = reading.state is not State.FAILED and reading.finish_reason != "skipped"
+        printed_somewhere += within.words if reading.state is not State.FAILED else ()
         is_table = reading.native_label == _TABLE
         is_text = is_table or (within.bare_share <= MOST_BARE and reading.native_label not in _FORMULAS)
         if was_read and printed and is_text:
@@ -374,6 +378,8 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
             edits += measure(told, printed)
             longest += max(len(told), len(printed))
             numbers.add(" ".join(word.text for word in within.words), page_text([reading]))
+    seen = " ".join(word.text for word in printed_somewhere if not word.marks & Mark.INVISIBLE)
+    numbers.add_lost(seen, page_text(readings))
     return Comparison(edits / longest if longest >= _FEWEST_LETTERS else None, _outside(layer, boxes), numbers)
 
 

@@ -73,7 +73,7 @@ def _is_between(line: Line, row: Line) -> bool:
     """Return whether words belong in the gaps that were left for them in a row."""
     x1, y1, x2, y2 = row.box
     low = y2 + _BELOW * (y2 - y1) if not any(char.isalnum() for word in line.words for char in word.text) else y2
-    if line.box[0] < x1 or line.box[2] > x2 or not on_one_line((x1, y1, x2, round(low)), line.box):
+    if not x1 <= line.box[0] <= x2 or not on_one_line((x1, y1, x2, round(low)), line.box):
         return False
     return not any(
         min(word.box[2], other.box[2]) - max(word.box[0], other.box[0]) > _SHARED * (word.box[2] - word.box[0])

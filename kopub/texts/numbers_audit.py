@@ -34,6 +34,12 @@ class NumbersAudit:
         self.lost += own - other
         self.invented += other - own
 
+    def add_lost(self, printed: str, told: str) -> None:
+        """Add the numbers of a page's layer that came out nowhere on it."""
+        a, b = (unicodedata.normalize("NFKC", text) for text in (printed, told))
+        if Counter(_FIGURES.findall(a)) - Counter(_FIGURES.findall(b)):
+            self.lost |= Counter(_NUMBER.findall(a)) - Counter(_NUMBER.findall(b))
+
     def doubts(self) -> Iterator[Doubt]:
         """Yield a doubt that names the numbers of each side."""
         if self.lost:

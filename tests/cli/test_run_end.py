@@ -45,8 +45,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 @pytest.fixture
 def platform(built: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Platform:
-    (tmp_path / "dagster").mkdir()
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
+    monkeypatch.setenv("DAGSTER_HOME", str(make_dagster_home(tmp_path / "dagster")))
     platform = built.renewed()
     # One line of text in a region as large as the page is doubtful.
     platform.engines["gates"] = Gates(max_doubtful_share=1.0)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unicodedata
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from multiprocessing import Pipe
 from multiprocessing.reduction import send_handle
@@ -28,7 +28,7 @@ from kopub.documents.export import write_documents
 from kopub.errors import SourceError, StoreError
 from kopub.folders import SAMPLES
 from kopub.layout.cpu.engine import CpuLayout
-from kopub.pages.corpus import Corpus
+from kopub.pages.corpus import Corpus, SourceRow
 from kopub.pages.documents import page_maker, shards
 from kopub.pages.documents import pdf as pdfs
 from kopub.pages.documents.pdf import Pdfs
@@ -207,17 +207,14 @@ def test_a_name_in_parts_is_composed(folder: Folder) -> None:
     assert (row.page_id, row.doc_id) == ("법령__시행령_1", "법령/시행령.pdf")
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("a/b.pdf", "a__b.pdf"),
-        ("가.pdf", f"{unicodedata.normalize('NFD', '가')}.pdf"),
-        ("a.pdf", "a.PDF"),
-        ("a\nb.pdf", "a\\b.pdf", "a_b.pdf"),
-        ("x/" + "가" * 80 + ".pdf", "y/" + "가" * 80 + ".pdf"),
-    ],
-)
-def test_names_that_come_out_the_same_are_told_apart(folder: Folder, names: Sequence[str]) -> None:
+def test_names_that_come_out_the_same_are_told_apart(folder: Folder) -> None:
+    names = [
+        *("a/b.pdf", "a__b.pdf"),
+        *("가.pdf", f"{unicodedata.normalize('NFD', '가')}.pdf"),
+        *("a.pdf", "a.PDF"),
+        *("a\nb.pdf", "a\\b.pdf", "a_b.pdf"),
+        *("x/" + "가" * 80 + ".pdf", "y/" + "가" * 80 + ".pdf"),
+    ]
     for name in names:
         folder.put(name, pdf(sheet(), sheet()))
     folder.index()
@@ -745,47 +742,49 @@ JBIG2 = _segment(0, 48, struct.pack(">IIIIBH", 64, 64, 0, 0, 0, 0)) + _segment(
 """A JBIG2 page with one region, whose pixels are those of the fax."""
 
 
-@pytest.mark.parametrize(
-    ("damaged", "whole", "filter", "says"),
-    [
-        (_noise_jpeg()[:900] + b"\xff\xd9", _noise_jpeg(), b"DCTDecode", "is damaged: Corrupt JPEG data"),
-        (bytes(900), _noise_jpeg(), b"DCTDecode", "cannot be drawn (DCTDecode"),
-        (bytes(900), None, b"JPXDecode", "cannot be drawn (JPXDecode"),
-        (NOISE[:1500] + bytes(80) + NOISE[1580:], NOISE, b"FlateDecode", "a picture of the page is damaged: "),
-        (NOISE[:2000], NOISE, b"FlateDecode", "is damaged: it is cut off"),
-        (NOISE[:-4], NOISE, b"FlateDecode", ""),
-        (FAX[:200], FAX, FAX_FILTER, "a picture of the page is damaged: its fax data is damaged"),
-        (
-            FAX[:200] + bytes(50) + FAX[250:],
-            FAX,
-            FAX_FILTER,
-            "a picture of the page is damaged: its fax data is damaged",
-        ),
-        (FAX, FAX, b"CCITTFaxDecode/DecodeParms<</K -1/Columns 64/EncodedByteAlign true>>", ""),
-        (JBIG2[:-100], JBIG2 + b"\r\n", b"JBIG2Decode", "its JBIG2 data is cut off"),
-        (JBIG2[:30] + struct.pack(">IBBIB", 1, 38 | 0x40, 0, 1, 0), None, b"JBIG2Decode", "its JBIG2 data is cut off"),
-        (b"\1" * 600, None, b"JBIG2Decode", "its JBIG2 data is damaged"),
-    ],
-    ids=[
-        *("a cut JPEG", "zeros for a JPEG", "zeros for JPEG 2000", "broken", "cut off", "without its checksum"),
-        *("a cut fax", "zeros in a fax", "another kind of fax", "a cut JBIG2", "a cut JBIG2 header", "no JBIG2"),
-    ],
-)
-def test_a_page_with_a_damaged_picture_is_partial_and_says_so(
-    tmp_path: Path, damaged: bytes, whole: bytes | None, filter: bytes, says: str
-) -> None:
+PICTURES: dict[str, tuple[bytes, bytes | None, bytes, str]] = {
+    "a cut JPEG": (_noise_jpeg()[:900] + b"\xff\xd9", _noise_jpeg(), b"DCTDecode", "is damaged: Corrupt JPEG data"),
+    "zeros for a JPEG": (bytes(900), _noise_jpeg(), b"DCTDecode", "cannot be drawn (DCTDecode"),
+    "zeros for JPEG 2000": (bytes(900), None, b"JPXDecode", "cannot be drawn (JPXDecode"),
+    "broken": (NOISE[:1500] + bytes(80) + NOISE[1580:], NOISE, b"FlateDecode", "a picture of the page is damaged: "),
+    "cut off": (NOISE[:2000], NOISE, b"FlateDecode", "is damaged: it is cut off"),
+    "without its checksum": (NOISE[:-4], NOISE, b"FlateDecode", ""),
+    "a cut fax": (FAX[:200], FAX, FAX_FILTER, "a picture of the page is damaged: its fax data is damaged"),
+    "zeros in a fax": (
+        FAX[:200] + bytes(50) + FAX[250:],
+        FAX,
+        FAX_FILTER,
+        "a picture of the page is damaged: its fax data is damaged",
+    ),
+    "another kind of fax": (FAX, FAX, b"CCITTFaxDecode/DecodeParms<</K -1/Columns 64/EncodedByteAlign true>>", ""),
+    "a cut JBIG2": (JBIG2[:-100], JBIG2 + b"\r\n", b"JBIG2Decode", "its JBIG2 data is cut off"),
+    "a cut JBIG2 header": (
+        JBIG2[:30] + struct.pack(">IBBIB", 1, 38 | 0x40, 0, 1, 0),
+        None,
+        b"JBIG2Decode",
+        "its JBIG2 data is cut off",
+    ),
+    "no JBIG2": (b"\1" * 600, None, b"JBIG2Decode", "its JBIG2 data is damaged"),
+}
+"""A damaged picture, the whole one, their filter, and what is said of the damage."""
+
+
+def test_a_page_with_a_damaged_picture_is_partial_and_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "scans"
     folder.mkdir()
-    (folder / "cut.pdf").write_bytes(_scan(damaged, filter))
-    if whole is not None:
-        (folder / "whole.pdf").write_bytes(_scan(whole, filter))
+    for name, (damaged, whole, filter, _) in PICTURES.items():
+        (folder / f"{name}.pdf").write_bytes(_scan(damaged, filter))
+        if whole is not None:
+            (folder / f"whole {name}.pdf").write_bytes(_scan(whole, filter))
     index(str(folder), tmp_path / "home", dpi=72)
     platform = Platform(tmp_path / "home")
     platform.make("raw_pages")
     rows = platform.rows("raw_pages")
-    assert rows["cut_1"]["state"] == (State.PARTIAL if says else State.OK)
-    assert says in (rows["cut_1"]["reason"] or "")
-    assert whole is None or rows["whole_1"]["state"] == State.OK
+    for name, (_, whole, _, says) in PICTURES.items():
+        damaged = rows[f"{name}_1"]
+        assert damaged["state"] == (State.PARTIAL if says else State.OK), name
+        assert says in (damaged["reason"] or ""), name
+        assert whole is None or rows[f"whole {name}_1"]["state"] == State.OK, name
 
 
 def test_a_page_that_lost_all_that_it_shows_counts_as_partial_everywhere(tmp_path: Path) -> None:
@@ -820,25 +819,28 @@ LONG = zlib.compress(b"\n".join(b"%d 0 0 rg %d %d 3 5 re f" % (at % 2, at % 53, 
 DEFLATED = zlib.compress(b"\n".join(bar() for _ in range(200)))
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (_with_content(bytes(40) + DEFLATED[40:], FLATE), "Error -3 while decompressing data"),
-        (_with_content(DEFLATED[:20], FLATE), "it is cut off"),
-        (_with_content(b"\x93\x01\xfe" * 50), "it is no page description"),
-        (_with_content(b"q 60 0 0 80 0 0 cm /I Do Q"), "what it draws is missing from the file"),
-        (_with_content(b"", page=b"/Contents 9 0 R"), "it is missing from the file"),
-    ],
-    ids=["broken", "cut off", "other bytes", "no picture", "no content"],
-)
-def test_a_page_whose_content_is_damaged_is_quarantined_and_not_blank(
-    folder: Folder, content: bytes, says: str
-) -> None:
-    folder.put("a.pdf", content)
+def test_a_page_whose_content_is_damaged_is_quarantined_and_not_blank(folder: Folder) -> None:
+    contents = {
+        "broken": (_with_content(bytes(40) + DEFLATED[40:], FLATE), "Error -3 while decompressing data"),
+        "cut off": (_with_content(DEFLATED[:20], FLATE), "it is cut off"),
+        "other bytes": (_with_content(b"\x93\x01\xfe" * 50), "it is no page description"),
+        "no picture": (_with_content(b"q 60 0 0 80 0 0 cm /I Do Q"), "what it draws is missing from the file"),
+        "no content": (_with_content(b"", page=b"/Contents 9 0 R"), "it is missing from the file"),
+    }
+    rows = _indexed(folder, {name: content for name, (content, _) in contents.items()})
+    for name, (_, says) in contents.items():
+        assert f"{name}.pdf, page 1: the page's content is damaged: {says}" in (rows[name].problem or "")
+        assert not rows[name].failed, name
+
+
+def _indexed(folder: Folder, contents: dict[str, bytes]) -> dict[str, SourceRow]:
+    """Return the rows of files with one page each by the names of the files."""
+    for name, content in contents.items():
+        folder.put(f"{name}.pdf", content)
     folder.index()
-    (row,) = folder.rows()
-    assert f"a.pdf, page 1: the page's content is damaged: {says}" in (row.problem or "")
-    assert not row.failed
+    rows = {str(row.doc_id).removesuffix(".pdf"): row for row in folder.rows()}
+    assert rows.keys() == contents.keys()
+    return rows
 
 
 def _with_form(data: bytes) -> bytes:
@@ -849,37 +851,38 @@ def _with_form(data: bytes) -> bytes:
 BROKEN = LONG[:900] + bytes(40) + LONG[940:]
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (_with_content(LONG, FLATE), None),
-        (_with_content(LONG[:-4], FLATE), None),
-        (_with_content(BROKEN, FLATE), "Error -3 while decompressing data"),
-        (_with_content(LONG[:900], FLATE), "it is cut off"),
-        (_with_content(LONG[:-1] + bytes([LONG[-1] ^ 1]), FLATE), "its checksum is that of other bytes"),
-        (_with_form(LONG), None),
-        (_with_form(BROKEN), "Error -3 while decompressing data"),
-    ],
-    ids=["whole", "without its checksum", "broken", "cut off", "another checksum", "a form", "a broken form"],
-)
-def test_a_page_that_is_drawn_in_part_says_so(folder: Folder, content: bytes, says: str | None) -> None:
-    folder.put("a.pdf", content)
-    folder.index()
-    (row,) = folder.rows()
-    assert (row.problem, row.data is None) == (None, False)
-    assert (row.damage is None) if says is None else f"the page's content is damaged: {says}" in (row.damage or "")
+def test_a_page_that_is_drawn_in_part_says_so(folder: Folder) -> None:
+    contents = {
+        "whole": (_with_content(LONG, FLATE), None),
+        "without its checksum": (_with_content(LONG[:-4], FLATE), None),
+        "broken": (_with_content(BROKEN, FLATE), "Error -3 while decompressing data"),
+        "cut off": (_with_content(LONG[:900], FLATE), "it is cut off"),
+        "another checksum": (
+            _with_content(LONG[:-1] + bytes([LONG[-1] ^ 1]), FLATE),
+            "its checksum is that of other bytes",
+        ),
+        "a form": (_with_form(LONG), None),
+        "a broken form": (_with_form(BROKEN), "Error -3 while decompressing data"),
+    }
+    rows = _indexed(folder, {name: content for name, (content, _) in contents.items()})
+    for name, (_, says) in contents.items():
+        row = rows[name]
+        assert (row.problem, row.data is None) == (None, False), name
+        if says is None:
+            assert row.damage is None, name
+        else:
+            assert f"the page's content is damaged: {says}" in (row.damage or ""), name
 
 
-@pytest.mark.parametrize(
-    "content",
-    [_with_content(b"q Q"), _with_content(b""), _with_content(b"% \xec\x97\x86\nq Q"), _with_content(b"", page=b"")],
-    ids=["no strokes", "no content", "a comment", "no entry"],
-)
-def test_a_page_that_is_empty_is_a_page(folder: Folder, content: bytes) -> None:
-    folder.put("a.pdf", content)
-    folder.index()
-    (row,) = folder.rows()
-    assert (row.problem, row.data is None) == (None, False)
+def test_a_page_that_is_empty_is_a_page(folder: Folder) -> None:
+    contents = {
+        "no strokes": _with_content(b"q Q"),
+        "no content": _with_content(b""),
+        "a comment": _with_content(b"% \xec\x97\x86\nq Q"),
+        "no entry": _with_content(b"", page=b""),
+    }
+    for name, row in _indexed(folder, contents).items():
+        assert (row.problem, row.data is None) == (None, False), name
 
 
 def test_a_pdf_that_counts_pages_it_lacks_gives_those_it_has_and_one_line(folder: Folder) -> None:

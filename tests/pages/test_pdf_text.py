@@ -15,6 +15,7 @@ from tests.support.sources.corpora import page_image
 from tests.support.sources.pdf_files import HELVETICA, UNMAPPED, mapped_pdf, pdf, sheet, text_pdf, written
 
 A5 = "0 0 420 595"
+WIDE = "0 0 200 80"
 LINES = ((72, 400, "Hello world"), (72, 380, "second line"))
 
 
@@ -132,6 +133,19 @@ def test_print_that_no_word_covers_is_bare(read):
 def test_print_made_bold_by_drawing_it_twice_counts_once(read):
     layer, _ = read(text_pdf(sheet(written((72, 400, "bold"), (72.4, 400, "bold"), (72, 300, "bold")), box=A5)))
     assert texts(layer) == ["bold", "bold"]
+
+
+def test_the_raised_number_of_a_note_is_no_digit_of_the_number_before_it(read):
+    note = b"\nBT /F1 12 Tf 20 50 Td (Sales 1,325) Tj /F1 6 Tf 5 Ts (1\\)) Tj ET"
+    assert texts(read(text_pdf(sheet(note, box=WIDE)))[0]) == ["Sales", "1,325", "1)"]
+    even = b"\nBT /F1 12 Tf 20 50 Td (Sales 1,325) Tj /F1 11 Tf (1\\)) Tj ET"
+    assert texts(read(text_pdf(sheet(even, box=WIDE)))[0]) == ["Sales", "1,3251)"]
+
+
+def test_a_sign_drawn_after_its_row_stands_in_the_gap_that_it_was_left(read):
+    row = written((20, 50, "North"), (58, 50, "South")) + b"\n" + written((52, 50, "-"), (100, 50, "West"))
+    layer, _ = read(text_pdf(sheet(row, box=WIDE)))
+    assert text_of(lines_of(layer.words)) == "North - South West"
 
 
 def test_a_word_that_a_hyphen_divides_is_marked(read):

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kopub.recognition.print_reader import OcrWord
 from kopub.recognition.tesseract import figures
 from kopub.recognition.tesseract.figures import SecondReading, figure_runs, with_figure
 from kopub.recognition.tesseract.reader import Reader
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer, tessdata_folder
-from kopub.recognition.tesseract.words import OcrWord
 
 
 def line(*texts: str) -> list[OcrWord]:

@@ -20,14 +20,13 @@ from kopub.layout.grid import RuledCell, table_html
 from kopub.layout.lines import InkBox, find_rules
 from kopub.layout.regions import Region, Task
 from kopub.pages.page import Page
+from kopub.recognition.print_reader import OcrWord, find_cells, find_rows
 from kopub.recognition.regions import PageReading
 from kopub.recognition.tesseract import figures, reader
-from kopub.recognition.tesseract.reader import find_cells, find_rows
+from kopub.recognition.tesseract.leaders import find_leaders
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install, scripts_of, tessdata_folder
 from kopub.recognition.tesseract.words import (
-    OcrWord,
     english_is_better,
-    find_leaders,
     is_latin_word,
     join_words,
     run_span,

@@ -59,6 +59,16 @@ def test_rows_on_filled_bands_that_look_like_pictures_are_one_table(texts):
     assert texts(BANDS + cells(), *bands) == [("table", TABLE)]
 
 
+def test_rules_end_where_their_clip_cuts_them(texts):
+    upright = " ".join(f"{40 + 90 * at} 0 m {40 + 90 * at} 420 l S" for at in range(4))
+    level = " ".join(f"40 {420 - 20 * at} m 310 {420 - 20 * at} l S" for at in range(4))
+    below = written((46, 300, "A line of text below the table"), (140, 200, "7"), size=10)
+    drawn = f"0.5 w {level} q 40 360 270 60 re W n {upright} Q ".encode() + cells() + b"\n" + below
+    found = texts(drawn)
+    assert ("table", TABLE) in found
+    assert [text for label, text in found if label != "table"] == ["A line of text below the table", "7"]
+
+
 def test_aligned_columns_are_a_table_and_the_lines_around_them_stay(texts):
     content = cells() + written((40, 450, "The budget of two years is here"), (40, 340, "It was paid at once"), size=10)
     lines = [("text", Task.TEXT, (36, 130, 340, 265))]

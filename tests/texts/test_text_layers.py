@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -309,6 +310,16 @@ def test_numbers_that_differ_are_named():
         "numbers or signs of the text layer of its PDF did not come out: △48,163, 70,777",
         "numbers or signs came out that the text layer of its PDF does not have: 48,163, 10,777",
     ]
+
+
+def test_a_number_that_came_out_nowhere_on_the_page_is_named_wherever_it_stands():
+    page = layer(line("a line of enough letters"), line("in a picture 48,163", y=300), line("beside it 1.5 77", y=600))
+    boxes = [*BOXES[:1], (90, 290, 900, 330)]
+    read = [*readings("a line of enough letters"), skipped(1, "image")]
+    [lost] = compare(page, read, boxes).numbers.doubts()
+    assert lost.says.endswith("did not come out: 1.5, 77, 48,163")
+    elsewhere = replace(read[0], content="a line of enough letters 48,163 77 1.5")
+    assert not compare(page, [elsewhere, read[1]], boxes).numbers.lost
 
 
 def test_signs_that_stand_alone_are_compared_too():

@@ -4,7 +4,7 @@ The module does not load a PDF library by itself.
 """
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from pypdfium2 import PdfObject, PdfPage
+    from pypdfium2 import PdfMatrix, PdfObject, PdfPage
 
 Box = tuple[int, int, int, int]
 """(x1, y1, x2, y2) in pixels of the upright page."""
@@ -106,13 +106,8 @@ def address(drawn: object) -> int:
 def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
     """Return (left, bottom, right, top) on the page; PDFium gives them relative to a form."""
     left, bottom, right, top = drawn.get_bounds()
-    corners = [(x, y) for x in (left, right) for y in (bottom, top)]
-    form = drawn.container
-    while form is not None:
-        matrix = form.get_matrix()
-        corners = [matrix.on_point(x, y) for x, y in corners]
-        form = form.container
-    xs, ys = zip(*corners, strict=True)
+    forms = _forms_of(drawn)
+    xs, ys = zip(*(_moved((x, y), forms) for x in (left, right) for y in (bottom, top)), strict=True)
     return min(xs), min(ys), max(xs), max(ys)
 
 
@@ -177,40 +172,75 @@ def shapes_of(page: "PdfPage", placement: Placement) -> Shapes:
         filled = mode.value != raw.FPDF_FILLMODE_NONE and not is_clear(path.raw)
         width = ctypes.c_float(1.0)
         raw.FPDFPageObj_GetStrokeWidth(path.raw, width)
-        for corners in _lines_of(path):
-            xs, ys = zip(*corners, strict=True)
-            wide, high = max(xs) - min(xs), max(ys) - min(ys)
+        forms = _forms_of(path)
+        clip: Sequence[float] | None = None
+        for corners in _lines_of(path, forms):
+            clip = _clip_of(path, forms) if clip is None else clip
+            x1, y1, x2, y2 = box = _clipped(corners, clip)
             is_box = len(corners) >= 4 and all(_is_straight(a, b) for a, b in pairwise(corners))
-            if filled and is_box and min(wide, high) > _THICKEST:
-                fills[_pixels(placement, (min(xs), min(ys), max(xs), max(ys)))] = None
-            elif filled and is_box and max(wide, high) >= _SHORTEST:
-                rules[_pixels(placement, (min(xs), min(ys), max(xs), max(ys)))] = None
+            if filled and is_box and min(x2 - x1, y2 - y1) > _THICKEST:
+                fills[_pixels(placement, box)] = None
+            elif filled and is_box and min(x2 - x1, y2 - y1) >= 0 and max(x2 - x1, y2 - y1) >= _SHORTEST:
+                rules[_pixels(placement, box)] = None
             if not stroked.value or width.value > 2 * _THICKEST:
                 continue
-            for (x1, y1), (x2, y2) in pairwise(corners):
-                if _is_straight((x1, y1), (x2, y2)) and max(abs(x2 - x1), abs(y2 - y1)) >= _SHORTEST:
-                    rules[_pixels(placement, (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)))] = None
+            for a, b in pairwise(corners):
+                x1, y1, x2, y2 = box = _clipped((a, b), clip)
+                if _is_straight(a, b) and min(x2 - x1, y2 - y1) >= 0 and max(x2 - x1, y2 - y1) >= _SHORTEST:
+                    rules[_pixels(placement, box)] = None
     return Shapes(tuple(rules), tuple(fills))
 
 
-def _lines_of(path: "PdfObject") -> Iterator[list[tuple[float, float]]]:
-    """Yield the corners of each line or outline of a path."""
-    from pypdfium2 import raw
-
-    matrices = [path.get_matrix()]
-    form = path.container
+def _forms_of(drawn: "PdfObject") -> "list[PdfMatrix]":
+    """Return the matrices of the forms that an object is in, from the inside out."""
+    matrices = []
+    form = drawn.container
     while form is not None:
         matrices.append(form.get_matrix())
         form = form.container
+    return matrices
+
+
+def _clip_of(path: "PdfObject", forms: "Sequence[PdfMatrix]") -> list[float]:
+    """Return the box (x1, y1, x2, y2) in points outside of which a path is not drawn."""
+    from pypdfium2 import raw
+
+    clip = raw.FPDFPageObj_GetClipPath(path.raw)
+    box = [-np.inf, -np.inf, np.inf, np.inf]
+    x, y = ctypes.c_float(), ctypes.c_float()
+    for at in range(raw.FPDFClipPath_CountPaths(clip)):
+        points = []
+        for index in range(raw.FPDFClipPath_CountPathSegments(clip, at)):
+            raw.FPDFPathSegment_GetPoint(raw.FPDFClipPath_GetPathSegment(clip, at, index), x, y)
+            points.append(_moved((x.value, y.value), forms))
+        box = list(_clipped(points, box)) if points else box
+    return box
+
+
+def _clipped(points: Sequence[tuple[float, float]], clip: Sequence[float]) -> tuple[float, float, float, float]:
+    """Return the box of points within another; its right is left of its left if they are apart."""
+    xs, ys = zip(*points, strict=True)
+    return max(min(xs), clip[0]), max(min(ys), clip[1]), min(max(xs), clip[2]), min(max(ys), clip[3])
+
+
+def _moved(point: tuple[float, float], matrices: "Sequence[PdfMatrix]") -> tuple[float, float]:
+    for matrix in matrices:
+        point = matrix.on_point(*point)
+    return point
+
+
+def _lines_of(path: "PdfObject", forms: "Sequence[PdfMatrix]") -> Iterator[list[tuple[float, float]]]:
+    """Yield the corners of each line or outline of a path."""
+    from pypdfium2 import raw
+
+    matrices = [path.get_matrix(), *forms]
     x, y = ctypes.c_float(), ctypes.c_float()
     corners: list[tuple[float, float]] = []
     for at in range(raw.FPDFPath_CountSegments(path.raw)):
         segment = raw.FPDFPath_GetPathSegment(path.raw, at)
         kind = raw.FPDFPathSegment_GetType(segment)
         raw.FPDFPathSegment_GetPoint(segment, x, y)
-        point = (x.value, y.value)
-        for matrix in matrices:
-            point = matrix.on_point(*point)
+        point = _moved((x.value, y.value), matrices)
         if kind != raw.FPDF_SEGMENT_LINETO:
             if len(corners) > 1:
                 yield corners

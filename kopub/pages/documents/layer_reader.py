@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pypdfium2 import PdfPage
 
+_Place = tuple[float, float, float, float]
 _DIVIDED = 0x02
 """The character that PDFium returns for a hyphen that splits a word at the end of a line."""
 _HIGH, _LOW = range(0xD800, 0xDC00), range(0xDC00, 0xE000)
@@ -50,6 +51,8 @@ _TOUCHES = 0.12
 """Most distance of two letters of a word, as a share of their size; a blank is wider."""
 _FLAT, _CAPITAL = 0.05, 0.7
 """Points below which a letter has no height, and the usual height as a share of its font's size."""
+_SMALL, _RAISED = 0.8, 0.15
+"""Most size of a note's figure, and least difference of its foot, as shares of the number that it stands at."""
 _EVEN = "\u1100"
 """The first of the letters of even width: Hangul, and Chinese and Japanese characters."""
 _BLANK = 1.17
@@ -171,10 +174,10 @@ class _OpenWord:
     def __init__(self, marks: Mark) -> None:
         self.letters: list[str] = []
         self.marks = marks
-        self.boxes: list[tuple[float, float, float, float]] = []
+        self.boxes: list[_Place] = []
         self.places: list[int] = []
 
-    def add(self, index: int, letter: str, box: tuple[float, float, float, float], unmapped: bool) -> None:
+    def add(self, index: int, letter: str, box: _Place, unmapped: bool) -> None:
         self.places.append(index)
         self.letters.append(letter)
         self.boxes.append(box)
@@ -226,7 +229,8 @@ def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Dr
             box = placement.box(left.value, bottom.value, right.value, top.value)
             apart = pending.boxes and max(box[1] - pending.boxes[-1][3], pending.boxes[-1][1] - box[3]) > 0
             is_new_line = bool(apart) and begins_line(page, index)
-            if pending.boxes and (is_new_line or drawing.fences.part(pending.boxes[-1], box)):
+            parted = pending.boxes and (is_new_line or drawing.fences.part(pending.boxes[-1], box))
+            if parted or _goes_back(pending, box) or _is_note(page, pending, index, letter, box):
                 yield from _finish(page, pending, drawing)
                 pending = _OpenWord(Mark.LINE if is_new_line else NO_MARK)
             unmapped = raw.FPDFText_HasUnicodeMapError(page, index) == 1
@@ -244,6 +248,36 @@ def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Dr
             pending.marks |= Mark.LINE
     if pending.letters:
         yield from _finish(page, pending, drawing)
+
+
+def _goes_back(pending: _OpenWord, box: _Place) -> bool:
+    """Return whether a letter was drawn later to stand before a word, as signs in another font are."""
+    if len(pending.boxes) < 2:
+        return False
+    first, last = pending.boxes[0], pending.boxes[-1]
+    before = box[2] <= first[0] if first[0] < last[0] else box[0] >= first[2]
+    return before and min(box[3], last[3]) > max(box[1], last[1])
+
+
+def _is_note(page: ctypes.c_void_p, pending: _OpenWord, index: int, letter: str, box: _Place) -> bool:
+    """Return whether a figure is in another size and height than one before it.
+
+    Joined, the raised number of a note would be a digit of the number that it stands at.
+    """
+    from pypdfium2 import raw
+
+    if not (letter.isdigit() and pending.letters and pending.letters[-1].isdigit()):
+        return False
+    before = pending.boxes[-1]
+    is_level = abs(box[3] - before[3]) <= _RAISED * (before[3] - before[1])
+    if is_level or min(box[3], before[3]) <= max(box[1], before[1]):
+        return False
+    # Some fonts have figures that hang below the line, as letters do.
+    a, b = raw.FS_RECTF(), raw.FS_RECTF()
+    for place, rect in ((pending.places[-1], a), (index, b)):
+        raw.FPDFText_GetLooseCharBox(page, place, rect)
+    small, large = sorted(abs(rect.top - rect.bottom) for rect in (a, b))
+    return small <= _SMALL * large
 
 
 def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:

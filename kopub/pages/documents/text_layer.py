@@ -293,6 +293,7 @@ TEXT_CODE = CodeVersion(
         "characters that a font does not name are told from others; a page drawn sideways is set upright, and columns "
         "of vertical writing keep their blanks",
         5: "words in fonts of even width, and the tags of tagged PDFs, are known",
+        6: "a raised number of a note, and a sign drawn later to stand before a word, are words; clips cut rules off",
     },
 )
 """A new version reads every layer again; the pages are drawn for it, and come out the same."""

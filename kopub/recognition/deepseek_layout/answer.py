@@ -105,45 +105,6 @@ def parse(answer: str) -> tuple[AnswerBlock, ...]:
     blocks = list(_blocks(answer))
     if blocks:
         blocks[-1] = replace(blocks[-1], is_last=True)
-    return tuple(_put_captions_in_place(_move_tables_to_tags(blocks)))
-
-
-def _blocks(answer: str) -> Iterator[AnswerBlock]:
-    label, boxes, start, tagged = "", (), 0, False
-    for tag in _TAG.finditer(answer):
-        block = _block(label, boxes, answer[start : tag.start()])
-        if tagged or block.text:
-            yield block
-        label = (tag["label"] or tag["named"] or tag["bare"] or "").strip()
-        boxes = _parse_boxes(tag["boxes"] or tag["named_boxes"] or tag["bare_boxes"] or "")
-        start, tagged = tag.end(), True
-    block = _block(label, boxes, answer[start:])
-    if block.text or block.boxes:
-        yield block
-
-
-def _block(label: str, boxes: tuple[ShareBox, ...], text: str) -> AnswerBlock:
-    text = _STRAY.sub("", text).strip()
-    if not text and not _NAME.fullmatch(label):
-        # If the prompt asks for words instead of blocks, the model writes the printed words in place of the label.
-        return AnswerBlock("", boxes, label)
-    return AnswerBlock(label.lower(), boxes, text)
-
-
-def _parse_boxes(written: str) -> tuple[ShareBox, ...]:
-    """Return a tag's boxes that have an area, with their corners in order."""
-    found = []
-    for box in _ONE_BOX.findall(written):
-        numbers = [min(max(float(number), 0.0), GRID) / GRID for number in _NUMBER.findall(box)]
-        if len(numbers) == 4:
-            (x1, x2), (y1, y2) = sorted(numbers[::2]), sorted(numbers[1::2])
-            if x1 < x2 and y1 < y2:
-                found.append((x1, y1, x2, y2))
-    return tuple(found)
-
-
-def _move_tables_to_tags(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
-    """Move each table's HTML to its own tag, past tags of its caption or notes."""
     for at, block in enumerate(blocks):
         if block.label != "table" or block.text:
             continue
@@ -151,23 +112,46 @@ def _move_tables_to_tags(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
             other = blocks[later]
             if other.label not in CAPTIONS:
                 break
-            found = _TABLE.search(other.text)
-            if found is not None:
-                blocks[at] = replace(block, text=other.text[found.start() :], is_last=other.is_last)
-                blocks[later] = replace(other, text=other.text[: found.start()].strip(), is_last=False)
+            if html := _TABLE.search(other.text):
+                blocks[at] = replace(block, text=other.text[html.start() :], is_last=other.is_last)
+                blocks[later] = replace(other, text=other.text[: html.start()].strip(), is_last=False)
                 break
-    return blocks
-
-
-def _put_captions_in_place(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
-    """Put captions before their table or picture if they are printed above it."""
     for at in range(len(blocks) - 1):
         block, caption = blocks[at], blocks[at + 1]
         if block.label in CAPTIONED and caption.label in CAPTIONS and block.boxes and caption.boxes:
             (_, top, _, bottom), (_, above, _, below) = block.boxes[0], caption.boxes[0]
             if above + below < top + bottom and below <= (top + bottom) / 2:
                 blocks[at], blocks[at + 1] = caption, block
-    return blocks
+    return tuple(blocks)
+
+
+def _blocks(answer: str) -> Iterator[AnswerBlock]:
+    label, start, tagged = "", 0, False
+    boxes: list[ShareBox] = []
+    for tag in _TAG.finditer(answer):
+        block = _block(label, boxes, answer[start : tag.start()])
+        if tagged or block.text:
+            yield block
+        label = (tag["label"] or tag["named"] or tag["bare"] or "").strip()
+        boxes = []
+        for box in _ONE_BOX.findall(tag["boxes"] or tag["named_boxes"] or tag["bare_boxes"] or ""):
+            numbers = [min(max(float(number), 0.0), GRID) / GRID for number in _NUMBER.findall(box)]
+            if len(numbers) == 4:
+                # Corners may come in any order, and a box may have no area.
+                (x1, x2), (y1, y2) = sorted(numbers[::2]), sorted(numbers[1::2])
+                boxes += [(x1, y1, x2, y2)] if x1 < x2 and y1 < y2 else []
+        start, tagged = tag.end(), True
+    block = _block(label, boxes, answer[start:])
+    if block.text or block.boxes:
+        yield block
+
+
+def _block(label: str, boxes: Sequence[ShareBox], text: str) -> AnswerBlock:
+    text = _STRAY.sub("", text).strip()
+    if not text and not _NAME.fullmatch(label):
+        # If the prompt asks for words instead of blocks, the model writes the printed words in place of the label.
+        return AnswerBlock("", tuple(boxes), label)
+    return AnswerBlock(label.lower(), tuple(boxes), text)
 
 
 _KINDS = {"table": Task.TABLE, "display_formula": Task.FORMULA}
@@ -234,7 +218,8 @@ def page_answer(answer: ChatAnswer, frame: PixelBox, scripts: Collection[str]) -
     for at, (block, (label, content)) in enumerate(zip(blocks, contents, strict=True)):
         if start > sound:
             break  # the rest is the loop
-        doubt = _find_doubt(content, label, scripts)
+        alone = find_defect(content, "stop", _KINDS.get(label, Task.TEXT), scripts) if content.strip() else None
+        doubt = None if alone is None else alone.problem
         if start + len(content) > sound:
             doubt = Problem.LOOP
         elif used_up and block.is_last:
@@ -272,30 +257,18 @@ def _defect(
     blocks: Sequence[AnswerBlock], contents: Sequence[tuple[str, str]], finish_reason: str, scripts: Collection[str]
 ) -> Defect | None:
     used_up = finish_reason == "length"
-    same = 1
-    while same < len(blocks) and _is_like(blocks[-1 - same], blocks[-1]):
+    last, same = blocks[-1], 1
+    while same < len(blocks) and (blocks[-1 - same].label, blocks[-1 - same].text) == (last.label, last.text):
         same += 1
     if same >= _EQUAL_BLOCKS[used_up]:
         ended = "\n".join(content for _, content in contents[: len(blocks) - same + 1])
-        reason = Reason("{count} equal blocks ({label:.40}) end it", count=same, label=blocks[-1].label or UNKNOWN)
+        reason = Reason("{count} equal blocks ({label:.40}) end it", count=same, label=last.label or UNKNOWN)
         return Defect(Problem.LOOP, reason, len(ended))
     text = "\n".join(content for _, content in contents)
     if not text.strip():
         # A page with nothing but pictures has no text.
         return Defect(Problem.CUT, "the answer was cut off", 0) if used_up else None
     return find_defect(text, finish_reason, Task.TABLE if "<table" in text else Task.TEXT, scripts)
-
-
-def _is_like(block: AnswerBlock, other: AnswerBlock) -> bool:
-    return block.label == other.label and block.text == other.text
-
-
-def _find_doubt(content: str, label: str, scripts: Collection[str]) -> Problem | None:
-    """Return what is wrong with the text of one region, judged alone."""
-    if not content.strip():
-        return None
-    defect = find_defect(content, "stop", _KINDS.get(label, Task.TEXT), scripts)
-    return None if defect is None else defect.problem
 
 
 def _regions(
@@ -317,21 +290,14 @@ def _regions(
         return [NamedRegion(label, box, "", doubt) for box in boxes]
     if not content:
         return []
-    box = _between(blocks, at)
-    if box is None:
-        return [NamedRegion(label, frame, content, doubt, BoxSource.NOWHERE)]
-    return [NamedRegion(label, _in_frame(box, frame), content, doubt, BoxSource.BETWEEN)]
-
-
-def _between(blocks: Sequence[AnswerBlock], at: int) -> ShareBox | None:
-    """Return the strip between the neighbours of a block without a box, if any."""
-    after = next((block.boxes[0] for block in blocks[at + 1 :] if block.boxes), None)
-    before = next((block.boxes[-1] for block in reversed(blocks[:at]) if block.boxes), None)
-    if after is None and before is None:
-        return None
-    top = before[3] if before is not None else 0.0
-    bottom = after[1] if after is not None else 1.0
-    return (0.0, top, 1.0, bottom) if bottom - top >= _LEAST_HEIGHT else None
+    # Without a box, the text is in the strip between its neighbours, if these have any.
+    bottoms = [bottom for other in blocks[:at] for _, _, _, bottom in other.boxes]
+    tops = [top for other in blocks[at + 1 :] for _, top, _, _ in other.boxes]
+    above, below = bottoms[-1] if bottoms else 0.0, tops[0] if tops else 1.0
+    if (bottoms or tops) and below - above >= _LEAST_HEIGHT:
+        strip = _in_frame((0.0, above, 1.0, below), frame)
+        return [NamedRegion(label, strip, content, doubt, BoxSource.BETWEEN)]
+    return [NamedRegion(label, frame, content, doubt, BoxSource.NOWHERE)]
 
 
 def _in_frame(box: ShareBox, frame: PixelBox) -> PixelBox:

@@ -64,7 +64,9 @@ class RetryBudget:
         """Note the request of the page `number`; pages come in the order of their batch."""
         shard = self._shards.setdefault(batch, _ShardTries())
         shard.began += 1
-        request = _PageRequest(number, self._most(shard.began if batch is None else batch.pages))
+        pages = shard.began if batch is None else batch.pages
+        most = max(1, math.floor(self._share * pages + _ROUNDING)) if self._share else 0
+        request = _PageRequest(number, most)
         shard.undecided.append(request)
         self._of[number] = shard, request
 
@@ -88,9 +90,6 @@ class RetryBudget:
         while shard.undecided and shard.undecided[0].granted is not None:
             shard.spent += shard.undecided.popleft().granted is True
         return decided
-
-    def _most(self, pages: int) -> int:
-        return max(1, math.floor(self._share * pages + _ROUNDING)) if self._share else 0
 
 
 class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
@@ -179,18 +178,18 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
                 tries.note_request(number, page.batch)
                 yield jobs[number]
 
-        for made in self.run_jobs(requests(), partial(WholePageReader, self._settings()), _lost):
-            if made.number not in jobs:
+        for attempt in self.run_jobs(requests(), partial(WholePageReader, self._settings()), _lost):
+            if attempt.number not in jobs:
                 # This is the result of a retry.
-                self.count(waiting.pop(made.number).requests)
-                yield made.layout
+                self.count(waiting.pop(attempt.number).requests)
+                yield attempt.layout
                 continue
-            if made.first is not None:
-                waiting[made.number] = made
+            if attempt.first is not None:
+                waiting[attempt.number] = attempt
             else:
-                del jobs[made.number]
-                yield made.layout
-            for number, granted in tries.note_answer(made.number, made.first is not None):
+                del jobs[attempt.number]
+                yield attempt.layout
+            for number, granted in tries.note_answer(attempt.number, attempt.first is not None):
                 job, first = jobs.pop(number), waiting[number]
                 first.requests["second_tries" if granted else "second_tries_left_out"] += 1
                 if granted:

@@ -76,12 +76,14 @@ class JudgedAnswer:
     @property
     def problems(self) -> list[str]:
         """The faults of the answer, worst first."""
-        found = [self.answer.defect.reason] if self.answer.defect is not None else []
+        reasons = [self.answer.defect.reason] if self.answer.defect is not None else []
         if self.missed:
-            found.append(Reason("{count} ruled tables of the page are no table in the answer", count=len(self.missed)))
+            reasons.append(
+                Reason("{count} ruled tables of the page are no table in the answer", count=len(self.missed))
+            )
         if self.outside > self.most_outside:
-            found.append(Reason("{share:.0%} of the page's ink is outside of all regions", share=self.outside))
-        return found
+            reasons.append(Reason("{share:.0%} of the page's ink is outside of all regions", share=self.outside))
+        return reasons
 
     @property
     def rank(self) -> tuple[bool, bool, int, int, float]:
@@ -136,7 +138,7 @@ class PreparedWholePage:
 
     job: WholePageJob
     layout: PageLayout | None = None
-    parts: Sequence[tuple[TiledImage, PixelBox]] = ()
+    parts: list[tuple[TiledImage, PixelBox]] = field(default_factory=list)
     ink: "PageInk | None" = None
     figures: JobFigures = field(default_factory=lambda: defaultdict(float))
 
@@ -167,7 +169,14 @@ class WholePageReader:
             prepared.layout = PageLayout(job.page_id, State.BLANK)
             return prepared
         prepared.ink = PageInk.of(gray)
-        prepared.parts = self._whole(image) if job.first is None else self._halves(image)
+        pixels, width, top = pack_pixels(image), float(image.shape[1]), 0
+        # A second reading cuts the page near its middle, at the row with the least ink.
+        for strip in [pixels] if job.first is None else cut_strips(pixels, _HALVES):
+            bottom = top + strip.shape[0]
+            if job.first is None or has_ink(strip):
+                picture = tiled_image(strip, made=self._settings.image)
+                prepared.parts.append((picture, (0.0, float(top), width, float(bottom))))
+            top = bottom
         prepared.figures["prepare_seconds"] += time.perf_counter() - started
         return prepared
 
@@ -177,48 +186,37 @@ class WholePageReader:
         if ready.layout is not None:
             return PageAttempt(number, ready.layout), figures
         try:
-            judged = await self._read(ready, client)
+            answers = await gather_all(self._request(ready, client, image, frame) for image, frame in ready.parts)
         except UnansweredRequest as error:
             return PageAttempt(number, PageLayout(page_id, State.FAILED, str(error))), figures
         finally:
             figures["requests_repeated"] += client.take_retries()
+        answer = answers[0] if len(answers) == 1 else join_answers(answers)
+        if answer.defect is not None:
+            figures[f"answers_{answer.defect.problem.name.lower()}"] += 1
+        judged = self._held_against(ready, answer)
         if ready.job.first is not None:
             judged = self._better(ready, ready.job.first, judged)
         elif judged.may_gain:
-            made: JobFigures = defaultdict(float)
-            return PageAttempt(number, self._layout(ready, judged, made), judged, figures, made), defaultdict(float)
+            of_layout: JobFigures = defaultdict(float)
+            layout = self._layout(ready, judged, of_layout)
+            return PageAttempt(number, layout, judged, figures, of_layout), defaultdict(float)
         return PageAttempt(number, self._layout(ready, judged, figures)), figures
 
     def _better(self, ready: PreparedWholePage, first: JudgedAnswer, second: JudgedAnswer) -> JudgedAnswer:
         """Return the better answer, that of the whole page or that of its halves."""
-        both = (first.answer, second.answer)
-        if _confirm_script(*both):
-            second = self._held_against(ready, _accept_script(second.answer))
+        problems = {judged.answer.defect and judged.answer.defect.problem for judged in (first, second)}
+        answer = second.answer
+        if problems == {Problem.SCRIPT} and answers_agree(Problem.SCRIPT, first.answer.text, answer.text, Task.TEXT):
+            # Two answers agree in an unexpected script, so that it is really printed.
+            regions = list(answer.regions)
+            for at, region in enumerate(regions):
+                if region.doubt is Problem.SCRIPT:
+                    regions[at] = replace(region, doubt=None)
+            second = self._held_against(ready, replace(answer, regions=tuple(regions), defect=None))
         best = min(first, second, key=lambda judged: judged.rank)
         ready.figures["second_tries_taken"] += best is second
         return best
-
-    def _whole(self, image: "NDArray[np.uint8]") -> list[tuple[TiledImage, PixelBox]]:
-        height, width = image.shape[:2]
-        return [(self._picture(pack_pixels(image)), (0.0, 0.0, float(width), float(height)))]
-
-    def _halves(self, image: "NDArray[np.uint8]") -> list[tuple[TiledImage, PixelBox]]:
-        """Cut the page near its middle, at the row with the least ink."""
-        width = image.shape[1]
-        top, parts = 0, []
-        for strip in cut_strips(pack_pixels(image), _HALVES):
-            bottom = top + strip.shape[0]
-            if has_ink(strip):
-                parts.append((self._picture(strip), (0.0, float(top), float(width), float(bottom))))
-            top = bottom
-        return parts
-
-    async def _read(self, ready: PreparedWholePage, client: Client) -> JudgedAnswer:
-        answers = await gather_all(self._request(ready, client, image, frame) for image, frame in ready.parts)
-        answer = answers[0] if len(answers) == 1 else join_answers(answers)
-        if answer.defect is not None:
-            ready.figures[f"answers_{answer.defect.problem.name.lower()}"] += 1
-        return self._held_against(ready, answer)
 
     async def _request(
         self, ready: PreparedWholePage, client: Client, image: TiledImage, frame: PixelBox
@@ -260,14 +258,13 @@ class WholePageReader:
         page_id, ink, problems = ready.job.page_id, ready.ink, judged.problems
         if not judged.answer.regions:
             return PageLayout(page_id, State.FAILED, joined(problems) or "the answer has no region")
-        found = list(judged.answer.regions)
-        boxes = [region.bbox for region in found if region.place is not BoxSource.NOWHERE]
-        added: list[NamedRegion] = []
-        if len(boxes) == len(found):
-            # No region has the table's text, so the recognizer reads it from its crop.
-            added = [NamedRegion("table", table, "") for table in judged.missed if not ink.is_read(table, boxes)]
-        outside = ink.share_outside([*boxes, *(table.bbox for table in added)])
-        regions = tuple(self._region(at, region, ink, figures) for at, region in enumerate([*found, *added]))
+        named = list(judged.answer.regions)
+        boxes = [region.bbox for region in named if region.place is not BoxSource.NOWHERE]
+        # No region has the table's text, so the recognizer reads it from its crop.
+        added = [table for table in judged.missed if len(boxes) == len(named) and not ink.is_read(table, boxes)]
+        named += [NamedRegion("table", table, "") for table in added]
+        outside = ink.share_outside([*boxes, *added])
+        regions = tuple(self._region(at, region, ink, figures) for at, region in enumerate(named))
         figures["labels_unknown"] += judged.answer.unknown
         figures["cells_pruned"] += judged.answer.pruned
         figures["tables_added"] += len(added)
@@ -281,35 +278,18 @@ class WholePageReader:
             else PageLayout(page_id, State.OK, None, regions)
         )
 
-    def _region(self, index: int, found: NamedRegion, ink: "PageInk", figures: JobFigures) -> Region:
-        task = self._settings.tasks[found.label]
-        text = found.text if found.text.strip() and found.doubt is None else None
-        if found.doubt is not None:
+    def _region(self, index: int, named: NamedRegion, ink: "PageInk", figures: JobFigures) -> Region:
+        text = named.text if named.text.strip() and named.doubt is None else None
+        if named.doubt is not None:
             figures["texts_in_doubt"] += 1
-        if text is not None and found.place is BoxSource.NAMED and not ink.has_ink(found.bbox):
+        if text is not None and named.place is BoxSource.NAMED and not ink.has_ink(named.bbox):
             figures["texts_without_ink"] += 1
             text = None
-        return Region(index, found.label, task, _SCORE, found.bbox, text=text)
-
-    def _picture(self, pixels: "NDArray[np.uint8]") -> TiledImage:
-        return tiled_image(pixels, made=self._settings.image)
+        return Region(index, named.label, self._settings.tasks[named.label], _SCORE, named.bbox, text=text)
 
 
 def _no_answer(problem: Problem, reason: str) -> PageAnswer:
     return PageAnswer((), "", Defect(problem, reason, 0))
-
-
-def _confirm_script(first: PageAnswer, second: PageAnswer) -> bool:
-    """Return whether two answers agree in an unexpected script, so that it is really printed."""
-    defects = (first.defect, second.defect)
-    is_script = all(defect is not None and defect.problem is Problem.SCRIPT for defect in defects)
-    return is_script and answers_agree(Problem.SCRIPT, first.text, second.text, Task.TEXT)
-
-
-def _accept_script(answer: PageAnswer) -> PageAnswer:
-    """Return an answer without doubts about its script, which is confirmed."""
-    regions = (replace(region, doubt=None) if region.doubt is Problem.SCRIPT else region for region in answer.regions)
-    return replace(answer, regions=tuple(regions), defect=None)
 
 
 @dataclass(frozen=True)
@@ -348,13 +328,17 @@ class PageInk:
     def missed_tables(self, tables: Sequence[PixelBox], pictures: Sequence[PixelBox]) -> list[PixelBox]:
         """Return the ruled tables that no table box covers and no picture contains."""
         named, drawn = ([InkBox(*self._on_copy(box)) for box in boxes] for boxes in (tables, pictures))
-        found = []
+        missed: list[PixelBox] = []
         for table in self.tables:
-            covered = sum(_overlap(table, box) for box in named) / (table.width * table.height)
-            if covered < _COVERS and not any(table.inside(picture) for picture in drawn):
+            covered = 0
+            for box in named:
+                width = min(table.x2, box.x2) - max(table.x1, box.x1)
+                height = min(table.y2, box.y2) - max(table.y1, box.y1)
+                covered += max(0, width) * max(0, height)
+            if covered / (table.width * table.height) < _COVERS and not any(map(table.inside, drawn)):
                 x1, y1, x2, y2 = (edge / self.scale for edge in table)
-                found.append((x1, y1, x2, y2))
-        return found
+                missed.append((x1, y1, x2, y2))
+        return missed
 
     def is_read(self, table: PixelBox, boxes: Iterable[PixelBox]) -> bool:
         """Return whether boxes of any kind contain most of a table's ink."""
@@ -372,10 +356,3 @@ class PageInk:
     def _on_copy(self, box: PixelBox) -> tuple[int, int, int, int]:
         x1, y1, x2, y2 = (round(edge * self.scale) for edge in box)
         return max(0, x1 - self.slack), max(0, y1 - self.slack), x2 + self.slack, y2 + self.slack
-
-
-def _overlap(box: InkBox, other: InkBox) -> int:
-    """Count the pixels that two boxes share."""
-    width = min(box.x2, other.x2) - max(box.x1, other.x1)
-    height = min(box.y2, other.y2) - max(box.y1, other.y1)
-    return max(0, width) * max(0, height)

@@ -1,21 +1,18 @@
 """The recognizer of PP-OCRv5 for Korean, by RapidOCR and ONNX Runtime."""
 
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
 from kopub.engine import ProfileOnly, missing_modules, releases
-from kopub.errors import EngineError
 from kopub.fingerprints import CodeVersion, file_sha256
-from kopub.layout.regions import Region
-from kopub.pages.page import Page
-from kopub.parallel import bounded_map, of_two_cores
-from kopub.recognition.base import Recognizer
-from kopub.recognition.regions import PageReading
+from kopub.recognition.print_recognizer import PrintRecognizer
 from kopub.weights.files import WeightsFile
+
+if TYPE_CHECKING:
+    from kopub.recognition.ppocr.reader import LineReader
 
 KOREAN = WeightsFile(
     "https://www.modelscope.cn/models/RapidAI/RapidOCR/resolve/v3.10.0/onnx/PP-OCRv5/rec/korean_PP-OCRv5_rec_mobile.onnx",
@@ -24,14 +21,12 @@ KOREAN = WeightsFile(
 """The recognition model for Korean and English, as RapidOCR 3.10 pins it in its `default_models.yaml` (Apache-2.0)."""
 
 
-class PpOcrRecognizer(Recognizer):
+class PpOcrRecognizer(PrintRecognizer):
     """Reads regions line by line with PP-OCR; tables become `<table>` HTML, pictures are kept."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.ppocr", {1: "the first release"})
-    typical_seconds: ClassVar[float] = 0.03
-    typical_seconds_per_megabyte: ClassVar[float] = 0.84
     # The hash of the file counts, not its place.
-    speed_only: ClassVar[frozenset[str]] = frozenset({"threads", "page_seconds", "weights_file"})
+    speed_only: ClassVar[frozenset[str]] = PrintRecognizer.speed_only | {"weights_file"}
     limits: ClassVar[tuple[str, ...]] = (
         "Formulas are plain text as PP-OCR read it, not LaTeX; `$$` marks where one stands.",
         "How well PP-OCRv5 reads Korean is known by its authors' figures alone.",
@@ -42,13 +37,6 @@ class PpOcrRecognizer(Recognizer):
         description="Another recognition model of PP-OCR, an ONNX file that names its characters; empty means the "
         "pinned Korean one, which `kopub pull` fetches.",
     )
-    threads: int = Field(default=0, ge=0, description="Pages read at once; 0 means one per core.")
-    page_seconds: float = Field(
-        default=120.0,
-        gt=0,
-        description="Seconds of processor time that the reading of a page may take; its other regions fail, and the "
-        "next run reads it again.",
-    )
 
     def weights(self) -> dict[str, str]:
         model = self._model
@@ -56,9 +44,6 @@ class PpOcrRecognizer(Recognizer):
 
     def weights_files(self) -> Sequence[WeightsFile]:
         return () if self.weights_file else (KOREAN,)
-
-    def expected_seconds(self, megabytes: float) -> float:
-        return super().expected_seconds(megabytes) * of_two_cores(self.threads)
 
     def lacks(self) -> list[str]:
         if missing := missing_modules("rapidocr", "onnxruntime"):
@@ -68,21 +53,10 @@ class PpOcrRecognizer(Recognizer):
             return [] if is_file else [f"there is no file {self.weights_file}: correct recognition.weights_file"]
         return [] if KOREAN.is_whole else [f"{self._model.name} is not here, or not whole: type `kopub pull`"]
 
-    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
-        if problems := self.lacks():
-            raise EngineError(problems[0])
+    def open_reader(self) -> "LineReader":
         from kopub.recognition.ppocr.reader import LineReader
-        from kopub.recognition.tesseract.pages import read_page
 
-        local = threading.local()
-
-        def work(item: tuple[Page, Sequence[Region]]) -> PageReading:
-            if not hasattr(local, "reader"):
-                local.reader = LineReader(self._model)
-            local.reader.limit(self.page_seconds)
-            return read_page(local.reader, *item)
-
-        yield from bounded_map(work, pages, self.threads)
+        return LineReader(self._model)
 
     @property
     def _model(self) -> Path:

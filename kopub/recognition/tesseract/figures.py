@@ -18,14 +18,8 @@ from kopub.engine import releases
 from kopub.fingerprints import CodeVersion, file_sha256
 from kopub.layout.ink import PRINT_CONTRAST, ink_mask, true_runs
 from kopub.layout.lines import InkBox, union
-from kopub.recognition.tesseract.words import (
-    CERTAIN,
-    SURE_SYLLABLE,
-    OcrWord,
-    count_syllables,
-    join_words,
-    mean_confidence,
-)
+from kopub.recognition.print_reader import CERTAIN, OcrWord, mean_confidence
+from kopub.recognition.tesseract.words import SURE_SYLLABLE, count_syllables, join_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -109,23 +103,23 @@ class FigureModel:
 
     def read(self, line: "NDArray[np.uint8]") -> SecondReading:
         """Read the picture of a single line, uint8 (height, width)."""
+        import cv2
+
+        height, width = line.shape
+        size = max(16, round(_SQUEEZE * _HEIGHT * width / height)), _HEIGHT
+        scaled = cv2.resize(line, size, interpolation=cv2.INTER_AREA if height > _HEIGHT else cv2.INTER_LINEAR)
+        pixels = np.broadcast_to(scaled.astype(np.float32) / 127.5 - 1, (1, 3, _HEIGHT, size[0]))
         # Several lines at once take no less time, and more where one is longer than the others.
-        scores = np.asarray(self._session.run(None, {"x": _scaled(line)})[0])[0]
+        scores = np.asarray(self._session.run(None, {"x": pixels})[0])[0]
         best = scores.argmax(axis=1)
-        # Of equal neighbours one counts.
-        kept = [at for at in np.flatnonzero(best).tolist() if at == 0 or best[at] != best[at - 1]]
-        read = [(self._characters[best[at]].translate(_LIKE), float(scores[at, best[at]])) for at in kept]
-        read = [(char, sure) for char, sure in read if char != " "]
-        return SecondReading("".join(char for char, _ in read), [sure for _, sure in read])
-
-
-def _scaled(line: "NDArray[np.uint8]") -> "NDArray[np.float32]":
-    import cv2
-
-    height, width = line.shape
-    size = max(16, round(_SQUEEZE * _HEIGHT * width / height)), _HEIGHT
-    scaled = cv2.resize(line, size, interpolation=cv2.INTER_AREA if height > _HEIGHT else cv2.INTER_LINEAR)
-    return np.broadcast_to(scaled.astype(np.float32) / 127.5 - 1, (1, 3, _HEIGHT, size[0]))
+        text, certainties = "", []
+        for at in np.flatnonzero(best).tolist():
+            char = self._characters[best[at]].translate(_LIKE)
+            # Of equal neighbours one counts.
+            if char != " " and (at == 0 or best[at] != best[at - 1]):
+                text += char
+                certainties.append(float(scores[at, best[at]]))
+        return SecondReading(text, certainties)
 
 
 def is_figure(line: Sequence[OcrWord]) -> bool:
@@ -197,12 +191,10 @@ def with_figure(
         run, unit = (run[0], run[1] - 1), ""
     words = line[slice(*run)]
     first = "".join(join_words(words).split())
+    digits, alike = _digits(figure), False
     # Tesseract takes a sign before a figure, and a unit after it, for more digits.
-    digits = _digits(figure)
-    alike = any(
-        0 <= len(other) - len(digits) <= _MORE and other.startswith(digits)
-        for other in (_digits(first), _digits(first[1:]))
-    )
+    for other in (_digits(first), _digits(first[1:])):
+        alike |= other.startswith(digits) and len(other) - len(digits) <= _MORE
     certainty = min(second.certainties[: len(figure)])
     if certainty < (_SURE_SIGN if alike and figure[0] in "△▲▽▼" else SURE):
         return line, None

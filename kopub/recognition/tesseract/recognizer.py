@@ -3,22 +3,20 @@
 import os
 import re
 import sys
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator
 
 from kopub.engine import releases
 from kopub.errors import EngineError, did_you_mean
 from kopub.fingerprints import CodeVersion, file_sha256
-from kopub.layout.regions import Region
-from kopub.pages.page import Page
-from kopub.parallel import bounded_map, of_two_cores
-from kopub.recognition.base import Recognizer
-from kopub.recognition.regions import PageReading
+from kopub.recognition.print_recognizer import PrintRecognizer
 from kopub.recognition.tesseract import LANGUAGES
+
+if TYPE_CHECKING:
+    from kopub.recognition.tesseract.reader import Reader
 
 PLACES = (
     f"{sys.prefix}/share/tessdata",
@@ -58,7 +56,7 @@ SCRIPTS = {
 _DATA_NAME = re.compile(r"[A-Za-z][A-Za-z_]*")
 
 
-class TesseractRecognizer(Recognizer):
+class TesseractRecognizer(PrintRecognizer):
     """Reads regions with Tesseract; tables become `<table>` HTML, pictures are kept."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
@@ -71,9 +69,6 @@ class TesseractRecognizer(Recognizer):
             5: "tables without upright rules are read cell by cell",
         },
     )
-    typical_seconds: ClassVar[float] = 0.03
-    typical_seconds_per_megabyte: ClassVar[float] = 0.84
-    speed_only: ClassVar[frozenset[str]] = frozenset({"threads", "page_seconds"})
     limits: ClassVar[tuple[str, ...]] = (
         "Formulas are plain text as Tesseract read it, not LaTeX; `$$` marks where one stands.",
     )
@@ -83,13 +78,6 @@ class TesseractRecognizer(Recognizer):
         min_length=1,
         description="Languages of the pages by the names of Tesseract's data (kor, eng, jpn, chi_sim ...), the main "
         "one first. Korean and English are each read by their own engine, line by line; others by one engine for all.",
-    )
-    threads: int = Field(default=0, ge=0, description="Pages read at once; 0 means one per core.")
-    page_seconds: float = Field(
-        default=120.0,
-        gt=0,
-        description="Seconds of processor time that the reading of a page may take; its other regions fail, and the "
-        "next run reads it again. A page of text takes 1 to 6.",
     )
 
     @field_validator("languages")
@@ -105,21 +93,18 @@ class TesseractRecognizer(Recognizer):
         return scripts_of(self.languages)
 
     def remedy(self, script: str) -> str:
-        named = [language for language, scripts in SCRIPTS.items() if script in scripts and "_vert" not in language]
-        missing = [language for language, path in data_files(named).items() if path is None]
+        languages = [language for language, scripts in SCRIPTS.items() if script in scripts and "_vert" not in language]
+        missing = _without_data(languages)
         data = f"; Tesseract lacks its data: {install(missing)}" if missing else ""
-        return f"add {' or '.join(named) or 'its language'} to recognition.languages{data}"
+        return f"add {' or '.join(languages) or 'its language'} to recognition.languages{data}"
 
     def weights(self) -> dict[str, str]:
         from kopub.recognition.tesseract import figures
 
         return {**identity(self.languages), **figures.identity()}
 
-    def expected_seconds(self, megabytes: float) -> float:
-        return super().expected_seconds(megabytes) * of_two_cores(self.threads)
-
     def lacks(self) -> list[str]:
-        missing = [name for name, path in data_files(self.languages).items() if path is None]
+        missing = _without_data(self.languages)
         return [missing_data_message(missing)] if missing else []
 
     def advises(self) -> list[str]:
@@ -129,26 +114,10 @@ class TesseractRecognizer(Recognizer):
             return []
         return [f"signs such as △ ▲ ± are not read, and figures by one reader alone: {figures.INSTALL}"]
 
-    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
-        from kopub.recognition.tesseract.pages import read_page
+    def open_reader(self) -> "Reader":
         from kopub.recognition.tesseract.reader import Reader
 
-        folder = tessdata_folder(self.languages)
-        local = threading.local()
-        readers: list[Reader] = []
-
-        def work(item: tuple[Page, Sequence[Region]]) -> PageReading:
-            if not hasattr(local, "reader"):
-                local.reader = Reader(folder, self.languages)
-                readers.append(local.reader)
-            local.reader.limit(self.page_seconds)
-            return read_page(local.reader, *item)
-
-        try:
-            yield from bounded_map(work, pages, self.threads)
-        finally:
-            for reader in readers:
-                reader.close()
+        return Reader(tessdata_folder(self.languages), self.languages)
 
 
 def scripts_of(languages: Iterable[str]) -> frozenset[str]:
@@ -158,18 +127,24 @@ def scripts_of(languages: Iterable[str]) -> frozenset[str]:
 
 def data_files(languages: Sequence[str] = LANGUAGES) -> dict[str, Path | None]:
     """Return each language's traineddata file, all from one folder; None for a missing one."""
-    found = [{name: place / f"{name}.traineddata" for name in languages} for place in _places()]
-    best = max(found, key=lambda files: sum(path.is_file() for path in files.values()))
-    return {name: path if path.is_file() else None for name, path in best.items()}
+    most: dict[str, Path | None] = dict.fromkeys(languages)
+    for place in _places():
+        paths = ((name, place / f"{name}.traineddata") for name in languages)
+        files = {name: path if path.is_file() else None for name, path in paths}
+        if sum(map(bool, files.values())) > sum(map(bool, most.values())):
+            most = files
+    return most
+
+
+def _without_data(languages: Sequence[str]) -> list[str]:
+    return [name for name, path in data_files(languages).items() if path is None]
 
 
 def tessdata_folder(languages: Sequence[str] = LANGUAGES) -> str:
     """Return the folder of all languages' data, or raise `EngineError` with the remedy."""
-    files = data_files(languages)
-    missing = [name for name, path in files.items() if path is None]
-    if missing:
+    if missing := _without_data(languages):
         raise EngineError(missing_data_message(missing))
-    return f"{next(path for path in files.values() if path).parent}{os.sep}"
+    return f"{next(path for path in data_files(languages).values() if path).parent}{os.sep}"
 
 
 def missing_data_message(missing: Sequence[str]) -> str:

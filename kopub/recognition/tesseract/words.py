@@ -1,20 +1,13 @@
-"""Words of a line: merged Korean and English readings, and dot leaders.
+"""Words of a line: Korean and English readings, merged.
 
 Tesseract's Korean model reads Hangul almost without error but has no Latin letters: it reads "USB" as "058". Its
 English model reads Latin well and Hangul as nonsense. Both give low confidence to words that are not in their script.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from kopub.layout.ink import PRINT_CONTRAST, ink_mask, paper_level
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from kopub.recognition.print_reader import CERTAIN, OcrWord, mean_confidence
 
 SURE = 84
 """Confidence from which a word without Hangul is mostly correct: real numbers reach 90, Latin read as digits 75."""
@@ -29,8 +22,6 @@ NONSENSE = 20
 """Confidence below which apparent Hangul is as likely to be Latin."""
 HALF_SURE = 60
 """Confidence below which a word without Hangul is so rarely correct that any English reading is better."""
-CERTAIN = 100
-"""Confidence of a word that was measured, not read (dot leaders); it is never read again."""
 READ_FOR_BULLETS = frozenset("ㆍ¢®©")
 """Misreadings of a bullet; none of these stands alone at the start of a Korean line."""
 PARTICLES = frozenset("은는을를의에와과로도")
@@ -38,22 +29,6 @@ PARTICLES = frozenset("은는을를의에와과로도")
 for e."""
 BLANK = 0.17
 """Narrowest white space between words, in widths of a Hangul syllable; between letters it is a third of that."""
-
-
-@dataclass(frozen=True, slots=True)
-class OcrWord:
-    """A word that Tesseract read, with its confidence and its position.
-
-    `box` is (x1, y1, x2, y2) in pixels of the block, and `after_blank` whether white space precedes it. The Korean
-    model splits words into syllables, and those without a blank before them belong together. A figure that the second
-    reader knows is `confirmed`, and not read again.
-    """
-
-    text: str
-    confidence: float
-    box: tuple[int, int, int, int]
-    after_blank: bool
-    confirmed: bool = False
 
 
 def is_syllable(char: str) -> bool:
@@ -72,19 +47,19 @@ def unsure_words(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
     They contain neither a blank nor sure Hangul: the Korean model reads "NTFS" as 지18. A range of syllables alone is
     Hangul, if badly printed, unless it is a single syllable between blanks.
     """
-    found = []
+    runs: list[tuple[int, int]] = []
     for first, last in _printed_words(line):
-        sure = [here for here in range(first, last) if _is_sure_hangul(line[here])]
+        sure: list[int] = []
+        for here in range(first, last):
+            word = line[here]
+            if word.confirmed or (count_syllables(word.text) > 0 and word.confidence >= SURE_SYLLABLE):
+                sure.append(here)
         for start, end in pairwise([first - 1, *sure, last]):
             text = "".join(word.text for word in line[start + 1 : end])
             syllables = count_syllables(text)
             if 0 < syllables < len(text) or (text and syllables == 1 and not sure):
-                found.append((start + 1, end))
-    return found
-
-
-def _is_sure_hangul(word: OcrWord) -> bool:
-    return word.confirmed or (count_syllables(word.text) > 0 and word.confidence >= SURE_SYLLABLE)
+                runs.append((start + 1, end))
+    return runs
 
 
 def is_latin_word(_: Sequence[OcrWord], english: Sequence[OcrWord]) -> bool:
@@ -99,15 +74,7 @@ def uncertain_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
     with digits and no Hangul are ranges of their own, because the Korean model can be sure of digits that are really
     letters.
     """
-    marks = [_is_uncertain(word) for word in line]
-    for order in (range(1, len(line)), range(len(line) - 2, -1, -1)):
-        for here in order:
-            before = line[here - order.step]
-            if marks[here - order.step] and not count_syllables(before.text) and _may_be_latin(line[here]):
-                marks[here] = True
-    for here in range(1, len(line) - 1):
-        if _is_enclosed(line, here) and (marks[here - 1] or marks[here + 1]):
-            marks[here - 1 : here + 2] = [True] * 3
+    marks = _uncertain_words(line)
     cores: list[tuple[int, int]] = []
     for here, word in enumerate(line):
         if marks[here] and cores and cores[-1][1] == here and not word.after_blank:
@@ -120,35 +87,35 @@ def uncertain_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
             runs[-1] = (runs[-1][0], end)
         else:
             runs.append((start, end))
-    alone = [(here, here + 1) for here, word in enumerate(line) if not marks[here] and _may_be_digits_for_latin(word)]
-    return sorted([*(_without_particle(line, run) for run in runs), *alone])
+    for at, (start, end) in enumerate(runs):
+        last = line[end - 1]
+        glued = end - start > 1 and not last.after_blank and not count_syllables(line[end - 2].text)
+        # The English model would read "brltty를" as "brlttyS".
+        if glued and last.text[:1] in PARTICLES:
+            runs[at] = (start, end - 1)
+    for here, word in enumerate(line):
+        has_digits = any(char.isascii() and char.isdigit() for char in word.text)
+        if not marks[here] and has_digits and _may_be_latin(word) and not _count_latin([word]):
+            runs.append((here, here + 1))
+    return sorted(runs)
 
 
-def _without_particle(line: Sequence[OcrWord], run: tuple[int, int]) -> tuple[int, int]:
-    """Return a run without a particle attached to its end.
-
-    The English model would read "brltty를" as "brlttyS".
-    """
-    start, last = run[0], run[1] - 1
-    glued = last > start and not line[last].after_blank and not count_syllables(line[last - 1].text)
-    return (start, last) if glued and line[last].text[:1] in PARTICLES else run
-
-
-def _may_be_digits_for_latin(word: OcrWord) -> bool:
-    """Return whether a word with digits may be letters, which the Korean model lacks."""
-    has_digits = any(char.isascii() and char.isdigit() for char in word.text)
-    return _may_be_latin(word) and has_digits and not _count_latin([word])
-
-
-def _is_enclosed(line: Sequence[OcrWord], here: int) -> bool:
-    """Return whether a word is one unsure syllable between letters, without blanks.
-
-    The "tF" of "AltF4" may be read as one.
-    """
-    before, word, after = line[here - 1 : here + 2]
-    glued = not word.after_blank and not after.after_blank
-    around = not count_syllables(before.text) and not count_syllables(after.text)
-    return glued and around and len(word.text) == 1 and word.confidence < SURE
+def _uncertain_words(line: Sequence[OcrWord]) -> list[bool]:
+    """Mark the words that are uncertain, and those without Hangul next to them."""
+    marks = [_is_uncertain(word) for word in line]
+    for order in (range(1, len(line)), range(len(line) - 2, -1, -1)):
+        for here in order:
+            before = line[here - order.step]
+            if marks[here - order.step] and not count_syllables(before.text) and _may_be_latin(line[here]):
+                marks[here] = True
+    for here in range(1, len(line) - 1):
+        before, word, after = line[here - 1 : here + 2]
+        glued = not word.after_blank and not after.after_blank
+        unsure = len(word.text) == 1 and word.confidence < SURE
+        # The "tF" of "AltF4" may be read as one syllable.
+        if glued and unsure and not count_syllables(before.text + after.text) and (marks[here - 1] or marks[here + 1]):
+            marks[here - 1 : here + 2] = [True] * 3
+    return marks
 
 
 def _may_be_latin(word: OcrWord) -> bool:
@@ -160,8 +127,8 @@ def _is_hangul(words: Sequence[OcrWord]) -> bool:
 
 
 def _mostly_hangul(words: Sequence[OcrWord]) -> bool:
-    letters = [char for word in words for char in word.text if char.isalnum()]
-    return 2 * sum(map(is_syllable, letters)) > len(letters)
+    text = "".join(word.text for word in words)
+    return 2 * count_syllables(text) > sum(map(str.isalnum, text))
 
 
 def _is_uncertain(word: OcrWord) -> bool:
@@ -172,12 +139,6 @@ def _is_uncertain(word: OcrWord) -> bool:
     jamo = any("ㄱ" <= char <= "ㅣ" for char in word.text)
     legible = any(char.isalnum() or char in "\\/|" for char in word.text)
     return jamo or (legible and word.confidence < SURE)
-
-
-def mean_confidence(words: Sequence[OcrWord]) -> float:
-    """Return the mean confidence, weighted by letters; 0 for no words."""
-    letters = sum(len(word.text) for word in words)
-    return sum(len(word.text) * word.confidence for word in words) / letters if letters else 0.0
 
 
 def english_is_better(korean: Sequence[OcrWord], english: Sequence[OcrWord]) -> bool:
@@ -201,13 +162,13 @@ def _count_latin(words: Sequence[OcrWord]) -> int:
 
 def syllable_width(line: Sequence[OcrWord]) -> float:
     """Return the median width in pixels of a line's Hangul syllables, else its height."""
-    widths = sorted(
-        (words[-1].box[2] - words[0].box[0]) / sum(len(word.text) for word in words)
-        for words in (line[start:end] for start, end in _printed_words(line))
-        if (text := "".join(word.text for word in words)) and len(text) == count_syllables(text) > 1
-    )
+    widths: list[float] = []
+    for start, end in _printed_words(line):
+        text = "".join(word.text for word in line[start:end])
+        if len(text) == count_syllables(text) > 1:
+            widths.append((line[end - 1].box[2] - line[start].box[0]) / len(text))
     if widths:
-        return widths[len(widths) // 2]
+        return sorted(widths)[len(widths) // 2]
     return float(max(word.box[3] for word in line) - min(word.box[1] for word in line))
 
 
@@ -231,15 +192,19 @@ def run_span(line: Sequence[OcrWord], run: tuple[int, int], gaps: Sequence[tuple
         first -= 1
     while last + 1 < len(line) and not line[last + 1].after_blank:
         last += 1
+    blanks = [gap for gap in gaps if gap[1] - gap[0] >= BLANK * em]
     left, right = line[first].box[0], line[last].box[2]
     if first < start:
         left = _nearest(left + em * sum(_width(word.text) for word in line[first:start]), gaps, 0.4 * em)[1]
     else:
-        left = _before(left, gaps, em)
+        # A word starts where the last blank ends, up to an `em` before its box.
+        left = max((gap[1] for gap in blanks if left - em <= gap[1] <= left + 0.1 * em), default=left)
     if end <= last:
         right = _nearest(right - em * sum(_width(word.text) for word in line[end : last + 1]), gaps, 0.4 * em)[0]
     else:
-        right = _after(min(right, line[end].box[0]) if end < len(line) else right, gaps, em)
+        # A word ends where the first blank starts, up to an `em` after its box.
+        right = min(right, line[end].box[0]) if end < len(line) else right
+        right = min((gap[0] for gap in blanks if right - 0.1 * em <= gap[0] <= right + em), default=right)
     return left, right
 
 
@@ -253,24 +218,6 @@ def _nearest(x: float, gaps: Sequence[tuple[int, int]], reach: float) -> tuple[i
     return min(near, key=lambda gap: abs((gap[0] + gap[1]) / 2 - x)) if near else (round(x), round(x))
 
 
-def _before(x: int, gaps: Sequence[tuple[int, int]], em: float) -> int:
-    """Return the end of the last blank that ends near `x`, where a word starts.
-
-    It ends at most an `em` before `x` and a tenth of an `em` after it.
-    """
-    ends = [end for start, end in gaps if end - start >= BLANK * em and x - em <= end <= x + 0.1 * em]
-    return max(ends, default=x)
-
-
-def _after(x: int, gaps: Sequence[tuple[int, int]], em: float) -> int:
-    """Return the start of the first blank that starts near `x`, where a word ends.
-
-    It starts at most a tenth of an `em` before `x` and an `em` after it.
-    """
-    starts = [start for start, end in gaps if end - start >= BLANK * em and x - 0.1 * em <= start <= x + em]
-    return min(starts, default=x)
-
-
 def join_words(words: Sequence[OcrWord]) -> str:
     """Join words into a text, with the blanks that were printed.
 
@@ -279,98 +226,3 @@ def join_words(words: Sequence[OcrWord]) -> str:
     if len(words) > 1 and words[0].text in READ_FOR_BULLETS and words[1].after_blank:
         return f"• {join_words(words[1:])}"
     return "".join(f" {word.text}" if word.after_blank and i else word.text for i, word in enumerate(words))
-
-
-LARGEST_DOT = 14
-"""Most pixels of a dot; one of a 12-point leader has 7 at 300 dpi."""
-FEWEST = 6
-"""Fewest dots in a row that make a leader; three are an ellipsis."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """A dot leader: `dots` equal dots at an equal pitch.
-
-    `box` is (x1, y1, x2, y2) in pixels. Tesseract misreads leaders as letters, so they are measured and erased.
-    """
-
-    dots: int
-    box: tuple[int, int, int, int]
-
-
-def find_leaders(gray: "NDArray[np.uint8]") -> list[Leader]:
-    """Find the dot leaders of a block, uint8 (height, width)."""
-    import cv2
-
-    _, _, stats, _ = cv2.connectedComponentsWithStats(ink_mask(gray, PRINT_CONTRAST).astype(np.uint8), connectivity=8)
-    width, height = stats[1:, cv2.CC_STAT_WIDTH], stats[1:, cv2.CC_STAT_HEIGHT]
-    small = (width <= LARGEST_DOT) & (height <= LARGEST_DOT) & (np.abs(width - height) <= 2) & (width >= 2)
-    if np.count_nonzero(small) < FEWEST:
-        return []
-    dots = sorted((y + h // 2, x, y, w, h) for x, y, w, h, _ in stats[1:][small].tolist())
-    leaders, row = [], [dots[0]]
-    for dot in dots[1:]:
-        if dot[0] - row[0][0] > 2:
-            leaders += _in_row(row)
-            row = []
-        row.append(dot)
-    return leaders + _in_row(row)
-
-
-def _in_row(row: Sequence[tuple[int, int, int, int, int]]) -> list[Leader]:
-    """Return the leaders among dots at one height: runs of equal pitch."""
-    found: list[Leader] = []
-    run: list[tuple[int, int, int, int, int]] = []
-    for dot in [*sorted(row, key=lambda dot: dot[1]), None]:
-        if dot and _continues(run, dot):
-            run.append(dot)
-            continue
-        if len(run) >= FEWEST:
-            box = (run[0][1], min(d[2] for d in run), run[-1][1] + run[-1][3], max(d[2] + d[4] for d in run))
-            found.append(Leader(len(run), box))
-        run = [dot] if dot else []
-    return found
-
-
-def _continues(run: Sequence[tuple[int, int, int, int, int]], dot: tuple[int, int, int, int, int]) -> bool:
-    if not run:
-        return True
-    pitch = dot[1] - run[-1][1]
-    if len(run) == 1:
-        return pitch <= 5 * LARGEST_DOT
-    return abs(pitch - (run[1][1] - run[0][1])) <= 2
-
-
-def erase_leaders(gray: "NDArray[np.uint8]", leaders: Sequence[Leader]) -> "NDArray[np.uint8]":
-    """Return the block without its leaders, or the same array if it has none."""
-    if not leaders:
-        return gray
-    clean = gray.copy()
-    paper = paper_level(gray)
-    for leader in leaders:
-        x1, y1, x2, y2 = leader.box
-        clean[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = paper
-    return clean
-
-
-def insert_leaders(lines: Sequence[list[OcrWord]], leaders: Sequence[Leader]) -> list[list[OcrWord]]:
-    """Put each leader into its line or, alone, between lines, as dots separated by blanks."""
-    filled = [list(line) for line in lines]
-    for leader in leaders:
-        middle = (leader.box[1] + leader.box[3]) / 2
-        line = next((line for line in filled if _top(line) <= middle <= _bottom(line)), None)
-        word = OcrWord(" ".join("." * leader.dots), CERTAIN, leader.box, True)
-        if line is None:
-            filled.insert(sum(_top(other) < middle for other in filled), [word])
-        else:
-            place = sum(other.box[0] < leader.box[0] for other in line)
-            line.insert(place, word)
-    return filled
-
-
-def _top(line: Sequence[OcrWord]) -> int:
-    return min(word.box[1] for word in line)
-
-
-def _bottom(line: Sequence[OcrWord]) -> int:
-    return max(word.box[3] for word in line)

@@ -263,10 +263,14 @@ class LocalModel:
         pending: list[LocalRequest] = []
         while True:
             ended = self._gather(pending)
-            alike = [request for request in pending if request.options == pending[0].options][: self._batch_size]
-            pending = [request for request in pending if not any(request is each for each in alike)]
+            batch: list[LocalRequest] = []
+            others: list[LocalRequest] = []
+            for request in pending:
+                is_alike = request.options == pending[0].options and len(batch) < self._batch_size
+                (batch if is_alike else others).append(request)
+            pending = others
             # The pages of a reader that was stopped want no answer any more.
-            if wanted := [request for request in alike if request.answer.set_running_or_notify_cancel()]:
+            if wanted := [request for request in batch if request.answer.set_running_or_notify_cancel()]:
                 self._answer(wanted)
             if ended:
                 return
@@ -312,23 +316,34 @@ class LocalModel:
         """Return the answers to a batch in the form in which a server sends them."""
         import torch
 
-        options = dict(batch[0].options)
-        made = self._inputs(batch)
+        options, inputs = dict(batch[0].options), self._inputs(batch)
+        room = max(request.room for request in batch)
         skip_special = options.pop("skip_special_tokens", True)
         if (seed := options.pop("seed", None)) is not None:
             torch.manual_seed(seed)
         if options.pop("ignore_eos", False):
-            options["min_new_tokens"] = max(request.room for request in batch)
+            options["min_new_tokens"] = room
         if not options.pop("temperature", 0.0):
             options.pop("top_p", None)
             options |= {"do_sample": False}
         else:
             options |= {"do_sample": True, "temperature": batch[0].options["temperature"]}
         with torch.inference_mode():
-            room = max(request.room for request in batch)
-            rows = self._model.generate(**made, max_new_tokens=room, **options)[:, made["input_ids"].shape[1] :]
-        counts = made["attention_mask"].sum(dim=1).tolist()
-        return [*map(self._completion, batch, rows.tolist(), counts, [skip_special] * len(batch))]
+            rows = self._model.generate(**inputs, max_new_tokens=room, **options)[:, inputs["input_ids"].shape[1] :]
+        prompts = inputs["attention_mask"].sum(dim=1).tolist()
+        end = self._model.generation_config.eos_token_id
+        ends = {end} if isinstance(end, int) else set(end or ())
+        answers: list[dict[str, Any]] = []
+        for request, row, prompt in zip(batch, rows.tolist(), prompts, strict=True):
+            # A row goes on behind its end token, or beyond its room, for as long as another of the batch.
+            length = next((at for at, token in enumerate(row) if token in ends), len(row))
+            stopped = length < min(request.room, len(row))
+            tokens = row[: min(length, request.room)]
+            text = self._tokenizer.decode(tokens, skip_special_tokens=skip_special)
+            choice = {"message": {"content": text}, "finish_reason": "stop" if stopped else "length"}
+            usage = {"prompt_tokens": prompt, "completion_tokens": len(tokens) + stopped}
+            answers.append({"choices": [choice], "usage": usage})
+        return answers
 
     def _inputs(self, batch: Sequence[LocalRequest]) -> dict[str, Any]:
         """Return the model's inputs: padded prompts with a token per patch, and the pictures."""
@@ -341,19 +356,8 @@ class LocalModel:
             text = self._tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
             texts.append(text.replace(mark, mark * tokens, 1))
         words = self._tokenizer(texts, padding=True, add_special_tokens=False, return_tensors="pt")
-        made = {name: words[name].to(self._device) for name in ("input_ids", "attention_mask")}
+        inputs = {name: words[name].to(self._device) for name in ("input_ids", "attention_mask")}
         if self._takes_types:
-            made["mm_token_type_ids"] = (made["input_ids"] == self._image_token).int()
-        made["image_grid_thw"] = pictures["image_grid_thw"].to(self._device)
-        return {**made, "pixel_values": pictures["pixel_values"].to(self._device, self._model.dtype)}
-
-    def _completion(self, request: LocalRequest, row: list[int], prompt: int, skip_special: bool) -> dict[str, Any]:
-        """Return the answer in a row of tokens, up to its end token or room."""
-        end = self._model.generation_config.eos_token_id
-        ends = {end} if isinstance(end, int) else set(end or ())
-        at = next((index for index, token in enumerate(row) if token in ends), None)
-        stopped = at is not None and at < request.room
-        kept = row[:at] if stopped else row[: request.room]
-        text = self._tokenizer.decode(kept, skip_special_tokens=skip_special)
-        choice = {"message": {"content": text}, "finish_reason": "stop" if stopped else "length"}
-        return {"choices": [choice], "usage": {"prompt_tokens": prompt, "completion_tokens": len(kept) + stopped}}
+            inputs["mm_token_type_ids"] = (inputs["input_ids"] == self._image_token).int()
+        inputs["image_grid_thw"] = pictures["image_grid_thw"].to(self._device)
+        return {**inputs, "pixel_values": pictures["pixel_values"].to(self._device, self._model.dtype)}

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import pytest
-
 from tests.doubles.s3 import variables
 from tests.support.waiting import until
 
@@ -57,12 +55,14 @@ rgw_thread_pool_size = 32
 """
 
 
+def lacking() -> list[str]:
+    """Return the programs of Ceph that are not installed."""
+    return [program for program in PROGRAMS if shutil.which(program) is None]
+
+
 @contextmanager
 def ceph(folder: Path) -> Iterator[dict[str, str]]:
-    """Run Ceph in `folder` and yield its clients' environment, or skip where it is missing."""
-    lacking = [program for program in PROGRAMS if shutil.which(program) is None]
-    if lacking:
-        pytest.skip(f"no {lacking[0]} here: apt-get install ceph-mon ceph-osd radosgw ceph-common")
+    """Run Ceph in `folder` and yield its clients' environment."""
     mon, old_mon, port = _ports(3)
     fsid = str(uuid.uuid4())
     for name in ("run", "log", "mon", "osd"):

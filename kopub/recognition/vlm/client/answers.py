@@ -94,7 +94,8 @@ def answers_agree(problem: Problem, answer: str, other: str, task: Task) -> bool
     if problem is Problem.RUNAWAY:
         return find_runaway(answer, task) == find_runaway(other, task)
     if problem in (Problem.EMPTY, Problem.SCRIPT):
-        return fuzz.ratio(*("".join(tidy(each, task).split()) for each in (answer, other))) >= _SAME_TEXT
+        letters, others = ("".join(tidy(text, task).split()) for text in (answer, other))
+        return fuzz.ratio(letters, others) >= _SAME_TEXT
     return False
 
 
@@ -112,8 +113,10 @@ def _loop(text: str, task: Task, used_up: bool) -> Defect | None:
     start, unit = loop_start(body[-_WINDOW:], repeats)
     if unit and (used_up or any(char.isalnum() for char in _TAG.sub("", _TORN.sub("", unit)))):
         sound = len(body) - len(body[-_WINDOW:]) + start + len(unit)
+        line = " ".join(unit.split())
         form = "{unit} repeats without end; what follows its first time is left out"
-        return Defect(Problem.LOOP, Reason(form, unit=_shorten(unit)), sound)
+        reason = Reason(form, unit=repr(line if len(line) <= 40 else f"{line[:40]}…"))
+        return Defect(Problem.LOOP, reason, sound)
     plain = strip_fillers(body).encode()
     if (used_up or task is Task.TEXT) and len(plain) >= _DENSE_LENGTH:
         density = len(plain) / len(zlib.compress(plain))
@@ -145,20 +148,14 @@ def loop_start(text: str, repeats: int) -> tuple[int, str]:
 
 
 def _foreign(text: str, scripts: Collection[str]) -> Defect | None:
-    letters = [char for char in _TAG.sub("", text) if char.isalpha()]
-    names = [script_of(char) for char in letters]
+    names = [script_of(char) for char in _TAG.sub("", text) if char.isalpha()]
     foreign = [name for name in names if name not in scripts]
-    if len(foreign) < _FOREIGN_LETTERS or 2 * len(foreign) <= len(letters):
+    if len(foreign) < _FOREIGN_LETTERS or 2 * len(foreign) <= len(names):
         return None
     name = max(set(foreign), key=foreign.count)
     form = "{foreign} of {count} letters are {script}, which `scripts` does not expect"
-    reason = Reason(form, foreign=len(foreign), count=len(letters), script=name)
+    reason = Reason(form, foreign=len(foreign), count=len(names), script=name)
     return Defect(Problem.SCRIPT, reason, len(text))
-
-
-def _shorten(unit: str) -> str:
-    line = " ".join(unit.split())
-    return repr(line if len(line) <= 40 else f"{line[:40]}…")
 
 
 _NUMBER = re.compile(r"\d[\d.,]*")
@@ -176,17 +173,12 @@ def find_runaway(text: str, task: Task) -> str | None:
     """
     if task is Task.FORMULA:
         return None
-    digits = next(filter(None, map(_repeated_digits, _NUMBER.findall(text))), None)
-    if digits is not None or task is not Task.TABLE:
-        return digits
-    cells = _CELLS.search(text)
+    for number in _NUMBER.findall(text):
+        # Decimals such as 0.1333333333333333 do not count.
+        if run := _DIGITS.search(number.partition(".")[0] if number.count(".") == 1 else number):
+            return run[0]
+    cells = _CELLS.search(text) if task is Task.TABLE else None
     return cells[0] if cells else None
-
-
-def _repeated_digits(number: str) -> str | None:
-    """Return the run in a number, else None; decimals such as 0.1333333333333333 do not count."""
-    found = _DIGITS.search(number.partition(".")[0] if number.count(".") == 1 else number)
-    return found[0] if found else None
 
 
 def describe_runaway(run: str) -> str:
@@ -255,8 +247,10 @@ def next_attempt(
     plan = _TABLE_TOO_LARGE if problem is Problem.TOO_LARGE and task is Task.TABLE else _PLANS[problem]
     if scaled_down and problem not in _REFUSALS:
         plan = (_FULL_SIZE, *plan)
-    left = (attempt for attempt in plan if attempt not in made)
-    return next((attempt for attempt in left if attempt.parts == 1 or may_be_cut(task, label)), None)
+    for attempt in plan:
+        if attempt not in made and (attempt.parts == 1 or may_be_cut(task, label)):
+            return attempt
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,12 +299,13 @@ def no_reading(problem: Problem, reason: str, scale: float) -> AttemptReading:
 
 def is_confirmed(readings: Sequence[AttemptReading], task: Task) -> bool:
     """Return whether an earlier attempt with the same problem confirms the last."""
-    last = readings[-1]
-    return last.defect is not None and any(
-        answers_agree(last.defect.problem, last.text, earlier.text, task)
-        for earlier in readings[:-1]
-        if earlier.defect is not None and earlier.defect.problem is last.defect.problem
-    )
+    *others, last = readings
+    problem = last.defect.problem if last.defect else None
+    for other in others:
+        is_same = other.defect is not None and other.defect.problem is problem
+        if problem and is_same and answers_agree(problem, last.text, other.text, task):
+            return True
+    return False
 
 
 def join_readings(task: Task, parts: Sequence[AttemptReading]) -> AttemptReading:
@@ -350,13 +345,11 @@ def reading_text(
 
 def doubtful_outcome(readings: Sequence[AttemptReading]) -> RegionOutcome | None:
     """Return the shortest runaway reading, with the doubt, else None."""
-    ran_away = [each for each in readings if each.defect is not None and each.defect.problem is Problem.RUNAWAY]
-    if not ran_away:
-        return None
-    shortest = min(ran_away, key=lambda reading: len(reading.text))
-    assert shortest.defect is not None
-    doubt = Reason("{reason}, and no other reading agrees", reason=shortest.defect.reason)
-    return RegionOutcome(shortest, len(readings), sum_seconds(readings), doubt=doubt)
+    for reading in sorted(readings, key=lambda reading: len(reading.text)):
+        if reading.defect is not None and reading.defect.problem is Problem.RUNAWAY:
+            doubt = Reason("{reason}, and no other reading agrees", reason=reading.defect.reason)
+            return RegionOutcome(reading, len(readings), sum_seconds(readings), doubt=doubt)
+    return None
 
 
 def join_outcomes(task: Task, parts: Sequence[RegionOutcome]) -> RegionOutcome:

@@ -107,12 +107,12 @@ def read_answer(answer: Any) -> ChatAnswer:
     if not isinstance(text, str):
         raise TypeError(f"its content is no text but of type {type(text).__name__}")
     usage = dict(answer.get("usage") or {})
-    read = usage.get("prompt_tokens")
+    prompt_tokens = usage.get("prompt_tokens")
     return ChatAnswer(
         mend_halves(text),
         str(choice["finish_reason"]),
         int(usage.get("completion_tokens", 0)),
-        None if read is None else int(read),
+        None if prompt_tokens is None else int(prompt_tokens),
     )
 
 
@@ -232,28 +232,20 @@ class AnswerCache:
         wanted = list(keys)
         marks = ",".join("?" * len(wanted))
         with self._lock, _usable(self._path), self._database:
-            found = self._database.execute(f"SELECT * FROM readings WHERE key IN ({marks})", wanted).fetchall()
+            rows = self._database.execute(f"SELECT * FROM readings WHERE key IN ({marks})", wanted).fetchall()
             today = _today()
-            if any(row[_DAY] < today for row in found):
+            if any(row[_DAY] < today for row in rows):
                 self._database.execute(f"UPDATE readings SET day = ? WHERE key IN ({marks})", [today, *wanted])
-        return {row[0]: CachedAnswer(ChatAnswer(row[1], row[2], row[3]), *row[4:_DAY]) for row in found}
+        return {row[0]: CachedAnswer(ChatAnswer(row[1], row[2], row[3]), *row[4:_DAY]) for row in rows}
 
     def add(self, answers: Mapping[bytes, CachedAnswer]) -> None:
         """Add a page's answers, either all or none."""
         today = _today()
-        rows = [
-            (
-                key,
-                each.answer.text,
-                each.answer.finish_reason,
-                each.answer.tokens,
-                each.attempts,
-                each.seconds,
-                each.scale,
-                today,
-            )
-            for key, each in answers.items()
-        ]
+        rows: list[tuple[bytes, str, str, int, int, float, float, int]] = []
+        for key, cached in answers.items():
+            answer = cached.answer
+            words = answer.text, answer.finish_reason, answer.tokens
+            rows.append((key, *words, cached.attempts, cached.seconds, cached.scale, today))
         with self._lock, _usable(self._path), self._database:
             self._database.executemany("INSERT OR REPLACE INTO readings VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 

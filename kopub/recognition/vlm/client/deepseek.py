@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -24,15 +25,8 @@ TILE = 640
 TOKEN = 64
 """Pixels per side of one image token: patches of 16, compressed four by four."""
 MOST_TILES = 6
-_GRIDS = sorted(
-    (
-        (columns, rows)
-        for columns in range(1, MOST_TILES + 1)
-        for rows in range(1, MOST_TILES + 1)
-        if 1 < columns * rows <= MOST_TILES
-    ),
-    key=math.prod,
-)
+_SIDES = range(1, MOST_TILES + 1)
+_GRIDS = sorted((grid for grid in product(_SIDES, _SIDES) if 1 < math.prod(grid) <= MOST_TILES), key=math.prod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +153,8 @@ _CENTRED = re.compile(r"</?center>")
 _DRAWING = re.compile(r"\\begin\{(tikzpicture|pgfpicture|picture)\}.*?(?:\\end\{\1\}|\Z)", re.DOTALL)
 """A program for a drawing, which no page prints."""
 _ARRAY = re.compile(r"\\begin\{(array|matrix|tabular)\}(?:\{[^{}]*\})?((?:(?!\\begin)[\s\S])*?)\\end\{\1\}")
+_PRINTED = re.compile(r"[^\s&\\{}~.]")
+"""A letter, digit or sign in a cell of an array."""
 _COMMAND = re.compile(r"\\(?:hline|quad|qquad|cdots|ldots|vdots|text|mathrm|\\|[,;:! ])")
 _DELIMITERS = re.compile(r"\\\[\s*\\\]|\\\(\s*\\\)|\$\$\s*\$\$")
 _DELIMITER_ROW = re.compile(r"^[ \t|]*:?-[ \t\r|:-]*$", re.MULTILINE)
@@ -181,10 +177,10 @@ def clean(text: str, task: Task) -> str:
 def _clean_once(text: str, task: Task) -> str:
     text = _LABEL_BOX.sub("", _SPECIAL.sub("", _GROUNDING.sub("", _ECHO.sub("", text))))
     if "```" in text:
-        parts = content_parts(text)
-        text = "\n".join(
-            fence_code(each.text, each.language) if each.is_code else _strip_additions(each.text) for each in parts
-        )
+        parts: list[str] = []
+        for part in content_parts(text):
+            parts.append(fence_code(part.text, part.language) if part.is_code else _strip_additions(part.text))
+        text = "\n".join(parts)
     else:
         text = _strip_additions(text)
     text = text.strip()
@@ -197,14 +193,10 @@ def _clean_once(text: str, task: Task) -> str:
 
 
 def _strip_additions(text: str) -> str:
-    """Return a text without the model's additions."""
+    """Return a text without drawings, and without arrays of which no cell says anything."""
     text = _DRAWING.sub("", _CENTRED.sub("", text))
-    return _DELIMITERS.sub("", _ARRAY.sub(lambda found: found[0] if _says_something(found[2]) else "", text))
-
-
-def _says_something(cells: str) -> bool:
-    """Return whether an array has a letter, digit or sign in any cell."""
-    return bool(re.search(r"[^\s&\\{}~.]", _COMMAND.sub("", cells)))
+    text = _ARRAY.sub(lambda array: array[0] if _PRINTED.search(_COMMAND.sub("", array[2])) else "", text)
+    return _DELIMITERS.sub("", text)
 
 
 def _html_tables(text: str) -> str:

@@ -3,7 +3,7 @@
 import re
 
 from kopub.layout.regions import Task
-from kopub.recognition.content import ContentPart, content_parts, fence_code
+from kopub.recognition.content import content_parts, fence_code
 from kopub.recognition.tables import strip_placeholders
 
 _PROSE = frozenset({"markdown", "md", "text", "txt", "plaintext"})
@@ -32,33 +32,19 @@ def clean(text: str, task: Task) -> str:
 
 
 def _clean_once(text: str, task: Task) -> str:
+    parts = list(content_parts(text, unclosed=True))
     if task is Task.FORMULA or (task is Task.TABLE and "<table" in text.lower()):
-        return _DOCTYPE.sub("", _unwrap(text)).strip()
-    text = _unwrap_prose(text)
-    parts = [
-        _code(passage) if passage.is_code else _text(passage.text) for passage in content_parts(text, unclosed=True)
-    ]
-    return "\n".join(part for part in parts if part).strip()
-
-
-def _unwrap(text: str) -> str:
-    return "\n".join(passage.text for passage in content_parts(text, unclosed=True)).strip()
-
-
-def _unwrap_prose(text: str) -> str:
-    found = list(content_parts(text, unclosed=True))
-    wraps = len(found) == 1 and found[0].is_code and found[0].language.lower() in _PROSE
-    return found[0].text.strip() if wraps else text
-
-
-def _code(passage: ContentPart) -> str:
-    code = passage.text.strip("\n")
-    return fence_code(code, passage.language) if code.strip() else ""
-
-
-def _text(text: str) -> str:
-    text = _HEADING.sub("", _strip_centring(text))
-    return _FORMULA.sub(lambda found: f"${found[1]}$" if _LATEX.search(found[1]) else found[0], text)
+        return _DOCTYPE.sub("", "\n".join(part.text for part in parts).strip()).strip()
+    if len(parts) == 1 and parts[0].is_code and parts[0].language.lower() in _PROSE:
+        parts = list(content_parts(parts[0].text.strip(), unclosed=True))
+    cleaned: list[str] = []
+    for part in parts:
+        if part.is_code:
+            code = part.text.strip("\n")
+            cleaned += [fence_code(code, part.language)] if code.strip() else []
+        elif words := _HEADING.sub("", _strip_centring(part.text)):
+            cleaned.append(_FORMULA.sub(lambda span: f"${span[1]}$" if _LATEX.search(span[1]) else span[0], words))
+    return "\n".join(cleaned).strip()
 
 
 def _strip_centring(text: str) -> str:
@@ -67,11 +53,11 @@ def _strip_centring(text: str) -> str:
         return text  # the look for blanks before a tag would take minutes in a long run of them
     is_open = 0
 
-    def mark(found: re.Match[str]) -> str:
+    def mark(tag: re.Match[str]) -> str:
         nonlocal is_open
-        closes = "</" in found[0]
+        closes = "</" in tag[0]
         if closes and not is_open:
-            return found[0]
+            return tag[0]
         is_open += -1 if closes else 1
         return ""
 

@@ -72,20 +72,18 @@ def sized_image(
         width, height = (PATCH * math.ceil(side * enough / PATCH) for side in (width, height))
     size = model_size(width, height, max_tokens, MIN_TOKENS)
     if scale != 1.0:
-        size = _another_size(size, scale, max_tokens)
+        usual = size[0] * size[1] / PATCH**2
+        for factor in (scale, 1 / scale):
+            if MIN_TOKENS <= usual * factor**2 <= max_tokens:
+                break
+        else:
+            # The limits are too narrow for either, so the direction with more room is taken.
+            upwards = max(scale, 1 / scale)
+            factor = upwards if max_tokens / usual > usual / MIN_TOKENS else 1 / upwards
+        width, height = (max(1, round(side * factor)) for side in size)
+        width, height = model_size(width, height, max_tokens, MIN_TOKENS)
+        size = min(width, _MOST_ASPECT * height), min(height, _MOST_ASPECT * width)
     return PaddleImage(*encode_image(resize(crop, size)), *size, relative_size(size, crop))
-
-
-def _another_size(size: tuple[int, int], scale: float, max_tokens: int) -> tuple[int, int]:
-    """Return a size `scale` times as large per side, or as small at the limits."""
-    usual = size[0] * size[1] / PATCH**2
-    fitting = (each for each in (scale, 1 / scale) if MIN_TOKENS <= usual * each**2 <= max_tokens)
-    # If the limits are too narrow for either, the direction with more room is taken.
-    upwards = max(scale, 1 / scale)
-    last = upwards if max_tokens / usual > usual / MIN_TOKENS else 1 / upwards
-    by = next(fitting, last)
-    width, height = model_size(max(1, round(size[0] * by)), max(1, round(size[1] * by)), max_tokens, MIN_TOKENS)
-    return min(width, _MOST_ASPECT * height), min(height, _MOST_ASPECT * width)
 
 
 def parts_needed(crop: "NDArray[np.uint8]", max_tokens: int = MAX_TOKENS, least_line: int | None = None) -> int:
@@ -118,21 +116,16 @@ def clean(text: str, task: Task) -> str:
     """
     if task is Task.FORMULA:
         return text
-    text = _with_dollars(text)
+    before = None
+    while text != before:
+        # Once a pair is replaced, the pair around it becomes the innermost.
+        before = text
+        text = _DISPLAY.sub(lambda pair: f"$${pair[1].strip()}$$", text)
+        text = _INLINE.sub(lambda pair: f"${pair[1].strip()}$", text)
     if task is Task.TABLE and not _HTML.search(text):
         table = otsl_to_html(text) if is_otsl(text) else text
         text = table if _HTML.search(table) else _bars_to_html(table)
     return strip_placeholders(text) if task is Task.TABLE else text
-
-
-def _with_dollars(text: str) -> str:
-    # Once a pair is replaced, the pair around it becomes the innermost.
-    while True:
-        changed = _DISPLAY.sub(lambda found: f"$${found[1].strip()}$$", text)
-        changed = _INLINE.sub(lambda found: f"${found[1].strip()}$", changed)
-        if changed == text:
-            return text
-        text = changed
 
 
 def _bars_to_html(text: str) -> str:
@@ -142,22 +135,18 @@ def _bars_to_html(text: str) -> str:
     if len(barred) < 2:
         return text
     first, last = barred[0], barred[-1] + 1
-    rows = [_cells(line) for line in lines[first:last] if not ("|" in line and _RULE.fullmatch(line))]
-    html = "".join(_row(row, "td" if number else "th") for number, row in enumerate(rows))
+    html = ""
+    for line in lines[first:last]:
+        if "|" in line and _RULE.fullmatch(line):
+            continue
+        cells = [cell.strip() for cell in line.split("|")]
+        # A line may begin and end with a bar.
+        if len(cells) > 2 and not cells[0] and not cells[-1]:
+            cells = cells[1:-1]
+        tag = "td" if html else "th"
+        html += f"<tr>{''.join(f'<{tag}>{escape(cell, quote=False)}</{tag}>' for cell in cells)}</tr>"
     before, after = (escape("\n".join(part), quote=False) for part in (lines[:first], lines[last:]))
     return "\n".join(part for part in (before, f"<table>{html}</table>", after) if part)
-
-
-def _cells(line: str) -> list[str]:
-    """Return the cells of a line, which may begin and end with a bar."""
-    cells = [cell.strip() for cell in line.split("|")]
-    if len(cells) > 2 and not cells[0] and not cells[-1]:
-        return cells[1:-1]
-    return cells
-
-
-def _row(cells: list[str], tag: str) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell, quote=False)}</{tag}>' for cell in cells)}</tr>"
 
 
 _TAG = re.compile(r"<(fcel|ecel|lcel|ucel|xcel|nl)>")
@@ -191,9 +180,24 @@ def otsl_to_html(text: str) -> str:
     cut.
     """
     before, rows, after = _parse_otsl(text)
-    _fill(rows)
+    width = max((len(row) for row in rows), default=0)
+    if width * len(rows) <= 2 * sum(map(len, rows)):
+        for row in rows:
+            row += [_OtslCell("ecel", "") for _ in range(width - len(row))]
     _span(rows)
-    html = "".join(f"<tr>{''.join(map(_html, row))}</tr>" for row in _drop_covered(rows))
+    drawn = [[cell for cell in row if not cell.covered] for row in rows]
+    # The number of rows that are wholly covered, and so dropped, before each row and in total.
+    gone = list(accumulate((not row for row in drawn), initial=0))
+    html = ""
+    for top, row in enumerate(drawn):
+        cells = ""
+        for cell in row:
+            down = cell.rows - (gone[top + cell.rows] - gone[top])
+            spans = f' rowspan="{down}"' if down > 1 else ""
+            spans += f' colspan="{cell.columns}"' if cell.columns > 1 else ""
+            lines = (escape(line.strip(), quote=False) for line in cell.text.split("\n") if line.strip())
+            cells += f"<td{spans}>{'<br>'.join(lines)}</td>"
+        html += f"<tr>{cells}</tr>" if row else ""
     if not html:
         return "\n".join(part for part in (before.strip(), after) if part)
     parts = (escape(before.strip(), quote=False), f"<table>{html}</table>", escape(after, quote=False))
@@ -223,14 +227,6 @@ def _parse_otsl(text: str) -> tuple[str, list[list[_OtslCell]], str]:
     return before, rows, after
 
 
-def _fill(rows: Sequence[list[_OtslCell]]) -> None:
-    width = max((len(row) for row in rows), default=0)
-    if width * len(rows) > 2 * sum(map(len, rows)):
-        return
-    for row in rows:
-        row += [_OtslCell("ecel", "") for _ in range(width - len(row))]
-
-
 def _span(rows: Sequence[Sequence[_OtslCell]]) -> None:
     """Give cells their spans; continuation cells that no cell covers become empty cells."""
     for top, row in enumerate(rows):
@@ -241,38 +237,18 @@ def _span(rows: Sequence[Sequence[_OtslCell]]) -> None:
             while right < len(row) and _belongs(row[right], _LEFT) and right - left < _MOST_SPANNED:
                 right += 1
             below = top + 1
-            while below < len(rows) and _continues(rows[below], left, right) and below - top < _MOST_SPANNED:
+            while below < len(rows) and below - top < _MOST_SPANNED:
+                under = rows[below][left:right]
+                if len(under) < right - left or not _belongs(under[0], _ABOVE):
+                    break
+                if not all(_belongs(part, _LEFT | _ABOVE) for part in under):
+                    break
                 below += 1
             cell.columns, cell.rows = right - left, below - top
-            for covered in (each for line in rows[top:below] for each in line[left:right]):
-                covered.covered = covered is not cell
-
-
-def _continues(row: Sequence[_OtslCell], left: int, right: int) -> bool:
-    """Return whether a row's columns `left` to `right` belong to the cell above."""
-    if len(row) < right or not _belongs(row[left], _ABOVE):
-        return False
-    return all(_belongs(cell, _LEFT | _ABOVE) for cell in row[left:right])
+            for line in rows[top:below]:
+                for part in line[left:right]:
+                    part.covered = part is not cell
 
 
 def _belongs(cell: _OtslCell, kinds: frozenset[str]) -> bool:
     return cell.kind in kinds and not cell.covered
-
-
-def _drop_covered(rows: Sequence[Sequence[_OtslCell]]) -> list[list[_OtslCell]]:
-    """Return the cells to draw of each row, without rows that are wholly covered."""
-    drawn = [[cell for cell in row if not cell.covered] for row in rows]
-    # The number of rows dropped before each row, and in total.
-    gone = list(accumulate((not row for row in drawn), initial=0))
-    for top, row in enumerate(drawn):
-        for cell in row:
-            cell.rows -= gone[top + cell.rows] - gone[top]
-    return [row for row in drawn if row]
-
-
-def _html(cell: _OtslCell) -> str:
-    spans = "".join(
-        f' {name}="{span}"' for name, span in (("rowspan", cell.rows), ("colspan", cell.columns)) if span > 1
-    )
-    text = "<br>".join(escape(line.strip(), quote=False) for line in cell.text.split("\n") if line.strip())
-    return f"<td{spans}>{text}</td>"

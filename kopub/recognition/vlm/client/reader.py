@@ -190,29 +190,24 @@ class VlmReader:
         cached = self._cache.find(key for _, _, key in crops if key is not None) if self._cache is not None else {}
         for region, pixels, key in crops:
             hit = cached.get(key) if key is not None else None
-            text = self._reuse(region, hit) if hit is not None else None
-            if text is not None:
-                prepared.settled.append(text)
-                prepared.figures["regions_reused"] += 1
-            else:
-                with timed("encode"):
-                    enough = scale_to_lines(pixels, region.task, self._settings.line_height)
-                    parts = self._settings.count_parts(pixels) if may_be_cut(region.task, region.label) else 1
-                    images = tuple(self._settings.make_image(part, enough=enough) for part in _strips(pixels, parts))
-                prompt = self._prompt_name(region)
-                prepared.requests.append(_RegionRequest(region, prompt, images, parts, key, enough < 1.0))
-                prepared.figures["regions_scaled_down"] += enough < 1.0
-                prepared.figures["regions_in_parts"] += parts > 1
+            if hit is not None:
+                reading = self._judge(hit.answer, region.task, hit.seconds, hit.scale)
+                # The answer was good when it was kept, but may be judged by other rules now.
+                if reading.defect is None or (hit.attempts > 1 and reading.defect.problem in _CONFIRMED):
+                    prepared.settled.append(reading_text(region, reading, hit.attempts, hit.seconds, reused=True))
+                    prepared.figures["regions_reused"] += 1
+                    continue
+            with timed("encode"):
+                enough = scale_to_lines(pixels, region.task, self._settings.line_height)
+                parts = self._settings.count_parts(pixels) if may_be_cut(region.task, region.label) else 1
+                images = tuple(self._settings.make_image(part, enough=enough) for part in _strips(pixels, parts))
+            prompt = self._prompt_name(region)
+            prepared.requests.append(_RegionRequest(region, prompt, images, parts, key, enough < 1.0))
+            prepared.figures["regions_scaled_down"] += enough < 1.0
+            prepared.figures["regions_in_parts"] += parts > 1
 
     def _prompt_name(self, region: Region) -> str:
         return prompt_name(region.label, region.task, self._settings.prompts)
-
-    def _reuse(self, region: Region, cached: CachedAnswer) -> RegionText | None:
-        """Return the text of a cached answer if it still counts as good."""
-        reading = self._judge(cached.answer, region.task, cached.seconds, cached.scale)
-        if reading.defect is None or (cached.attempts > 1 and reading.defect.problem in _CONFIRMED):
-            return reading_text(region, reading, cached.attempts, cached.seconds, reused=True)
-        return None
 
     def _judge(self, answer: ChatAnswer, task: Task, seconds: float, scale: float) -> AttemptReading:
         with timed("answer"):
@@ -262,11 +257,11 @@ class VlmReader:
     ) -> RegionOutcome:
         """Retry a part until its answer is good or confirmed, else return the soundest."""
         region = request.region
-        made: list[Attempt] = []
+        attempts: list[Attempt] = []
         readings: list[AttemptReading] = []
         attempt: Attempt | None = FIRST_ATTEMPT
         while attempt is not None:
-            made.append(attempt)
+            attempts.append(attempt)
             try:
                 reading = await self._attempt(client, prepared, request, part, attempt)
             except UnansweredRequest as error:
@@ -274,11 +269,11 @@ class VlmReader:
                 break
             readings.append(reading)
             if reading.defect is None or is_confirmed(readings, region.task):
-                return RegionOutcome(reading, len(made), sum_seconds(readings))
+                return RegionOutcome(reading, len(attempts), sum_seconds(readings))
             problem = reading.defect.problem
             prepared.figures[f"answers_{problem.name.lower()}"] += 1
-            more = len(made) < self._settings.most_attempts
-            attempt = next_attempt(region.task, region.label, problem, made, request.scaled_down) if more else None
+            more = len(attempts) < self._settings.most_attempts
+            attempt = next_attempt(region.task, region.label, problem, attempts, request.scaled_down) if more else None
         else:
             unsure = doubtful_outcome(readings)
             if unsure is not None:
@@ -301,7 +296,7 @@ class VlmReader:
         """Make a part's images for another attempt, decoding the page anew."""
         pixels = pack_pixels(region_pixels(decode(job.packed or job.data), request.region))
         strip = _strips(pixels, request.parts)[part]
-        return [self._settings.make_image(each, attempt.scale) for each in _strips(strip, attempt.parts)]
+        return [self._settings.make_image(part, attempt.scale) for part in _strips(strip, attempt.parts)]
 
     async def _request(
         self, client: Client, prepared: PreparedPage, request: _RegionRequest, image: RegionImage, attempt: Attempt

@@ -175,16 +175,11 @@ def cut_strips(crop: np.ndarray, count: int) -> list[np.ndarray]:
     for part in range(1, count):
         middle = height * part // count
         start, end = max(edges[-1] + 1, middle - reach), min(height, middle + reach)
-        edges.append(start + _middle_of_least(ink[start:end]))
-    return [np.ascontiguousarray(crop[top:bottom]) for top, bottom in zip(edges, [*edges[1:], height], strict=True)]
-
-
-def _middle_of_least(values: np.ndarray) -> int:
-    """Return the middle of the longest run of the smallest value."""
-    least = np.flatnonzero(values <= values.min() + 1e-6)
-    runs = np.split(least, np.flatnonzero(np.diff(least) > 1) + 1)
-    longest = max(runs, key=len)
-    return int(longest[len(longest) // 2])
+        # A cut is in the middle of the longest run of rows with the least ink.
+        rows = start + np.flatnonzero(ink[start:end] <= ink[start:end].min() + 1e-6)
+        longest = max(np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1), key=len)
+        edges.append(int(longest[len(longest) // 2]))
+    return [np.ascontiguousarray(crop[top:bottom]) for top, bottom in pairwise([*edges, height])]
 
 
 _STEP = 3
@@ -229,12 +224,18 @@ def line_height(crop: "NDArray[np.uint8]") -> float | None:
     None if no estimate is sound. `crop` is (height, width) or (height, width, 3). If lines differ, the lower ones
     count. Digits and capitals alone give 0.7 of the type size, which errs on the safe side.
     """
+    import cv2
+
     edges = _edges(crop)
     if edges is None:
         return None
     width = edges.shape[1]
     count = max(1, round(width / _BAND))
-    bands = [_count_crossings(edges[:, width * i // count : width * (i + 1) // count]) for i in range(count)]
+    bands: list[NDArray[np.int32]] = []
+    for start, end in pairwise(width * band // count for band in range(count + 1)):
+        # The number of edges that each row of the band crosses.
+        crossed = cv2.reduce(edges[:, start:end], 1, cv2.REDUCE_SUM, dtype=cv2.CV_32S)[:, 0]
+        bands.append(np.asarray(crossed, np.int32))
     height = _height(bands, width / count, together=2)
     # In a headline, few letters fit in two bands, and possibly none of them reaches up or down.
     height = _height(bands, width / count, together=max(2, math.ceil(_LETTERS * height * count / width)))
@@ -247,9 +248,15 @@ def _height(bands: "Sequence[NDArray[np.int32]]", width: float, together: int) -
     Each band is `width` pixels wide, and is given as the number of edges that each of its rows crosses.
     """
     count = max(1, len(bands) // together)
-    cuts = [len(bands) * i // count for i in range(count + 1)]
-    found = [_runs(np.sum(bands[start:end], axis=0)) for start, end in pairwise(cuts)]
-    heights, strokes = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    # The runs of rows of each group that cross strokes: their heights and edges.
+    runs: list[NDArray[np.intp]] = []
+    for start, end in pairwise(len(bands) * group // count for group in range(count + 1)):
+        crossed = np.sum(bands[start:end], axis=0)
+        turns = np.flatnonzero(np.diff(np.concatenate(([False], crossed > 0, [False]))))
+        starts, ends = turns[::2], turns[1::2]
+        sums = np.concatenate(([0], np.cumsum(crossed)))
+        runs.append(np.stack((ends - starts, sums[ends] - sums[starts])))
+    heights, strokes = np.concatenate(runs, axis=1)
     if not len(heights):
         return 0.0
     order = np.argsort(heights, kind="stable")
@@ -275,18 +282,3 @@ def _edges(crop: "NDArray[np.uint8]") -> "NDArray[np.uint8] | None":
     in_column = cv2.reduce(edges, 0, cv2.REDUCE_SUM, dtype=cv2.CV_32S)[0]
     edges[:, in_column > _RULE * len(edges)] = 0
     return edges
-
-
-def _count_crossings(edges: "NDArray[np.uint8]") -> "NDArray[np.int32]":
-    """Count the edges that each row crosses, (height,)."""
-    import cv2
-
-    return np.asarray(cv2.reduce(edges, 1, cv2.REDUCE_SUM, dtype=cv2.CV_32S)[:, 0], np.int32)
-
-
-def _runs(crossed: "NDArray[np.int32]") -> "tuple[NDArray[np.intp], NDArray[np.intp]]":
-    """Return runs of rows that cross strokes: their heights (n,) and edges (n,)."""
-    turns = np.flatnonzero(np.diff(np.concatenate(([False], crossed > 0, [False]))))
-    starts, ends = turns[::2], turns[1::2]
-    sums = np.concatenate(([0], np.cumsum(crossed)))
-    return ends - starts, sums[ends] - sums[starts]

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -12,6 +12,7 @@ from kopub.errors import UndecodableImage
 from kopub.layout.ink import PRINT_CONTRAST, ink_mask, paper_level, readable_grey, working_scale
 from kopub.layout.regions import Region, Task
 from kopub.pages.page import Page
+from kopub.recognition.print_reader import CERTAIN, OcrWord, PrintReader, mean_confidence
 from kopub.recognition.regions import (
     TWO_WAYS,
     PageReading,
@@ -22,8 +23,6 @@ from kopub.recognition.regions import (
     skipped,
 )
 from kopub.recognition.step_times import timed
-from kopub.recognition.tesseract.reader import BlockText
-from kopub.recognition.tesseract.words import CERTAIN, OcrWord, mean_confidence
 from kopub.states import Reason, State
 
 if TYPE_CHECKING:
@@ -31,24 +30,6 @@ if TYPE_CHECKING:
 
 _FEWEST_LETTERS = 20
 """Fewest letters and digits of a page whose confidence is meaningful."""
-
-
-class PrintReader(Protocol):
-    """A reader of text blocks and tables, such as Tesseract's.
-
-    Below a mean confidence of `unsure` on a page, its texts are in doubt. What it refuses raises `RuntimeError`.
-    """
-
-    name: ClassVar[str]
-    unsure: ClassVar[float]
-
-    def block(self, gray: "NDArray[np.uint8]") -> BlockText:
-        """Read one block, uint8 (height, width), by its printed lines."""
-        ...
-
-    def table(self, gray: "NDArray[np.uint8]", scale: float) -> BlockText:
-        """Read a table as `<table>` HTML, or as a block without a grid."""
-        ...
 
 
 def read_page(reader: PrintReader, page: Page, regions: Sequence[Region]) -> PageReading:
@@ -66,28 +47,22 @@ def read_page(reader: PrintReader, page: Page, regions: Sequence[Region]) -> Pag
         return PageReading(page.page_id, error.state, str(error))
     if not regions:
         return PageReading(page.page_id, State.BLANK)
-    return page_reading(
-        page.page_id, _mark_doubts(reader, [_read_region(reader, gray, region) for region in regions]), crops
-    )
-
-
-def _mark_doubts(reader: PrintReader, read: Sequence[tuple[RegionText, Sequence[OcrWord]]]) -> list[RegionText]:
-    """Mark the texts of which the reader is unsure, on a page with little confidence.
-
-    This happens on a page that is turned, mirrored or out of focus.
-    """
-    words = [[word for word in words if any(map(str.isalnum, word.text))] for _, words in read]
+    texts: list[RegionText] = []
+    words: list[list[OcrWord]] = []
+    for region in regions:
+        text, read = _read_region(reader, gray, region)
+        texts.append(text)
+        words.append([word for word in read if any(map(str.isalnum, word.text))])
     on_page = [word for some in words for word in some if word.confidence < CERTAIN]
     letters = sum(len(word.text) for word in on_page)
-    texts = [text for text, _ in read]
-    if letters < _FEWEST_LETTERS or mean_confidence(on_page) >= reader.unsure:
-        return texts
-    return [
-        replace(text, reason=Reason("{reader} is {sure:.0f} % sure of these words", reader=reader.name, sure=sure))
-        if some and text.state is State.OK and (sure := mean_confidence(some)) < reader.unsure
-        else text
-        for text, some in zip(texts, words, strict=True)
-    ]
+    # A reader is unsure of a page that is turned, mirrored or out of focus.
+    if letters >= _FEWEST_LETTERS and mean_confidence(on_page) < reader.unsure:
+        for at, (text, some) in enumerate(zip(texts, words, strict=True)):
+            sure = mean_confidence(some)
+            if some and text.state is State.OK and sure < reader.unsure:
+                reason = Reason("{reader} is {sure:.0f} % sure of these words", reader=reader.name, sure=sure)
+                texts[at] = replace(text, reason=reason)
+    return page_reading(page.page_id, texts, crops)
 
 
 def _read_region(
@@ -100,26 +75,18 @@ def _read_region(
         with timed("crop"):
             crop = region_pixels(gray, region)
         with timed("read"):
-            read = _reading(reader, crop, region.task, working_scale(*gray.shape))
+            is_table = region.task is Task.TABLE
+            block = reader.table(crop, working_scale(*gray.shape)) if is_table else reader.block(crop)
+            if region.task is Task.FORMULA and not block.text:
+                # Such readers have no LaTeX: a formula is plain text, row by row.
+                block = reader.block(_erase_tall_signs(crop))
     except RuntimeError as error:
         # Tesseract refuses an image, or the page took too long.
         seconds = time.perf_counter() - start
         return RegionText(region.index, region.label, "", State.FAILED, str(error), "error", seconds=seconds), ()
-    reason = Reason(TWO_WAYS, figures="; ".join(read.doubted)) if read.doubted else None
+    reason = Reason(TWO_WAYS, figures="; ".join(block.doubted)) if block.doubted else None
     seconds = time.perf_counter() - start
-    return RegionText(region.index, region.label, read.text, reason=reason, seconds=seconds), read.words
-
-
-def _reading(reader: PrintReader, crop: "NDArray[np.uint8]", task: Task, scale: float) -> BlockText:
-    if task is Task.TABLE:
-        return reader.table(crop, scale)
-    return _read_formula(reader, crop) if task is Task.FORMULA else reader.block(crop)
-
-
-def _read_formula(reader: PrintReader, gray: "NDArray[np.uint8]") -> BlockText:
-    """Read a formula as plain text, row by row, because such readers have no LaTeX."""
-    read = reader.block(gray)
-    return read if read.text else reader.block(_erase_tall_signs(gray))
+    return RegionText(region.index, region.label, block.text, reason=reason, seconds=seconds), block.words
 
 
 def _erase_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":

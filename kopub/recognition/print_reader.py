@@ -1,0 +1,183 @@
+"""Readers of printed lines: the rows of a block, and the cells of a table."""
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from kopub.layout.grid import RuledCell, grid_lines, ruled_cells, table_html
+from kopub.layout.ink import INK_CONTRAST, PAPER_REACH, PRINT_CONTRAST, ink_contrast, ink_mask, shrink, true_runs
+from kopub.layout.lines import InkBox, RuledLines, erase_rules, estimate_em, find_rules
+from kopub.layout.open_tables import open_cells
+from kopub.states import TRIES_AGAIN
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CERTAIN = 100
+"""Confidence of a word that was measured, not read (dot leaders); it is never read again."""
+NARROWEST = 3
+"""Pixels of the narrowest run that can hold a letter."""
+_EMPTY = 48
+"""Grey levels between the lightest and darkest pixel of a cell without print."""
+
+
+@dataclass(frozen=True, slots=True)
+class OcrWord:
+    """A word that was read, with its confidence and its position.
+
+    `box` is (x1, y1, x2, y2) in pixels of the block, and `after_blank` whether white space precedes it. Tesseract's
+    Korean model splits words into syllables, and those without a blank before them belong together. A figure that the
+    second reader knows is `confirmed`, and not read again.
+    """
+
+    text: str
+    confidence: float
+    box: tuple[int, int, int, int]
+    after_blank: bool
+    confirmed: bool = False
+
+
+def mean_confidence(words: Sequence[OcrWord]) -> float:
+    """Return the mean confidence, weighted by letters; 0 for no words."""
+    letters = sum(len(word.text) for word in words)
+    return sum(len(word.text) * word.confidence for word in words) / letters if letters else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BlockText:
+    """The text of a block or table, and its words with their confidence."""
+
+    text: str
+    words: Sequence[OcrWord]
+    doubted: Sequence[str] = ()
+    """The figures that two readers read differently, `a or b`."""
+
+
+class PrintReader(ABC):
+    """A reader of text blocks and tables, used by one thread at a time.
+
+    Below a mean confidence of `unsure` on a page, its texts are in doubt. What it refuses raises `RuntimeError`.
+    """
+
+    name: ClassVar[str]
+    unsure: ClassVar[float]
+
+    _deadline = math.inf
+
+    def limit(self, seconds: float) -> None:
+        """Limit all further reading to `seconds` of this thread's processor time in total.
+
+        Beyond it raises `RuntimeError`. On a busy machine a page takes many times as long by the clock.
+        """
+        self._deadline = time.thread_time() + seconds
+
+    def seconds_left(self) -> float:
+        """Return how much of the limit is left; raises `RuntimeError` if none is."""
+        left = self._deadline - time.thread_time()
+        if left < 0:
+            raise RuntimeError(f"{self.name} took too long for this page (recognition.page_seconds): {TRIES_AGAIN}")
+        return left
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free the engines."""
+
+    @abstractmethod
+    def block(self, gray: "NDArray[np.uint8]") -> BlockText:
+        """Read one block, uint8 (height, width), by its printed lines."""
+
+    def table(self, gray: "NDArray[np.uint8]", scale: float) -> BlockText:
+        """Read a table by its cells as `<table>` HTML, or as a block without any."""
+        cells = find_cells(gray, scale)
+        if len(cells) < 2:
+            return self.block(gray)
+        texts: list[str] = []
+        words: list[OcrWord] = []
+        doubted: list[str] = []
+        for cell in cells:
+            block = self.block(gray[cell.box.y1 : cell.box.y2, cell.box.x1 : cell.box.x2])
+            texts.append(" ".join(block.text.split()))
+            words += block.words
+            doubted += block.doubted
+        return BlockText(table_html(cells, texts), words, doubted)
+
+
+def has_print(gray: "NDArray[np.uint8]") -> bool:
+    """Return whether a block, uint8 (height, width), can hold letters."""
+    return min(gray.shape) >= NARROWEST and int(np.ptp(gray)) >= _EMPTY
+
+
+def find_rows(gray: "NDArray[np.uint8]") -> list[InkBox]:
+    """Return boxes around the rows of a block, uint8 (height, width), top to bottom.
+
+    They are tight, and without specks. Tesseract's own line finding may take the short last line of a Korean paragraph
+    as a sign of vertical text; given one row at a time, it has no lines to find.
+    """
+    ink = ink_mask(gray, PRINT_CONTRAST)
+    runs = true_runs(np.any(ink, axis=1))
+    if not runs:
+        return []
+    heights = np.array([end - start for start, end in runs])
+    typical = float(np.median(heights[heights > heights.max() / 2]))
+    width = int(np.any(ink, axis=0).sum())
+    rows: list[tuple[int, int]] = []
+    for start, end in runs:
+        top, bottom = rows[-1] if rows else (start, start)
+        gap, height = start - bottom, end - top
+        # Accents, dots and underlines belong to the row before them if it stays a row.
+        is_sliver = min(end - start, bottom - top) < typical / 2
+        joins = is_sliver and gap < 0.35 * typical and height < 1.6 * typical
+        # In a narrow block white rows also separate the parts of a syllable such as 끔, but these are closer to each
+        # other than lines of text.
+        if rows and (joins or (width < 4 * height and gap < 0.1 * min(width, 2 * height))):
+            rows[-1] = (top, end)
+        else:
+            rows.append((start, end))
+    boxes: list[InkBox] = []
+    for top, bottom in rows:
+        columns = np.flatnonzero(ink[top:bottom].any(axis=0))
+        boxes.append(InkBox(int(columns[0]), top, int(columns[-1]) + 1, bottom))
+    return boxes
+
+
+def find_gaps(strip: "NDArray[np.uint8]") -> list[tuple[int, int]]:
+    """Return the column runs (start, end) of a row without ink, including its margins."""
+    return true_runs(~np.any(ink_mask(strip, PRINT_CONTRAST), axis=0))
+
+
+def find_cells(gray: "NDArray[np.uint8]", scale: float) -> list[RuledCell]:
+    """Find the cells of a table, uint8 (height, width), row by row.
+
+    There are none if it has no grid. Rules are found on a copy scaled by `scale`, that of the page's working copy.
+    """
+    small = shrink(gray, scale)
+    contrast = ink_contrast(small, PAPER_REACH)
+    em = estimate_em((contrast > INK_CONTRAST).astype(np.uint8))
+    rules = find_rules(contrast, em)
+    xs = grid_lines([(rule.x1, rule.x2) for rule in rules.vertical], small.shape[1], em)
+    # The noise of a scan makes short rules, but those of a table reach from one line of its grid to another.
+    level = tuple(rule for rule in rules.horizontal
+                  if sum(rule.x1 - em / 2 < end and start < rule.x2 + em / 2 for start, end in xs) > 1)  # fmt: skip
+    rules = RuledLines(level, rules.vertical)
+    ys = grid_lines([(rule.y1, rule.y2) for rule in level], small.shape[0], em)
+    if len(xs) > 2:
+        # The soft edge of a rule would be read as letters.
+        cells, trim = ruled_cells(xs, ys, rules), 1 + 1.5 / scale
+    else:
+        ink = (contrast > INK_CONTRAST).astype(np.uint8)
+        erase_rules(ink, rules)
+        cells, trim = open_cells(ink > 0, [(above[1], below[0]) for above, below in pairwise(ys)], em), 0.0
+    height, width = gray.shape
+    scaled: list[RuledCell] = []
+    for cell in cells:
+        x1, y1 = round(cell.box.x1 / scale + trim), round(cell.box.y1 / scale + trim)
+        x2, y2 = round(cell.box.x2 / scale - trim), round(cell.box.y2 / scale - trim)
+        box = InkBox(max(0, x1), max(0, y1), min(width, max(x1, x2)), min(height, max(y1, y2)))
+        scaled.append(replace(cell, box=box))
+    return scaled
