@@ -141,7 +141,7 @@ def _linked(
 
 def _read_page(page: Page, number: int) -> "DocumentPage":
     """Return a page as in the readings, whatever happened to it later."""
-    from kopub.documents.document import DocumentPage, DocumentPicture
+    from kopub.documents.document import DocumentPage, PictureFile
     from kopub.texts.markdown import link_target
 
     read_from = (TABLES.readings.name, TABLES.regions.name, TABLES.pages.name)
@@ -160,7 +160,7 @@ def _read_page(page: Page, number: int) -> "DocumentPage":
         ),
         # The markdown links to each picture, so their bytes need not be read.
         pictures={
-            region.index: DocumentPicture("", 0, 0)
+            region.index: PictureFile("", 0, 0)
             for region in page.regions
             if f"]({link_target(crop_path(page.id, region.index))})" in page.markdown
         },

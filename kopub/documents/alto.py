@@ -5,7 +5,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from kopub.documents.archived_regions import (
     ArchivedLine,
-    ArchivedRegion,
+    Zone,
     archived_regions,
     image_name,
     page_confidence,
@@ -72,7 +72,7 @@ class _AltoWriter:
             SubElement(software, "softwareName").text = name
             SubElement(software, "softwareVersion").text = version
 
-    def _add(self, space: Element, region: ArchivedRegion) -> None:
+    def _add(self, space: Element, region: Zone) -> None:
         label, tags = region.record.label, [f"label_{region.record.label}"]
         if label not in self._labels:
             self._labels.add(label)

@@ -35,7 +35,7 @@ class ArchivedLine:
 
 
 @dataclass(frozen=True)
-class ArchivedRegion:
+class Zone:
     """A region, or a table or the text beside it.
 
     `id` is unique on the page, `box` is in pixels; `grid` is set for a table, `box` estimated for a part.
@@ -77,13 +77,13 @@ class ArchivedRegion:
         return cells
 
 
-def archived_regions(page: DocumentPage) -> Iterator[ArchivedRegion]:
+def archived_regions(page: DocumentPage) -> Iterator[Zone]:
     """Yield the regions of a page in reading order."""
     for record in page.regions:
         content = "" if record.state is State.FAILED else well_formed(record.content or "").strip()
         box, name = _pixels(record.box, page), f"r{record.index}"
         if record.label not in TABLE_LABELS or "<table" not in content.lower():
-            yield ArchivedRegion(name, record, page, strip_fences(content), box)
+            yield Zone(name, record, page, strip_fences(content), box)
             continue
         pieces = list(_pieces(content)) or [""]
         heights = [piece.rows if isinstance(piece, TableGrid) else piece.count("\n") + 1 for piece in pieces]
@@ -94,7 +94,7 @@ def archived_regions(page: DocumentPage) -> Iterator[ArchivedRegion]:
             place = _pixels((record.box.left, top, record.box.right, top + height * step), page)
             grid = piece if isinstance(piece, TableGrid) else None
             text = "\n".join(cell.text for cell in grid.cells) if grid else str(piece)
-            yield ArchivedRegion(f"{name}_{at}" if at else name, record, page, text, place, len(pieces) > 1, grid)
+            yield Zone(f"{name}_{at}" if at else name, record, page, text, place, len(pieces) > 1, grid)
 
 
 def _pieces(content: str) -> Iterator[TableGrid | str]:

@@ -11,7 +11,7 @@ from kopub.texts.regions import Region
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentPicture:
+class PictureFile:
     """A picture on a page: its file beside the document and its size in pixels."""
 
     path: str
@@ -50,9 +50,9 @@ class DocumentPage:
     state: State
     reason: str | None
     regions: tuple[Region, ...] = ()
-    pictures: Mapping[int, DocumentPicture] = field(default_factory=dict)
+    pictures: Mapping[int, PictureFile] = field(default_factory=dict)
     notes: Mapping[int, FigureNote] = field(default_factory=dict)
-    image: DocumentPicture | None = None
+    image: PictureFile | None = None
     made_by: tuple[str, ...] = ()
     facts: PageFacts = field(default_factory=PageFacts)
 
@@ -125,7 +125,7 @@ class DocumentBlock:
     sign: str = ""
     language: str = ""
     number: BlockPart | None = None
-    picture: DocumentPicture | None = None
+    picture: PictureFile | None = None
     mark: str | None = None
     printed_mark: int = 0
 

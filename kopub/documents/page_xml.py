@@ -5,7 +5,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from kopub.documents.archived_regions import (
     ArchivedLine,
-    ArchivedRegion,
+    Zone,
     archived_regions,
     image_name,
     page_confidence,
@@ -76,7 +76,7 @@ def _page(document: Document, page: DocumentPage) -> Element:
     return root
 
 
-def _add_region(page: Element, region: ArchivedRegion) -> None:
+def _add_region(page: Element, region: Zone) -> None:
     record = region.record
     said = {"id": region.id, "custom": f"label {{name:{record.label};}}"}
     if record.origin is not None:

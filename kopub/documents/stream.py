@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from kopub.documents.document import Document, DocumentPage, DocumentPicture, PageFacts
+from kopub.documents.document import Document, DocumentPage, PageFacts, PictureFile
 from kopub.errors import StoreError, without_paths
 from kopub.figures.figure import FigureNote
 from kopub.fingerprints import fingerprint
@@ -164,7 +164,7 @@ class DocumentStream:
                 if keep and (data := image_of(page_id)) is not None:
                     path = f"{self.documents[at].name}{PICTURES}/page-{place.number}{image_suffix(data)}"
                     keep(path, bytes(data))
-                    page = replace(page, image=DocumentPicture(path, place.width, place.height))
+                    page = replace(page, image=PictureFile(path, place.width, place.height))
                 yield at, page
 
     def _page(
@@ -187,7 +187,7 @@ class DocumentStream:
             path = f"{self.documents[at].name}{PICTURES}/{place.number}-{index}.jpg"
             if keep:
                 keep(path, data)
-            pictures[index] = DocumentPicture(path, box.width, box.height)
+            pictures[index] = PictureFile(path, box.width, box.height)
         state, reason = read["state"], read["reason"]
         # Of a page that lost its picture nothing may be left to read.
         if decisive({_READINGS: state, _PAGES: place.state}) == _PAGES:

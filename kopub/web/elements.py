@@ -124,8 +124,8 @@ Piece = tuple[bool, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What a page shows of a region.
+class Rendering:
+    """A region as a page shows it.
 
     `held` says that it has words of the question. `table` is its HTML if a table was read; `paragraphs` are its running
     text, cut around words of the question, and code unchanged. `lines` are shown over the picture, in pixels of the
@@ -143,14 +143,14 @@ class Shown:
     from_pdf: bool
 
 
-def shown(region: kopub.Region, words: QueryWords | None) -> Shown:
+def rendered(region: kopub.Region, words: QueryWords | None) -> Rendering:
     """Return what a page shows of a region, with the question's words marked."""
     content = printable(region.content or "")
     said = []
     for text, is_code in _paragraphs(region):
         marks = [] if words is None else [(start, end) for start, end, _ in words.marks(text)]
         said.append((list(pieces(text, marks)), is_code))
-    return Shown(
+    return Rendering(
         region,
         hue=hue(region.label),
         held=any(is_mark for pieces_of, _ in said for is_mark, _ in pieces_of),
