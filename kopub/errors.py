@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
-from kopub.states import Reason, State
+from kopub.states import Reason, State, phrase
 
 STOPPED = "stopped; finished pages are kept: run the same command again to go on"
 """The last line of a command that Ctrl-C ended."""
@@ -21,11 +21,12 @@ _ALIKE, _SUGGESTED = 0.6, 3
 class KopubError(Exception):
     """An error that a person has to put right; its message is the whole report.
 
-    With values, the message is the form of a `Reason`.
+    With values, named or in the order of their names, the message is the form of a `Reason`.
     """
 
-    def __init__(self, message: str = "", /, **values: Any) -> None:
-        super().__init__(Reason(message, **values) if values else message)
+    def __init__(self, message: str = "", /, *ordered: Any, **values: Any) -> None:
+        reason = phrase(message, *ordered) if ordered else Reason(message, **values) if values else message
+        super().__init__(reason)
 
 
 class StoppedByHand(KopubError):
@@ -132,7 +133,7 @@ def did_you_mean(name: str, names: Iterable[str], in_brackets: bool = False) -> 
     near = " or ".join(near_names(name, names))
     if not near:
         return ""
-    return f" (did you mean {near}?)" if in_brackets else f"; did you mean {near}?"
+    return phrase(" (did you mean {names}?)" if in_brackets else "; did you mean {names}?", near)
 
 
 ELLIPSIS = "…"

@@ -1,10 +1,11 @@
-"""The states in which a page, region or query can end, and the reasons."""
+"""The states of pages, regions and queries, the reasons, and other phrases."""
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import partial
+from string import Formatter
 from typing import Any, Self
 
 
@@ -75,6 +76,15 @@ def joined(reasons: Iterable[str], form: str = "{first}; {then}") -> str:
     for then in others[:-1]:
         first = Reason(form, first=first, then=then)
     return first
+
+
+def phrase(form: str, *values: Any) -> Reason:
+    """Return a phrase for a person.
+
+    The `values` fill the names in `form`, in the order of their first use.
+    """
+    names = dict.fromkeys(name for _, name, _, _ in Formatter().parse(form) if name)
+    return Reason(form, **dict(zip(names, values, strict=True)))
 
 
 TRIES_AGAIN = "the next run tries again"

@@ -24,7 +24,7 @@ AT_MOST = {
     "imports inside functions": 498,
     "classes named after a region or block": 28,
     "classes named after a page or document": 88,
-    "lines": 78_920,
+    "lines": 79_360,
 }
 AT_LEAST = {"comments, percent of lines": 0.8}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -5,13 +5,19 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
+
+from kopub.errors import visible
+from kopub.states import Reason, phrase
+
+if TYPE_CHECKING:
+    from kopub import Page
 
 _PIPED = 200
 """Columns without a terminal: most tables fit and need not become lists."""
@@ -24,6 +30,27 @@ _PIECE = re.compile(rf"{_WIDE}[^\w\s]*\s*|(?:(?!{_WIDE}).)+")
 """The parts of a long word that stay together."""
 _GLUE = "\xa0"
 """A blank at which no line is broken."""
+
+_VARIABLES = ("KOPUB_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
+"""The variables that choose the language of the command line, the first one that is set."""
+
+
+def in_english() -> bool:
+    """Return whether neither `KOPUB_LANG` nor, if it is unset, the locale is Korean."""
+    return not next(filter(None, map(os.environ.get, _VARIABLES)), "").lower().startswith("ko")
+
+
+def said(phrase: str, filled: bool = True) -> str:
+    """Return a phrase in the user's language, in English if the catalogue lacks it.
+
+    A form that is not `filled` keeps its names in braces, for libraries that fill their own.
+    """
+    if in_english():
+        return phrase
+    from kopub.language import texts
+
+    korean = texts("ko")
+    return korean.reason(phrase)[0] if filled else korean.sentences.get(phrase, phrase)
 
 
 def table_console() -> Console:
@@ -57,13 +84,13 @@ def lasting_console() -> Console:
 
 
 def say(out: Console, line: str | Text, style: str = "", indent: int = _HANGING) -> None:
-    """Print a line.
+    """Print a line in the user's language.
 
     On a terminal it is broken at words, with further lines indented; a pipe gets it whole. A word longer than the
     terminal, such as a path, stays in one piece that can be copied; Korean without blanks is broken between characters,
     as in print.
     """
-    text = Text(line) if isinstance(line, str) else line
+    text = Text(said(line)) if isinstance(line, str) else line
     if style:
         text.stylize(style)
     for part in _broken(text, out.width, indent) if out.is_terminal else [text]:
@@ -78,9 +105,12 @@ def tell(line: str | Text, err: bool = False) -> None:
 def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], title: str = "") -> None:
     """Print a table, or a list if the terminal is too narrow.
 
-    Headers wrap between words, and cells only in columns with `overflow="fold"`, which hold sentences.
+    Headers and phrases are in the user's language. Headers wrap between words, and cells only in columns with
+    `overflow="fold"`, which hold sentences.
     """
-    texts = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    texts = [[_cell(cell) for cell in row] for row in rows]
+    for column in columns:
+        column.header = said(str(column.header))
     widths = _widths(columns, texts, out.width)
     if title:
         say(out, title, "bold")
@@ -90,10 +120,16 @@ def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence
         return
     table = Table(*columns, box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for column, width in zip(table.columns, widths, strict=True):
-        column.width = width
+        # All cells fit, and an ellipsis would cut a full line of wide letters in a header.
+        column.width, column.overflow = width, "fold"
     for row in texts:
         table.add_row(*row)
     out.print(table)
+
+
+def _cell(cell: str | Text) -> Text:
+    """Return a cell, told in the user's language if it is a phrase."""
+    return cell if isinstance(cell, Text) else Text(said(cell) if isinstance(cell, Reason) else cell)
 
 
 def right(*names: str) -> list[Column]:
@@ -104,9 +140,16 @@ def right(*names: str) -> list[Column]:
 def plain_reason(page_id: str, reason: str | None) -> str:
     """Return why a page was lost, without names that are already in its line.
 
-    These are its own name, and that of the previous table.
+    It is in the user's language. The names are its own name, and that of the previous table.
     """
+    if isinstance(reason, Reason) and (told := said(reason)) != reason:
+        return told.removeprefix(f"{page_id}: ")
     return (reason or "").removeprefix("raw_pages: ").removeprefix(f"{page_id}: ")
+
+
+def lost_line(page: "Page") -> str:
+    """Return the line on a lost or partial page, in the user's language."""
+    return visible(said(phrase("{page} is {state}: {reason}", page.id, page.state, plain_reason(page.id, page.reason))))
 
 
 def count(number: int, style: str) -> Text:
@@ -186,13 +229,15 @@ def print_json(value: Any) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in words: `8 ms`, `12 s`, `1.5 h`."""
+    """Return a duration in the user's language: `8 ms`, `12 s`, `1.5 h`."""
     if not seconds:
-        return "0 s"
+        return said("0 s")
     if seconds < 0.05:
-        return f"{max(1, round(1000 * seconds))} ms"
+        return said(phrase("{milliseconds} ms", max(1, round(1000 * seconds))))
     if seconds < 10:
-        return f"{seconds:.1f} s"
+        return said(phrase("{seconds:.1f} s", seconds))
     if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+        return said(phrase("{seconds:.0f} s", seconds))
+    if seconds < 7200:
+        return said(phrase("{minutes:.0f} min", seconds / 60))
+    return said(phrase("{hours:.1f} h", seconds / 3600))

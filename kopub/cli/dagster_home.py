@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from kopub.cli.console import tell
 from kopub.errors import ConfigError, StoreError
 from kopub.folders import DATA
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -27,7 +28,7 @@ def instance_at(home: Path) -> "dg.DagsterInstance":
     named = os.environ.get("DAGSTER_HOME")
     folder = Path(os.path.expanduser(named)) if named else home.resolve() / ".dagster"
     if not named and not folder.exists():
-        tell(f"runs are recorded in {folder}, since DAGSTER_HOME is not set")
+        tell(phrase("runs are recorded in {folder}, since DAGSTER_HOME is not set", folder))
     os.environ["DAGSTER_HOME"] = str(prepare_home(folder))
     return dg.DagsterInstance.get()
 
@@ -38,12 +39,15 @@ def prepare_home(folder: Path) -> Path:
     Raises `ConfigError` for a path that Dagster refuses, and `StoreError` if it cannot be written.
     """
     if not folder.is_absolute():
-        raise ConfigError(f"DAGSTER_HOME is '{folder}': Dagster needs an absolute path, such as {folder.absolute()}")
+        raise ConfigError(
+            "DAGSTER_HOME is '{folder}': Dagster needs an absolute path, such as {absolute}", folder, folder.absolute()
+        )
     # SQLAlchemy takes the path of a database from a URL.
     if "?" in str(folder) or unquote(str(folder)) != str(folder):
         raise ConfigError(
-            f"Dagster cannot keep its history in '{folder}', whose path has a ? or what looks like %20: "
-            "set DAGSTER_HOME to another folder"
+            "Dagster cannot keep its history in '{folder}', whose path has a ? or what looks like %20: "
+            "set DAGSTER_HOME to another folder",
+            folder,
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +57,7 @@ def prepare_home(folder: Path) -> Path:
         if _SETTINGS.exists() and not any(folder.iterdir()):
             shutil.copy(_SETTINGS, folder / _SETTINGS.name)
     except FileExistsError:
-        raise ConfigError(f"DAGSTER_HOME is '{folder}', which is a file: name a folder") from None
+        raise ConfigError("DAGSTER_HOME is '{folder}', which is a file: name a folder", folder) from None
     except OSError as error:
         from kopub.files import cannot_write
 

@@ -1,11 +1,13 @@
 """The entry of the command `kopub`, which ends in one line when stopped."""
 
+import gettext
 import sys
 
 
 def main() -> None:
     """Load the commands and run the one typed."""
     try:
+        _translate_typer()
         from kopub.cli.main import main as run
 
         run()
@@ -13,3 +15,14 @@ def main() -> None:
         sys.stderr.write("stopped\n")
         # As in shells, 128 plus the number of the signal.
         sys.exit(130)
+
+
+def _translate_typer() -> None:
+    """Let Typer find its own words in the catalogue; it asks gettext for them."""
+
+    def in_users_language(message: str) -> str:
+        from kopub.cli.console import said
+
+        return said(message, filled=False)
+
+    gettext.gettext = in_users_language

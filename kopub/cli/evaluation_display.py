@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 from rich.text import Text
 
-from kopub.cli.console import count, print_table, right, say
+from kopub.cli.console import count, print_table, right, said, say
 from kopub.config.settings import Settings
 from kopub.diff.html import EmbeddedPicture
 from kopub.errors import SourceError, UndecodableImage, counted, visible
@@ -22,7 +22,7 @@ from kopub.evaluation.scoring import ADAPTERS
 from kopub.files import replace_bytes
 from kopub.pages.corpus import Corpus
 from kopub.pages.drawing import preview
-from kopub.states import State
+from kopub.states import State, phrase
 from kopub.store.corpus_tables import TABLES
 from kopub.tables.progress import Watcher, watched_by
 
@@ -41,17 +41,17 @@ def show(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console)
     for line in _skipped_lines(evaluated):
         say(out, line, "yellow")
     for each in known.benchmark.left_out[:_LISTED]:
-        say(out, f"left out {visible(str(each))}", "yellow")
+        say(out, phrase("left out {sample}", visible(str(each))), "yellow")
     if len(known.benchmark.left_out) > _LISTED:
-        say(out, f"and {len(known.benchmark.left_out) - _LISTED:,} more left out", "yellow")
+        say(out, phrase("and {count:,} more left out", len(known.benchmark.left_out) - _LISTED), "yellow")
     for each in evaluated:
-        say(out, f"{each.profile}: {each.compared}")
+        say(out, phrase("{profile}: {reason}", each.profile, each.compared))
     for line in drops(evaluated):
         say(out, line, "red")
     if known.benchmark.licence != OWN_PAGES:
-        say(out, f"licence of the benchmark: {visible(known.benchmark.licence)}")
+        say(out, phrase("licence of the benchmark: {licence}", visible(known.benchmark.licence)))
     for each in evaluated:
-        say(out, f"tables of {each.profile}: {each.settings.store.url}")
+        say(out, phrase("tables of {profile}: {url}", each.profile, each.settings.store.url))
 
 
 def as_json_values(
@@ -108,8 +108,13 @@ def _change_values(change: PairedChange) -> dict[str, Any]:
 def _skipped_lines(evaluated: "Sequence[Evaluation]") -> list[str]:
     """Return the metrics that could not be computed of some samples, with the commonest reason."""
     return [
-        f"{each.profile}: {row['metric']} was skipped for {counted(row['skipped'], 'sample')}: "
-        f"{visible(row['skipped_reason'] or '', _REASON)}"
+        phrase(
+            "{profile}: {metric} was skipped for {samples}: {reason}",
+            each.profile,
+            row["metric"],
+            counted(row["skipped"], "sample"),
+            visible(row["skipped_reason"] or "", _REASON),
+        )
         for each in evaluated
         for row in each.scores.to_pylist()
         if row["slice"] == ALL and row["skipped"]
@@ -141,20 +146,23 @@ def _show_scores(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: 
             counts = [f"{row['samples']:,}"] if has_counts else []
             change = _change_cells(changed[at].get((benchmark.name, *name))) if several else []
             cells.append([name[0], *part, *profile, *_values(row), *counts, count(row["lost"], "red"), *change])
-    first = f"the first {len(benchmark.samples):,} of " if len(benchmark.samples) < known.of else ""
-    some = f"{first}{counted(known.of, 'sample')}"
-    print_table(out, columns, cells, f"{benchmark.name}, version {visible(benchmark.version, _NAME)}: {some}")
+    samples = counted(known.of, "sample")
+    if len(benchmark.samples) < known.of:
+        samples = phrase("the first {count:,} of {samples}", len(benchmark.samples), samples)
+    form, version = "{benchmark}, version {version}: {samples}", visible(benchmark.version, _NAME)
+    print_table(out, columns, cells, phrase(form, benchmark.name, version, samples))
     if several:
-        say(out, Text(f"change: against {visible(evaluated[0].profile, _NAME)}, paired by sample", "dim"))
+        say(out, phrase("change: against {profile}, paired by sample", visible(evaluated[0].profile, _NAME)), "dim")
     for metric in dict.fromkeys(metric for metric, _ in shown):
-        better = "lower" if METRICS[metric].lower_is_better else "higher"
-        say(out, Text(f"{metric}: {METRICS[metric].says.removesuffix('.')}; {better} is better", "dim"))
+        lower = METRICS[metric].lower_is_better
+        form = "{metric}: {meaning} Lower is better." if lower else "{metric}: {meaning} Higher is better."
+        say(out, phrase(form, metric, METRICS[metric].says), "dim")
 
 
 def _values(row: Mapping[str, Any]) -> list[str | Text]:
     if row["value"] is None:
-        return ["skipped", ""]
-    between = "" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
+        return [said("skipped"), ""]
+    between = "" if row["low"] is None else phrase("{low:.3f} to {high:.3f}", row["low"], row["high"])
     return [f"{row['value']:.4f}", between]
 
 
@@ -163,7 +171,8 @@ def _change_cells(change: PairedChange | None) -> list[str | Text]:
     if change is None:
         return ["", ""]
     style = "red" if change.worse else ""
-    return [Text(f"{change.change:+.4f}", style), Text(f"{change.low:+.3f} to {change.high:+.3f}", style)]
+    between = said(phrase("{low:+.3f} to {high:+.3f}", change.low, change.high))
+    return [Text(f"{change.change:+.4f}", style), Text(between, style)]
 
 
 class _Bars(Watcher):
@@ -186,7 +195,7 @@ class _Bars(Watcher):
         self._bars.advance(self._tasks[asset])
 
     def warned(self, asset: str, message: str) -> None:
-        say(self._bars.console, f"{asset}: {message}", "yellow")
+        say(self._bars.console, phrase("{asset}: {reason}", asset, message), "yellow")
 
     def ended(self, asset: str) -> None:
         rows = self._rows.get(asset, 0)

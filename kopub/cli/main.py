@@ -12,9 +12,10 @@ import typer
 from dotenv import load_dotenv
 from rich.console import Console
 
-from kopub.cli.console import say
+from kopub.cli.console import said, say
 from kopub.cli.on_demand import COMMANDS, CommandsOnDemand, placeholder
 from kopub.errors import STOPPED, STOPPED_BY_HAND, KopubError, StoppedByHand, visible
+from kopub.states import phrase
 
 _ENV = Path(__file__).resolve().parents[2] / ".env"
 _KEEP_PAGES = ("run", "index", "evaluate")
@@ -62,19 +63,19 @@ def main() -> None:
     try:
         app()
     except StoppedByHand as stopped:
-        _end(visible(str(stopped)), STOPPED_BY_HAND)
+        _end(visible(said(str(stopped))), STOPPED_BY_HAND)
     except KopubError as error:
-        _end(f"Error: {visible(str(error))}", 1)
+        _end(_error_line(str(error)), 1)
     except SystemExit as ended:
         if ended.code == STOPPED_BY_HAND:
-            _end(STOPPED if sys.argv[1:2] and sys.argv[1] in _KEEP_PAGES else "stopped", STOPPED_BY_HAND)
+            _end(said(STOPPED if sys.argv[1:2] and sys.argv[1] in _KEEP_PAGES else "stopped"), STOPPED_BY_HAND)
         raise
     except Exception as error:
         # Libraries for object stores have their own errors, so the store is checked for a problem.
         problem = _problem_with_files(error) or _problem_with_store()
         if problem is None:
             raise
-        _end(f"Error: {visible(problem)}", 1, error)
+        _end(_error_line(problem), 1, error)
 
 
 def _open_closed_streams() -> None:
@@ -93,20 +94,26 @@ def _open_closed_streams() -> None:
 def _problem_with_files(error: Exception) -> str | None:
     """Return what to do about an unusable file or a damaged Dagster history."""
     if isinstance(error, OSError) and not error.filename and error.errno in _NO_ROOM:
-        return f"the output or a temporary file cannot be written: {error.strerror}; free some space and run again"
+        return phrase(
+            "the output or a temporary file cannot be written: {strerror}; free some space and run again",
+            error.strerror,
+        )
     if isinstance(error, OSError) and error.filename:
-        said = error.strerror or type(error).__name__
-        return (
-            f"{error.filename}: {said}; check the file, its permissions and the free space on its disk, and run again"
+        return phrase(
+            "{filename}: {error}; check the file, its permissions and the free space on its disk, and run again",
+            error.filename,
+            error.strerror or type(error).__name__,
         )
     if "sqlalchemy" in sys.modules:
         from sqlalchemy.exc import DatabaseError
 
         if isinstance(error, DatabaseError):
             home = os.environ.get("DAGSTER_HOME", ".dagster")
-            return (
-                f"Dagster's history in {home} cannot be used ({error.orig}): move that folder away and run "
-                "again; no tables or releases are in it"
+            return phrase(
+                "Dagster's history in {home} cannot be used ({error}): move that folder away and run again; no tables "
+                "or releases are in it",
+                home,
+                error.orig,
             )
     return None
 
@@ -120,6 +127,12 @@ def _problem_with_store() -> str | None:
     except KopubError as error:
         return str(error)
     return None
+
+
+def _error_line(problem: str) -> str:
+    """Return the line for a problem, wholly in one language."""
+    line = said(problem)
+    return f"{said('Error') if line != problem else 'Error'}: {visible(line)}"
 
 
 def _end(line: str, status: int, error: Exception | None = None) -> NoReturn:

@@ -1,6 +1,7 @@
 """The commands of `kopub` by name, each of which is imported when it is called."""
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -8,9 +9,12 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from kopub.cli.console import in_english, said
 from kopub.cli.options import profile_option
+from kopub.errors import did_you_mean
+from kopub.states import phrase
 
 _MAKE, _LOOK, _JUDGE, _GIVE, _MACHINE = (
     "Make",
@@ -26,7 +30,8 @@ _MAKE, _LOOK, _JUDGE, _GIVE, _MACHINE = (
 class ListedCommand:
     """A command as `kopub --help` lists it, and the name of its module.
 
-    `summary` is the first paragraph of its help. A group (`is_group`) has commands of its own.
+    `summary` is the first paragraph of its help. A group (`is_group`) has commands of its own. A command that is
+    `in_english` speaks no other language, because the catalogue lacks some of its sentences.
     """
 
     panel: str
@@ -34,6 +39,7 @@ class ListedCommand:
     module: str
     summary: str
     is_group: bool = False
+    in_english: bool = False
 
 
 COMMANDS = (
@@ -91,7 +97,11 @@ COMMANDS = (
         "List what people corrected in `kopub browse --edit`, and what became of it.",
     ),
     ListedCommand(
-        _JUDGE, "evaluate", "evaluate", "Read BENCHMARK with a profile and score it against its known answers."
+        _JUDGE,
+        "evaluate",
+        "evaluate",
+        "Read BENCHMARK with a profile and score it against its known answers.",
+        in_english=True,
     ),
     ListedCommand(
         _JUDGE, "diff", "diff", "Compare a shard before and after an upgrade: regions, texts, states, vectors."
@@ -108,19 +118,27 @@ COMMANDS = (
         "export",
         "Write everything as JSON lines, NumPy arrays and picture files; or the documents, in the formats you name.",
     ),
-    ListedCommand(_GIVE, "publish", "release", "Push the release to hub.repo, check every hash there, and tag it."),
+    ListedCommand(
+        _GIVE,
+        "publish",
+        "release",
+        "Push the release to hub.repo, check every hash there, and tag it.",
+        in_english=True,
+    ),
     ListedCommand(
         _GIVE,
         "verify",
         "release",
         "Check every file, hash, count, column and join of RELEASE, and that every row loads; "
         "print a line per problem.",
+        in_english=True,
     ),
     ListedCommand(
         _MACHINE,
         "doctor",
         "doctor",
         "Check whether this machine can run the profile, and read the sample pages with its engines.",
+        in_english=True,
     ),
     ListedCommand(
         _MACHINE, "profiles", "profiles", "List the profiles with card and engines, and which readers fit on each card."
@@ -136,6 +154,7 @@ COMMANDS = (
         "profile",
         "profile",
         "Measure speed: run some pages in a home of their own, and show how long each stage takes and what limits it.",
+        in_english=True,
     ),
     ListedCommand(_MAKE, "sources", "index", "List the sources of the corpus, or remove one.", is_group=True),
     ListedCommand(
@@ -148,8 +167,82 @@ def placeholder() -> None:
     """Stand for a command until it is called."""
 
 
-class CommandsOnDemand(TyperGroup):
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""The errors of a command line; Typer has no public name for their base."""
+
+
+class _UsersLanguage:
+    """A command whose help and usage errors are in the user's language."""
+
+    def get_params(self: Any, ctx: Any) -> list[Any]:
+        """Return the options and arguments, with their help."""
+        parameters = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            parameter.help = said(getattr(parameter, "help", None) or "")
+        return parameters
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        if in_english():
+            super().format_help(ctx, formatter)  # type: ignore[misc]
+            return
+        from kopub.cli.wide_help import show_help
+
+        show_help(self, ctx)
+
+    def format_usage(self: Any, ctx: Any, formatter: Any) -> None:
+        """Write the line that shows how the command is called."""
+        formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)), f"{said('Usage:')} ")
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Return the arguments that are left for a command of a group."""
+        try:
+            return super().parse_args(ctx, args)  # type: ignore[misc]
+        except UsageError as error:
+            if in_english() or type(error).__name__ == "NoArgsIsHelpError":
+                raise
+            raise UsageError(said(_usage_problem(error)), ctx) from None
+
+
+def _usage_problem(error: Any) -> str:
+    """Return what is wrong with a command line, by the type of Typer's error."""
+    parameter = getattr(error, "param", None)
+    match type(error).__name__:
+        case "NoSuchOption":
+            guess = said(did_you_mean(error.option_name, error.possibilities or ()))
+            return phrase("no such option: {option}{guess}", error.option_name, guess)
+        case "BadOptionUsage":
+            return phrase("the option {option} wants a value, or has one too many", error.option_name)
+        case "MissingParameter" if parameter is not None:
+            return phrase("{parameter} is missing", parameter.get_error_hint(error.ctx))
+        case "BadParameter" if parameter is not None:
+            hint = parameter.get_error_hint(error.ctx)
+            return phrase("{parameter} has no value of the type {type}", hint, parameter.make_metavar(error.ctx))
+        case _:
+            return "there are more arguments than the command takes"
+
+
+class LocalCommand(_UsersLanguage, TyperCommand):
+    """A command that is no group."""
+
+
+class LocalGroup(_UsersLanguage, TyperGroup):
+    """A group of commands."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command that was typed, with its arguments."""
+        if args and args[0] not in self.commands and not (args[0].startswith("-") or in_english()):
+            guess = said(did_you_mean(args[0], self.commands))
+            raise UsageError(said(phrase("no such command: {name}{guess}", args[0], guess)), ctx)
+        return super().resolve_command(ctx, args)
+
+
+class CommandsOnDemand(LocalGroup):
     """A group whose help lists the commands without importing them."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        _translate(self)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command that was typed, imported, with its arguments."""
@@ -161,14 +254,26 @@ class CommandsOnDemand(TyperGroup):
 def load_command(name: str) -> Any:
     """Return the command with this name, whose module is imported for it."""
     listed = next(command for command in COMMANDS if command.name == name)
+    if listed.in_english:
+        os.environ["KOPUB_LANG"] = "en"
     module = import_module(f"kopub.cli.commands.{listed.module}")
     only = typer.Typer(add_completion=False)
     if listed.is_group:
-        only.add_typer(module.app, name=name)
+        only.add_typer(module.app, name=name, cls=LocalGroup)
     else:
         function = getattr(module, name)
-        only.command(name, help=_prose(function))(profile_option(function))
-    return typer.main.get_group(only).commands[name]
+        only.command(name, cls=LocalCommand, help=_prose(function))(profile_option(function))
+    command: Any = typer.main.get_group(only).commands[name]
+    _translate(command)
+    return command
+
+
+def _translate(command: Any) -> None:
+    """Turn the help of a command, and of its own commands, into the user's language."""
+    command.help = "\n\n".join(map(said, (command.help or "").split("\n\n")))
+    command.rich_help_panel = said(getattr(command, "rich_help_panel", None) or "") or None
+    for part in getattr(command, "commands", {}).values():
+        _translate(part)
 
 
 def _prose(command: Callable[..., None]) -> str:

@@ -4,22 +4,24 @@ import getpass
 import inspect
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kopub.cli.console import in_english
 from kopub.errors import ConfigError, KopubError, counted
 from kopub.files import is_url
+from kopub.states import Reason, phrase
 
 if TYPE_CHECKING:
     from kopub.config.environment import Location
     from kopub.config.settings import Settings
     from kopub.pages.manifest import Manifest
     from kopub.store.table_source import CorpusCheck, Source
-    from kopub.store.table_store import TableStore
+    from kopub.store.table_store import ShardStore, TableStore
 
 OCR_HELP = "Read every page by OCR, even where a PDF has a text layer."
 TEXT_LAYER_HELP = "Use the text layers of PDFs where they are sound."
@@ -136,11 +138,20 @@ def require_indexed(settings: "Settings", assets: Sequence[str]) -> None:
         if damaged := next(filter(None, (check.footers.damaged.get((asset, key)) for key in other)), None):
             raise damaged
         if other:
-            more = f" and {len(other) - 1} more shards" if other[1:] else ""
             raise KopubError(
-                f"{asset} of {other[0]}{more} was made from another corpus than "
-                f"{settings.corpus.manifest.location}: run `{COMMAND}`"
+                "{asset} of {shards} was made from another corpus than {location}: run `{command}`",
+                asset,
+                phrase("{shard} and {count} more shards", other[0], len(other) - 1) if other[1:] else other[0],
+                settings.corpus.manifest.location,
+                COMMAND,
             )
+
+
+def told_reasons(store: "ShardStore | TableStore") -> Mapping[str, Reason]:
+    """Return the reasons in tables by what they say; none if the user reads English."""
+    from kopub.store.append_log import REASONS, stored_reasons
+
+    return {} if in_english() else stored_reasons(store.parts(REASONS))
 
 
 def first_looks(manifest: "Manifest") -> list[dict[str, Any]]:
@@ -159,8 +170,12 @@ def first_looks(manifest: "Manifest") -> list[dict[str, Any]]:
 def first_look_lines(manifest: "Manifest") -> list[str]:
     """Return a line for each of `first_looks`."""
     return [
-        f"unfinished: {counted(look['pages_left'], 'page')} of {look['source']} left by --max-pages; "
-        f"{look['command']} makes them"
+        phrase(
+            "unfinished: {pages} of {source} left by --max-pages; {command} makes them",
+            counted(look["pages_left"], "page"),
+            look["source"],
+            look["command"],
+        )
         for look in first_looks(manifest)
     ]
 
@@ -168,7 +183,10 @@ def first_look_lines(manifest: "Manifest") -> list[str]:
 def newer_lines(tables: int) -> Iterator[str]:
     """Yield a line on the tables that a newer release of KoPub made, if any."""
     if tables:
-        yield f"upgrade this machine: a newer release of KoPub made {counted(tables, 'table')}, which it leaves alone"
+        yield phrase(
+            "upgrade this machine: a newer release of KoPub made {tables}, which it leaves alone",
+            counted(tables, "table"),
+        )
 
 
 def local_path(typed: str | Path) -> Path:
@@ -177,7 +195,7 @@ def local_path(typed: str | Path) -> Path:
     Raises `ConfigError` for a URL, which would become a local folder, and for an empty path.
     """
     if isinstance(typed, str) and is_url(typed):
-        raise ConfigError(f"{typed} is a URL: name a path on this machine")
+        raise ConfigError("{typed} is a URL: name a path on this machine", typed)
     if isinstance(typed, str):
         require_named(typed)
     return Path(typed)
@@ -190,7 +208,7 @@ def local_file(typed: str | Path) -> Path:
     """
     path = local_path(typed)
     if path.is_dir():
-        raise ConfigError(f"{path} is a folder: name a file")
+        raise ConfigError("{path} is a folder: name a file", path)
     return path
 
 
@@ -201,7 +219,7 @@ def local_folder(typed: str | Path) -> Path:
     """
     path = local_path(typed)
     if path.is_file():
-        raise ConfigError(f"{path} is a file: name a folder")
+        raise ConfigError("{path} is a file: name a folder", path)
     return path
 
 

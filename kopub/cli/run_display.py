@@ -15,13 +15,13 @@ from rich.text import Text
 
 from kopub.api.corpus import Corpus
 from kopub.api.sources.home import HomeSource
-from kopub.cli.console import duration, plain_reason, say
+from kopub.cli.console import duration, lost_line, said, say
 from kopub.cli.options import corpus_check, first_look_lines, with_profile
 from kopub.cli.score_lines import score_changes, scripts_not_read
 from kopub.errors import counted, visible
 from kopub.pages.index_writer import LEFT_OUT
 from kopub.search.scores import ScoreChange, change_lines, pages_by_state
-from kopub.states import LOST, State
+from kopub.states import LOST, State, joined, phrase
 from kopub.store.corpus_tables import TABLES
 from kopub.tables.progress import Forecast, Stage, Watcher
 
@@ -93,7 +93,7 @@ class RunDisplay(Watcher):
         return any(stage.done for stage in self._forecast.stages.values())
 
     def warned(self, asset: str, message: str) -> None:
-        say(self._out, f"{asset}: {visible(message)}", "yellow")
+        say(self._out, visible(said(phrase("{asset}: {reason}", asset, message))), "yellow")
 
     def ended(self, asset: str) -> None:
         with self._lock:
@@ -101,7 +101,11 @@ class RunDisplay(Watcher):
             stage.ended = self._clock()
         if self._live is None and stage.done:
             took = duration(stage.elapsed(stage.ended))
-            say(self._out, f"{asset}: {self._counts(stage)} in {took}", "red" if stage.lost else "")
+            say(
+                self._out,
+                phrase("{asset}: {counts} in {time}", asset, self._counts(stage), took),
+                "red" if stage.lost else "",
+            )
 
     def _stage(self, asset: str) -> Stage:
         return self._forecast.stages[asset]
@@ -114,22 +118,24 @@ class RunDisplay(Watcher):
                 stage = self._stage(asset)
                 left = duration(self._forecast.remaining(now))
             if stage.shards:
-                says = f"{asset}: {self._counts(stage)}{_rate(stage, now)}; about {left} to go"
+                form = "{asset}: {counts}{rate}; about {left} to go"
+                says = phrase(form, asset, self._counts(stage), _rate(stage, now), left)
                 say(self._out, says, "red" if stage.lost else "")
 
     def _counts(self, stage: Stage) -> str:
         if not stage.shards:
-            return "measured"
-        lost = "".join(f", {stage.ends[state]:,} {state}" for state in LOST if stage.ends[state])
-        return f"{stage.done - stage.lost:,} of {stage.rows:,} rows made{lost}"
+            return phrase("measured")
+        line = phrase("{count:,} of {rows:,} rows made", stage.done - stage.lost, stage.rows)
+        lost = [phrase("{count:,} {state}", stage.ends[state], state) for state in LOST if stage.ends[state]]
+        return joined([line, *lost], "{first}, {then}")
 
     def _shown(self) -> Group:
         now = self._clock()
         with self._lock:
             table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-            table.add_column("asset", no_wrap=True)
+            table.add_column(said("asset"), no_wrap=True)
             for column in ("shards", "rows", "lost", "rows/s", "time"):
-                table.add_column(column, justify="right", no_wrap=True)
+                table.add_column(said(column), justify="right", no_wrap=True)
             table.add_column("")
             for stage in self._forecast.stages.values():
                 if stage.rows or not stage.shards:
@@ -137,7 +143,7 @@ class RunDisplay(Watcher):
             share, left = self._forecast.share(now), self._forecast.remaining(now)
         if self._is_over and not round(left):
             return Group(table)
-        return Group(table, Text(f"{share:.0%}, about {duration(left)} to go"))
+        return Group(table, Text(said(phrase("{share:.0%}, about {left} to go", share, duration(left)))))
 
     def _row(self, stage: Stage, now: float) -> tuple[str | Text | ProgressBar, ...]:
         shards = f"{len(stage.published)}/{stage.shards}" if stage.shards else ""
@@ -152,7 +158,7 @@ class RunDisplay(Watcher):
             Text(f"{stage.lost:,}", "bold red") if stage.lost else "",
             "" if rate is None else f"{rate:,.1f}",
             duration(stage.elapsed(now)),
-            "done" if stage.ended is not None else _bar(stage),
+            said("done") if stage.ended is not None else _bar(stage),
         )
 
 
@@ -162,7 +168,7 @@ def _bar(stage: Stage) -> ProgressBar:
 
 def _rate(stage: Stage, now: float) -> str:
     rate = stage.rate(now)
-    return "" if rate is None else f", {rate:,.1f} rows/s"
+    return "" if rate is None else phrase(", {rate:,.1f} rows/s", rate)
 
 
 NOT_WHOLE = 3
@@ -221,7 +227,7 @@ class RunEnd:
             states=states,
             unfinished=manifest.rows + manifest.left - states.total(),
             doubtful=len(corpus.pages.doubtful),
-            lost=[visible(f"{page.id} is {page.state}: {plain_reason(page.id, page.reason)}") for page in first],
+            lost=list(map(lost_line, first)),
             left_out=len(place.read(LEFT_OUT).splitlines()) if place.has(LEFT_OUT) else 0,
             left_out_at=place.location(LEFT_OUT),
             reading=reading,
@@ -256,10 +262,10 @@ class RunEnd:
         """Print the last lines of a run, or one if it made nothing `anew`."""
         if not anew:
             worse = ["reading or finding got worse"] if self._is_worse else []
-            gates = [f"{counted(len(self.closed), 'gate')} closed"] if self.closed else []
-            more = "".join(f"; {each}" for each in (*worse, *gates))
-            see = "; see kopub status" if self.status else ""
-            say(out, f"nothing to compute; {self.pages}{more}{see}", _BAD if self.status else "")
+            gates = [phrase("{gates} closed", counted(len(self.closed), "gate"))] if self.closed else []
+            see = ["see kopub status"] if self.status else []
+            line = joined(["nothing to compute", self.pages, *worse, *gates, *see])
+            say(out, line, _BAD if self.status else "")
             for line in self.looks:
                 say(out, line, "yellow")
             return
@@ -273,23 +279,25 @@ class RunEnd:
             yield f"- {line}", _BAD
         count = sum(self.states.get(state, 0) for state in _LOST)
         if count:
-            again = (
-                f"; {with_profile('kopub run')} tries the failed ones again" if self.states.get(State.FAILED) else ""
-            )
-            yield f"kopub status lists {'it' if count == 1 else f'all {count:,}'}{again}", ""
+            listed = "kopub status lists it" if count == 1 else phrase("kopub status lists all {count:,}", count)
+            again = phrase("{command} tries the failed ones again", with_profile("kopub run"))
+            yield joined([listed, *([again] if self.states.get(State.FAILED) else [])]), ""
         if self.doubtful:
             yield "need review: kopub doubts lists them, worst first", "yellow"
         yield from ((line, "yellow") for line in self.scripts)
         if self.left_out:
-            yield f"{counted(self.left_out, 'file')} left out: {self.left_out_at} says why", "yellow"
+            files = counted(self.left_out, "file")
+            yield phrase("{files} left out: {path} says why", files, self.left_out_at), "yellow"
         yield from ((line, _BAD if "(worse)" in line else "") for line in change_lines(self.reading, self.finding))
         if self._is_worse:
             yield "worse than the run before: kopub diff shows the pages that changed", ""
-        yield from ((visible(f"gate closed: {line}"), _BAD) for line in self.closed)
-        yield from ((visible(f"not judged: {line}"), "yellow") for line in self.unjudged)
+        yield from ((visible(said(phrase("gate closed: {reason}", line))), _BAD) for line in self.closed)
+        yield from ((visible(said(phrase("not judged: {reason}", line))), "yellow") for line in self.unjudged)
         yield from ((line, "yellow") for line in self.looks)
-        todo = [f"{with_profile('kopub run')} for the unfinished pages"] if self.unfinished and not self.looks else []
-        yield f"next: {', '.join([*todo, 'kopub browse', 'kopub search QUESTION', 'kopub status'])}", ""
+        more = said(phrase("{command} for the unfinished pages", with_profile("kopub run")))
+        todo = [more] if self.unfinished and not self.looks else []
+        commands = ", ".join([*todo, "kopub browse", f"kopub search {said('QUESTION')}", "kopub status"])
+        yield phrase("next: {commands}", commands), ""
 
 
 def _behind(scan: "Survey") -> set[str]:

@@ -11,6 +11,7 @@ from kopub.errors import counted
 from kopub.evaluation import reading_scores as reading
 from kopub.search import metrics as finding
 from kopub.search.scores import stored_scores
+from kopub.states import phrase
 from kopub.store.corpus_tables import OCR_SCORES, SCORES, TABLES
 from kopub.texts.text_quality import unexpected_scripts
 
@@ -45,7 +46,7 @@ def score_changes(
     )
 
 
-def retrieval_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
+def retrieval_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[Sequence[str], list[str]]:
     """Return lines on how well queries find pages, and what got worse.
 
     Scores of tables that belong to another corpus, or were replaced since, are not shown.
@@ -56,13 +57,17 @@ def retrieval_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[l
     if not scores.is_current:
         return ["finding  not measured on the tables as they are now: kopub run measures it"], []
     lines = [
-        f"finding  by {retriever}: {', '.join(f'{name} {means[metric]:.3f}' for metric, name in _SHOWN.items())}"
+        phrase(
+            "finding  by {by}: {scores}",
+            retriever,
+            ", ".join(f"{name} {means[metric]:.3f}" for metric, name in _SHOWN.items()),
+        )
         for retriever, means in finding.headline(scores.table).items()
     ]
     return lines, finding.significant_drops(scores.table)
 
 
-def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
+def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[Sequence[str], list[str]]:
     """Return lines on how well known pages are read, and what got worse."""
     scores = _reading_scores(settings, is_of_corpus)
     if scores is None:
@@ -70,8 +75,14 @@ def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[lis
     if not scores.is_current:
         return ["reading  not measured on the tables as they are now: kopub run measures it"], []
     lines = [
-        f"reading  {row['benchmark']}: {row['metric']} {row['value']:.3f} over {row['samples']:,} samples"
-        + (f", {row['lost']:,} of them not read" if row["lost"] else "")
+        phrase(
+            "reading  {benchmark}: {metric} {value:.3f} over {samples:,} samples{lost}",
+            row["benchmark"],
+            row["metric"],
+            row["value"],
+            row["samples"],
+            phrase(", {count:,} of them not read", row["lost"]) if row["lost"] else "",
+        )
         for row in reading.headline(scores.table)
     ]
     return lines, reading.significant_drops(scores.table)
@@ -125,11 +136,13 @@ class ScriptNotRead:
 
     @property
     def says(self) -> str:
-        return f"{counted(self.pages, 'page')} mainly in {self.script}, which the profile does not read"
+        return phrase(
+            "{pages} mainly in {script}, which the profile does not read", counted(self.pages, "page"), self.script
+        )
 
     @property
     def line(self) -> str:
-        return f"{self.says}: {self.do}"
+        return phrase("{finding}: {remedy}", self.says, self.do)
 
 
 def scripts_not_read(settings: "Settings", is_of_corpus: "IsOfCorpus", on_objects: bool = False) -> list[ScriptNotRead]:

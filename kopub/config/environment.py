@@ -152,6 +152,7 @@ VARIABLES: Mapping[str, str] = {
     "when unset. A relative one lies below the checkout.",
     "KOPUB_PROFILE": "Name of a file in `profiles/`, one of a card with a reader (`rtx4090+paddleocr_vl`), or the path "
     "of a YAML file; `cpu` when unset.",
+    "KOPUB_LANG": "Language of the command line: `ko` or `en`; that of the locale when unset.",
     "KOPUB_RUNTIME": "Folder of locks, and of the records of running model servers; below /tmp when unset.",
     STEP_TIMES: "File to which readers add what each call of their steps took, as `kopub profile` shows it.",
     "KOPUB_API_TOKEN": "Token that programs must send if `kopub browse` or `kopub mcp --http` is open to others.",
@@ -193,6 +194,8 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
             raise ConfigError(_unknown(name))
     if is_url(runtime := variables.get("KOPUB_RUNTIME", "")):
         raise ConfigError(f"KOPUB_RUNTIME: {runtime!r} is a URL, and must be a folder of this machine")
+    if not (language := variables.get("KOPUB_LANG", "").lower()).startswith(("ko", "en", "c")) and language:
+        raise ConfigError("KOPUB_LANG is {language!r}: choose ko or en", language)
     home = variables.get("KOPUB_HOME", "data")
     return Environment(_home(home), variables.get("KOPUB_PROFILE", "cpu"), tuple(overrides))
 

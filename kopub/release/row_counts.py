@@ -1,4 +1,4 @@
-"""Rows of each config of a release, as `datasets` counts them in a separate process."""
+"""The rows of each config of a release, as `datasets` counts them in another process."""
 
 import glob
 import json

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kopub.errors import counted
-from kopub.states import State
+from kopub.states import Reason, State, joined, phrase
 from kopub.store.corpus_tables import Table
 from kopub.store.table_source import FooterCache, IsOfCorpus
 from kopub.store.table_store import TableStore
@@ -203,16 +203,18 @@ def _counts(samples: int) -> np.ndarray:
     return generator.multinomial(samples, np.full(samples, 1 / samples), _RESAMPLES).astype(np.float64)
 
 
-def pages_by_state(states: Mapping[str, int], unfinished: int, doubtful: int) -> str:
+def pages_by_state(states: Mapping[str, int], unfinished: int, doubtful: int) -> Reason:
     """Return the numbers of pages by state on one line.
 
     An example is `57 pages: 54 ok, 1 partial, 2 quarantined; 3 need review`; each page is counted in one state.
     `unfinished` pages lack a table or have a stale one. `doubtful` pages have a text that looks wrong.
     """
-    counts = [(state.value, states.get(state, 0)) for state in State] + [("unfinished", unfinished)]
-    listed = ", ".join(f"{count:,} {name}" for name, count in counts if count)
-    review = f"; {doubtful:,} {'needs' if doubtful == 1 else 'need'} review" if doubtful else ""
-    return f"{counted(sum(count for _, count in counts), 'page')}: {listed or 'none'}{review}"
+    counts = [phrase("{count:,} {state}", count, state.value) for state in State if (count := states.get(state, 0))]
+    counts += [phrase("{count:,} unfinished", unfinished)] if unfinished else []
+    pages = counted(sum(states.get(state, 0) for state in State) + unfinished, "page")
+    line = phrase("{pages}: {reason}", pages, joined(counts, "{first}, {then}") or "none")
+    form = "{first}; {count:,} needs review" if doubtful == 1 else "{first}; {count:,} need review"
+    return phrase(form, line, doubtful) if doubtful else line
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,21 +244,27 @@ class ScoreChange:
         if row["dropped"] or better:
             return cls(name, now, row["previous"], "worse" if row["dropped"] else "better")
         if (row["change"] if lower_is_better else -row["change"]) >= margin:
-            return cls(name, now, row["previous"], f"not significant with {measured}")
+            return cls(name, now, row["previous"], phrase("not significant with {count}", measured))
         return cls(name, row["value"], row["previous"], "same")
 
     def __str__(self) -> str:
         if self.verdict in (None, "same"):
-            return f"{self.name} {self.now:.3f}{' (same)' if self.verdict else ''}"
-        verdict = f" ({self.verdict})" if self.verdict in ("worse", "better") else f", {self.verdict}"
-        return f"{self.name} {self.before:.3f} to {self.now:.3f}{verdict}"
+            form = "{metric} {now:.3f} (same)" if self.verdict else "{metric} {now:.3f}"
+            return phrase(form, self.name, self.now)
+        in_brackets = self.verdict in ("worse", "better")
+        form = (
+            "{metric} {before:.3f} to {now:.3f} ({reason})"
+            if in_brackets
+            else ("{metric} {before:.3f} to {now:.3f}, {reason}")
+        )
+        return phrase(form, self.name, self.before, self.now, self.verdict)
 
 
-def change_lines(reading: Sequence[ScoreChange], finding: Sequence[ScoreChange]) -> Iterator[str]:
+def change_lines(reading: Sequence[ScoreChange], finding: Sequence[ScoreChange]) -> Iterator[Reason]:
     """Yield a line of score changes each for reading and finding, if measured.
 
     An example is `reading: cer 0.043 to 0.384 (worse), facts 0.811 (same)`.
     """
-    for subject, changes in (("reading", reading), ("finding", finding)):
+    for form, changes in (("reading: {scores}", reading), ("finding: {scores}", finding)):
         if changes:
-            yield f"{subject}: {', '.join(map(str, changes))}"
+            yield phrase(form, joined(map(str, changes), "{first}, {then}"))

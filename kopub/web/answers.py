@@ -20,6 +20,7 @@ from kopub.evaluation.metrics import METRICS
 from kopub.evaluation.reading_scores import HISTORY, scores_of
 from kopub.evaluation.report import compare_sample, questions_of, values_of, worst_first
 from kopub.evaluation.scoring import ADAPTERS
+from kopub.language import Texts
 from kopub.pages.corpus import Corpus
 from kopub.recognition.regions import region_texts
 from kopub.search.scores import ALL
@@ -27,7 +28,6 @@ from kopub.states import State
 from kopub.store.corpus_tables import OCR_SCORES
 from kopub.store.table_store import ShardStore
 from kopub.texts.markdown import page_text
-from kopub.web.requests import Texts
 
 if TYPE_CHECKING:
     from kopub.search.options import Mode

@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute, Mount, Route
 import kopub
 from kopub.corrections.log import CorrectedMeanwhile
 from kopub.errors import KopubError
+from kopub.language import LANGUAGES
 from kopub.texts.markup import printable_value
 from kopub.web.api import api_of
 from kopub.web.downloads import DOWNLOADS, DownloadKind, download
@@ -37,7 +38,6 @@ from kopub.web.own_pages import LOOPBACK, ForeignRequest
 from kopub.web.pictures import FULL, SIDES, NoPicture, ServedPicture, picture_stamp
 from kopub.web.requests import (
     CHOICES,
-    LANGUAGES,
     LONGEST_QUERY,
     STATIC,
     THEMES,

@@ -1,115 +1,19 @@
-"""The requests, URLs and languages of the reading room."""
+"""The requests and URLs of the reading room."""
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlencode
 
-import yaml
-
 import kopub
-from kopub.states import Reason
+from kopub.language import LANGUAGES, StoredReasons, Texts, language_of, texts
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-LANGUAGES = {"ko": "한국어", "en": "English"}
-"""The languages, with their own names for themselves; each has a file of texts with the same keys."""
 THEMES = ("system", "light", "dark")
 CHOICES: Mapping[str, Collection[str]] = {"language": LANGUAGES, "theme": THEMES}
 """What a person may choose; the browser keeps the choice in a cookie."""
-_DEFAULT = "en"
-"""The language for a browser that accepts neither."""
-_RANGE = re.compile(
-    r"\s*(?P<name>[A-Za-z]{1,8})(?:-[A-Za-z0-9-]{1,20})?\s*(?:;\s*q\s*=\s*(?P<weight>[01](?:\.\d{0,3})?))?\s*"
-)
-_MOST_RANGES = 20
-"""Most ranges of a header that are read."""
-_SENTENCES = "sentences"
-_SENTENCE_VALUES = ("reason", "first", "then")
-_WORD_VALUES = ("label", "by", "state")
-"""Names of values that are words of the platform, as in `label.table`."""
-StoredReasons = Mapping[str, Reason]
-
-
-class Texts:
-    """The texts of one language; those with a count have variants by plural form.
-
-    `stored` gives the reasons that tables hold as English sentences, by what they say.
-    """
-
-    def __init__(self, language: str, texts: Mapping[str, Any], stored: Callable[[], StoredReasons] = dict) -> None:
-        self.language = language
-        self.forms = {key: text for key, text in texts.items() if key != _SENTENCES}
-        self.sentences: Mapping[str, str] = texts.get(_SENTENCES, {})
-        self._texts, self._stored = texts, stored
-
-    def with_stored(self, stored: Callable[[], StoredReasons]) -> "Texts":
-        """Return these texts, which know the reasons in tables."""
-        return Texts(self.language, self._texts, stored)
-
-    def __call__(self, key: str, **values: Any) -> str:
-        """Return the text of `key` with its values; `count` selects the form. Raises `KeyError`."""
-        text = self.forms[key]
-        if isinstance(text, Mapping):
-            text = text["one" if values["count"] == 1 and "one" in text else "other"]
-        return text.format(**values)
-
-    def word(self, kind: str, name: object) -> str:
-        """Return the word for a platform name, such as a state, else the name."""
-        return self.forms.get(f"{kind}.{name}", str(name))
-
-    def sentence(self, says: str) -> tuple[str, str]:
-        """Return an English sentence in this language, or as it is, and its language.
-
-        Sentences and the platform's own words among its values are in this language, too.
-        """
-        english = str.__str__(says), "en"
-        if not self.sentences:
-            return english
-        if not isinstance(says, Reason) and says not in self.sentences:
-            says = self._stored().get(says, says)
-        code, values = (says.form, says.values) if isinstance(says, Reason) else (says, {})
-        if (form := self.sentences.get(code)) is None:
-            return english
-        said = {name: self.sentence(value) if isinstance(value, str) else (value, "") for name, value in values.items()}
-        # A form without words of its own is in the language of its sentences.
-        if form == code and any(said[name][1] == "en" for name in _SENTENCE_VALUES if name in said):
-            return english
-        words = {name: self.word(name, values[name]) for name in _WORD_VALUES if name in values}
-        try:
-            return form.format(**{name: value for name, (value, _) in said.items()} | words), self.language
-        except (LookupError, TypeError, ValueError):  # of a release whose form had other values
-            return english
-
-    def reason(self, says: str) -> tuple[str, str]:
-        """Return the reason why a page is incomplete and its language, without the table's name."""
-        if isinstance(says, Reason) and "asset" in says.values:
-            says = says.values.get("reason", "")
-        return self.sentence(says)
-
-
-def language_of(accepted: str) -> str:
-    """Return the language that a browser prefers, given its header Accept-Language."""
-    liked: dict[str, float] = {}
-    for part in accepted.split(",")[:_MOST_RANGES]:
-        found = _RANGE.fullmatch(part)
-        if found and found["name"].lower() in LANGUAGES:
-            liked.setdefault(found["name"].lower(), float(found["weight"] or 1))
-    best = max(liked, key=lambda name: liked[name], default=_DEFAULT)
-    return best if liked.get(best) else _DEFAULT
-
-
-@cache
-def texts(language: str) -> Texts:
-    """Return the texts of one of `LANGUAGES`."""
-    file = files("kopub.web").joinpath("texts", f"{language}.yaml")
-    return Texts(language, yaml.safe_load(file.read_text("utf-8")))
-
-
 LONGEST_QUERY = 2000
 """Most characters of a question, because some servers and browsers refuse longer URLs."""
 _LONGEST = 4096

@@ -29,6 +29,8 @@ _DATA = {"json": lambda text: [json.loads(line) for line in text.splitlines()], 
 _DRAWN = ("mermaid",)
 KOREAN = "README.ko.md"
 """This page has the commands of README.md, which are run only there."""
+TRANSLATED = sorted(page for page in (ROOT / "docs" / "ko").glob("*.md") if page.name != "README.md")
+"""These pages have commands of the English ones with their names, which are run only there."""
 _LOGGED = re.compile(r"^.* - dagster - .*\n", re.MULTILINE)
 """Lines of Dagster's own log."""
 
@@ -66,6 +68,14 @@ def test_a_block_without_a_mark_is_noticed(tmp_path: Path):
 def test_the_korean_readme_has_the_same_commands():
     ours, korean = ([_without_remarks(block) for block in blocks(ROOT / name)] for name in ("README.md", KOREAN))
     assert ours == korean
+
+
+@pytest.mark.parametrize("page", TRANSLATED, ids=lambda page: page.name)
+def test_a_korean_page_has_commands_of_its_english_page(page: Path):
+    english = {_without_remarks(block) for block in blocks(page.parent.parent / page.name)}
+    korean = [_without_remarks(block) for block in blocks(page)]
+    assert korean
+    assert [block for block in korean if block not in english] == []
 
 
 @pytest.mark.parametrize("name", ["README.md", KOREAN])
@@ -233,7 +243,7 @@ _MARKS = {ROOT / "docs" / "sinks.md": needs("lancedb")}
 _TYPED = [
     pytest.param(page, marks=_MARKS.get(page, ()), id=str(page.relative_to(ROOT)))
     for page in PAGES
-    if _kinds(page) & {*_SHELL, "python"} and page.name != KOREAN
+    if _kinds(page) & {*_SHELL, "python"} and page.name != KOREAN and page not in TRANSLATED
 ]
 
 

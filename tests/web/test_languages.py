@@ -10,11 +10,11 @@ from starlette.testclient import TestClient
 
 from kopub.errors import UndecodableImage
 from kopub.evaluation.metrics import METRICS
+from kopub.language import LANGUAGES, language_of, texts
 from kopub.layout.regions import LABELS
 from kopub.search.options import Mode
 from kopub.states import Reason, State, joined
 from kopub.texts.markup import printable_value
-from kopub.web.requests import LANGUAGES, language_of, texts
 from tests.search.test_search import made
 from tests.support.reasons import doubts, reasons
 from tests.web.test_room import browser

@@ -16,6 +16,7 @@ from kopub.cli.console import say, table_console
 from kopub.cli.options import corpus_check, open_settings, user_name
 from kopub.errors import ConfigError, counted, visible
 from kopub.processes import keep_little
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -88,7 +89,7 @@ def browse(
         room.words.start()
         _say_what_is_shown(room, url)
         if api_token:
-            say(table_console(), f"{url}/api/v1 asks for the token {api_token}")
+            say(table_console(), phrase("{url}/api/v1 asks for the token {token}", url, api_token))
         if is_opened and is_here and sys.stdout.isatty() and _has_screen():
             webbrowser.open(url)
         serve_until_stopped(app, listening)
@@ -108,7 +109,9 @@ def host_names(host: str, named: list[str] | None) -> list[str]:
         raise ConfigError("--host is empty: name an address, such as 127.0.0.1")
     if host not in LOOPBACK and not named:
         raise ConfigError(
-            f"--host {host}: name the hosts by which browsers reach it, such as --allow-host {socket.gethostname()}"
+            "--host {host}: name the hosts by which browsers reach it, such as --allow-host {name}",
+            host,
+            socket.gethostname(),
         )
     return [*LOOPBACK, *(name.lower().strip("[]") for name in named or ())]
 
@@ -134,8 +137,8 @@ def listening_at(host: str, port: int) -> Iterator[socket.socket]:
         try:
             listening.bind((host, port))
         except OSError as error:
-            refused = f"{host}:{port} cannot be used ({error.strerror})"
-            raise ConfigError(f"{refused}: choose another --port or --host") from None
+            form = "{host}:{port} cannot be used ({error}): choose another --port or --host"
+            raise ConfigError(form, host, port, error.strerror) from None
         listening.listen()
         yield listening
 
@@ -157,12 +160,12 @@ def url_of(host: str, listening: socket.socket) -> str:
 
 def _say_what_is_shown(room: "Room", url: str) -> None:
     out, corpus = table_console(), room.now.corpus
-    what = f"{counted(len(corpus.documents), 'document')}, {counted(len(corpus.pages), 'page')}"
-    say(out, f"{url}  (Ctrl-C ends it)")
+    counts = counted(len(corpus.documents), "document"), counted(len(corpus.pages), "page")
+    say(out, phrase("{url}  (Ctrl-C ends it)", url))
     if room.editor is not None:
-        of_token = f"with the token {room.editor.token}" if room.editor.token else "by anyone on this machine"
-        say(out, f"pages can be corrected {of_token}", "yellow")
-    say(out, f"{what} of {visible(room.settings.corpus.manifest.location)}")
+        with_token = phrase("pages can be corrected with the token {token}", room.editor.token)
+        say(out, with_token if room.editor.token else "pages can be corrected by anyone on this machine", "yellow")
+    say(out, phrase("{documents}, {pages} of {source}", *counts, visible(room.settings.corpus.manifest.location)))
 
 
 def _has_screen() -> bool:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from kopub.cli.console import say, table_console, tell
+from kopub.cli.console import said, say, table_console, tell
 from kopub.cli.options import local_path, open_located, user_name
 from kopub.errors import ConfigError, KopubError, counted, visible
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     from kopub.config.environment import Location
@@ -68,8 +69,10 @@ def corrections(
     checked = sum(page.done.checked is not None for page in standings)
     lost = states.count("unplaced")
     placed = states.count("placed")
-    line = f"{counted(placed + lost, 'correction')} on {counted(sum(bool(p.done.changes) for p in standings), 'page')}"
-    say(out, f"{line}: {placed} placed, {lost} unplaced; {counted(checked, 'page')} checked", "yellow" if lost else "")
+    pages = counted(sum(bool(page.done.changes) for page in standings), "page")
+    form = "{corrections} on {pages}: {placed} placed, {unplaced} unplaced; {checked} checked"
+    counts = (counted(placed + lost, "correction"), pages, placed, lost, counted(checked, "page"))
+    say(out, phrase(form, *counts), "yellow" if lost else "")
 
 
 def _add_annotations(located: "Location", path: Path) -> None:
@@ -89,10 +92,16 @@ def _add_annotations(located: "Location", path: Path) -> None:
         try:
             added += add_annotations(log, page)
         except KopubError as error:
-            refused.append(str(error))
+            refused.append(said(str(error)))
     for line in refused:
         tell(visible(line), err=True)
-    tell(f"{counted(added, 'correction')} added from {counted(len(pages), 'annotated page')}; `kopub run` uses them")
+    tell(
+        phrase(
+            "{corrections} added from {pages}; `kopub run` uses them",
+            counted(added, "correction"),
+            counted(len(pages), "annotated page"),
+        )
+    )
     if refused:
         raise typer.Exit(1)
 
@@ -102,15 +111,18 @@ def _undo(standings: "list[PageStanding]", wanted: str, reason: str) -> None:
 
     found = [(page, each) for page in standings for each in page.done.every if each.id.startswith(wanted)]
     if len(found) != 1:
-        raise KopubError(f"{len(found) or 'no'} corrections have the id {wanted!r}: see `kopub corrections`")
+        raise KopubError(
+            "{count} corrections have the id {id!r}: see `kopub corrections`", len(found) or phrase("no"), wanted
+        )
     page, each = found[0]
     if each.action is not Action.UNDO and _state(page, each) == "undone":
         # A second undo would have to be undone as well, before the correction is back.
-        raise KopubError(f"the correction {wanted!r} is undone already: see `kopub corrections --json`")
+        raise KopubError("the correction {id!r} is undone already: see `kopub corrections --json`", wanted)
     log = CorrectionLog(open_located().store)
     shard = page.shard or each.shard
     log.add(Correction(each.page_id, shard, Action.UNDO, user_name(), after=each.id, reason=reason))
-    tell(f"undone: {each.action} of {visible(each.page_id)}; `kopub run` makes its rows again")
+    form = "undone: {action} of {page}; `kopub run` makes its rows again"
+    tell(phrase(form, said(each.action), visible(each.page_id)))
 
 
 def _state(page: "PageStanding", each: "Correction") -> str:
@@ -129,10 +141,10 @@ def _line(each: "Correction", state: str) -> Text:
     return Text.assemble(
         (f"{each.id[:8]}  ", "dim"),
         (visible(each.page_id), "bold"),
-        f"  {each.action}",
+        f"  {said(each.action)}",
         change,
         (f"  {visible(each.author)}, {each.at:%Y-%m-%d %H:%M}", "dim"),
-        (f"  {state}", "yellow" if state == "unplaced" else "green"),
+        (f"  {said(state)}", "yellow" if state == "unplaced" else "green"),
         f"  {visible(each.reason)}" if each.reason else "",
     )
 

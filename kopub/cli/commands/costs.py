@@ -13,7 +13,7 @@ from rich.table import Column
 from kopub.cli.console import duration, print_json, print_table, right, say, table_console
 from kopub.cli.options import corpus_check, open_located
 from kopub.errors import counted, visible
-from kopub.states import State
+from kopub.states import State, joined, phrase
 
 if TYPE_CHECKING:
     from kopub.config.environment import Location
@@ -162,11 +162,11 @@ def _show(shown: dict[str, Any], out: Console) -> None:
     for asset, run in runs:
         if line := counts_line(run):
             bad = next((style for name, style in _BAD.items() if run["counted"].get(name)), "")
-            say(out, f"{asset}, {run['run_id'][:8]}: {line}", bad)
+            say(out, phrase("{asset}, {run}: {reason}", asset, run["run_id"][:8], line), bad)
     for asset in assets:
         if asset["of_unknown_cost"]:
             rows = counted(asset["of_unknown_cost"], "row")
-            say(out, f"{asset['asset']}: killed runs finished {rows} at an unknown cost")
+            say(out, phrase("{asset}: killed runs finished {rows} at an unknown cost", asset["asset"], rows))
     if any(asset["costliest"] for asset in assets):
         columns = [Column("costliest of"), Column("page"), Column("shard"), *right("time")]
         print_table(
@@ -204,6 +204,6 @@ def counts_line(run: dict[str, Any]) -> str:
     parts = []
     if "tokens_per_row" in counts:
         each = (counts[name] for name in ("tokens_per_row", "tokens_median", "tokens_most"))
-        parts.append("{:,.0f} answer tokens a row (median {:,.0f}, most {:,.0f})".format(*each))
-    parts += [f"{name} {counts[key]:,.0f}" for key, name in COUNTED.items() if key in counts]
-    return "; ".join(parts)
+        parts.append(phrase("{mean:,.0f} answer tokens a row (median {median:,.0f}, most {most:,.0f})", *each))
+    parts += [phrase(f"{name} {{count:,.0f}}", counts[key]) for key, name in COUNTED.items() if key in counts]
+    return joined(parts)

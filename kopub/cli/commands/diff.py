@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from kopub.cli.console import print_json, print_table, right, say, table_console, tell
+from kopub.cli.console import print_json, print_table, right, said, say, table_console, tell
 from kopub.cli.options import local_file
 from kopub.errors import KopubError, counted, visible
 from kopub.files import replace_bytes
+from kopub.states import joined, phrase
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +68,7 @@ def diff(
     shard, old_name = _parse_address(old, PREVIOUS)
     other, new_name = _parse_address(new or shard, CURRENT)
     if other != shard:
-        raise KopubError(f"{old} and {new} are different shards: name two versions of one shard")
+        raise KopubError("{old} and {new} are different shards: name two versions of one shard", old, new)
     settings.corpus.manifest.shard(shard)
     versions = edition(store, shard, old_name), edition(store, shard, new_name)
     tables = compared_tables(store, shard, *versions)
@@ -84,7 +85,7 @@ def diff(
     else:
         _show(shard, (old_name, new_name), found, upgrades, table_console())
         if html is not None:
-            tell(f"wrote {html}")
+            tell(phrase("wrote {path}", html))
 
 
 def _parse_address(address: str, version: str) -> tuple[str, str]:
@@ -110,36 +111,26 @@ def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callab
 
 
 def _show(shard: str, names: tuple[str, str], found: "ShardDiff", upgrades: "list[Upgrade]", out: Console) -> None:
-    say(out, f"{shard}: {visible(names[0])} and {visible(names[1])}", "bold")
+    say(out, phrase("{shard}: {old} and {new}", shard, visible(names[0]), visible(names[1])), "bold")
     for upgrade in upgrades:
         why = "; ".join(visible(line, _LINE) for line in upgrade.differences) or "what it was made from"
-        say(out, f"{upgrade.asset}  {upgrade.old} → {upgrade.new}  {why}")
-    kinds = ", ".join(f"{found.kinds[kind]} {kind}" for kind in ("added", "removed", "moved", "relabelled"))
-    say(
-        out,
-        f"{len(found.changed)} of {counted(found.pages, 'page')} {'differs' if len(found.changed) == 1 else 'differ'}",
-    )
-    say(out, f"regions   {kinds}, {found.kinds['text']} with changed text")
-    say(out, f"text      {_harm(found.damage)}")
+        say(out, f"{upgrade.asset}  {upgrade.old} → {upgrade.new}  {said(why)}")
+    form = "{count} of {pages} differs" if len(found.changed) == 1 else "{count} of {pages} differ"
+    say(out, phrase(form, len(found.changed), counted(found.pages, "page")))
+    form = "regions   {added} added, {removed} removed, {moved} moved, {relabelled} relabelled, {text} with new text"
+    say(out, phrase(form, *(found.kinds[kind] for kind in ("added", "removed", "moved", "relabelled", "text"))))
+    form = "text      {lost:,} characters lost, {changed:,} changed, {added:,} added, {numbers:,} numbers"
+    say(out, phrase(form, *(getattr(found.damage, name) for name in ("lost", "changed", "added", "numbers"))))
     labels = ", ".join(f"{visible(label)} {old} → {new}" for label, (old, new) in found.labels.items() if old != new)
-    say(out, f"labels    {labels or 'as many of each as before'}")
+    say(out, phrase("labels    {labels}", labels or "as many of each as before"))
     for asset, change in found.vectors.items():
-        lowest = "".join(f", lowest {cosine:.4f} {visible(row_id)}" for cosine, row_id in change.lowest[:1])
-        line = change.problem or f"cosine {change.mean:.4f} on average over {change.compared}{lowest}"
-        say(out, f"{asset}  {line}")
+        line = change.problem or phrase("cosine {mean:.4f} on average over {count}", change.mean, change.compared)
+        for cosine, row_id in change.lowest[:1]:
+            line = joined([line, phrase("lowest {cosine:.4f} {row}", cosine, visible(row_id))], "{first}, {then}")
+        say(out, phrase("{asset}  {reason}", asset, line))
     if found.changed:
         out.print()
         _show_pages(found, out)
-
-
-def _harm(damage: "Damage") -> str:
-    named = {
-        "characters lost": damage.lost,
-        "changed": damage.changed,
-        "added": damage.added,
-        "numbers": damage.numbers,
-    }
-    return ", ".join(f"{count:,} {name}" for name, count in named.items())
 
 
 def _show_pages(found: "ShardDiff", out: Console) -> None:
@@ -152,11 +143,12 @@ def _show_pages(found: "ShardDiff", out: Console) -> None:
     figures = right("damage", "lost", "changed", "added", "numbers", "regions")
     print_table(out, [Column("page"), *figures, Column("state", overflow="fold")], rows)
     if len(found.changed) > _LISTED:
-        say(out, f"{len(found.changed) - _LISTED} more")
+        say(out, phrase("{count} more", len(found.changed) - _LISTED))
 
 
 def _ends(page: "PageDiff") -> str:
-    return ", ".join(f"{asset}: {old or 'absent'} → {new or 'absent'}" for asset, (old, new) in page.states.items())
+    states = {asset: [said(state or "absent") for state in both] for asset, both in page.states.items()}
+    return ", ".join(f"{asset}: {old} → {new}" for asset, (old, new) in states.items())
 
 
 def _region(region: "Region | None") -> dict[str, Any] | None:

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
-from kopub.cli.console import print_json, say, table_console
+from kopub.cli.console import print_json, said, say, table_console
 from kopub.cli.options import corpus_check, local_file
 from kopub.errors import ConfigError, counted, visible
 from kopub.files import replace_bytes
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     from kopub.config.settings import Settings
@@ -71,7 +73,8 @@ def doctor(
         print_json(shown | card)
     else:
         well = "the machine is fit for it" if quick else "ready"
-        say(console, f"profile {settings.profile_name}: {counted(problems, 'problem') if problems else well}")
+        ended = counted(problems, "problem") if problems else well
+        say(console, phrase("profile {profile}: {reason}", settings.profile_name, ended))
     if measurement and measurement.stages:
         if not as_json:
             from kopub.doctor.card_report import as_text
@@ -103,13 +106,13 @@ def _examine(
     from kopub.doctor.environment import examine
     from kopub.doctor.self_test import Engines, read_samples, self_test
 
-    task = progress.add_task("looking at the machine", total=None)
+    task = progress.add_task(said("looking at the machine"), total=None)
 
     def reads(file: str, size: int) -> None:
-        progress.update(task, description=f"hashing {file}, {size / 1e9:.2f} GB")
+        progress.update(task, description=said(phrase("hashing {file}, {size:.2f} GB", file, size / 1e9)))
 
     def works(what: str, done: int, total: int) -> None:
-        progress.update(task, description=what, completed=done, total=total or None)
+        progress.update(task, description=said(what), completed=done, total=total or None)
 
     environment = []
     for finding in examine(settings, step=reads):
@@ -123,7 +126,7 @@ def _examine(
     if not is_well(environment):
         yield warning("self-test", "the samples were not read", "fix the problems above, then run `kopub doctor` again")
         return
-    progress.update(task, description="loading the layout", total=None)
+    progress.update(task, description=said("loading the layout"), total=None)
     engines = Engines(settings.layout, settings.recognition, settings.embedding)
     with _server_lines(lambda line: progress.update(task, description=line)):
         if measurement:
@@ -168,9 +171,12 @@ def _progress(show: bool) -> Iterator[Progress]:
 
 
 def _show(finding: "Finding", out: Console) -> None:
+    level = said(finding.level)
     line = Text.assemble(
-        (f"{finding.level:<{_INDENT}}", _STYLES[finding.level]), (f"{finding.check}  ", "bold"), visible(finding.says)
+        (f"{level}{' ' * max(1, _INDENT - cell_len(level))}", _STYLES[finding.level]),
+        (f"{said(finding.check)}  ", "bold"),
+        visible(said(finding.says)),
     )
     say(out, line, indent=_INDENT)
     if finding.do:
-        say(out, f"{'':<{_INDENT}}{visible(finding.do)}", indent=_INDENT)
+        say(out, f"{'':<{_INDENT}}{visible(said(finding.do))}", indent=_INDENT)

@@ -11,9 +11,10 @@ import pyarrow as pa
 import typer
 from rich.text import Text
 
-from kopub.cli.console import say, table_console, tell
-from kopub.cli.options import COMMAND, corpus_check, open_located, with_profile
+from kopub.cli.console import said, say, table_console, tell
+from kopub.cli.options import COMMAND, corpus_check, open_located, told_reasons, with_profile
 from kopub.errors import counted, visible
+from kopub.states import Reason, joined, phrase
 
 if TYPE_CHECKING:
     from kopub.pages.manifest import Manifest
@@ -47,12 +48,14 @@ def doubts(
             typer.echo(json.dumps({"shard": shard, **asdict(page)}, ensure_ascii=False))
         return
     out = table_console()
+    stored = told_reasons(located.store)
     for shard, page in found[:top]:
-        say(out, _line(shard, page))
+        say(out, _line(shard, page, stored))
     share = f" ({len(found) / pages:.1%})" if pages else ""
-    looks = "looks" if len(found) == 1 else "look"
-    more = f"; --top {len(found)} lists them all" if len(found) > top else ""
-    say(out, f"{len(found):,} of {counted(pages, 'text')} {looks} wrong{share}{more}", "yellow" if found else "")
+    form = "{count:,} of {texts} looks wrong{share}" if len(found) == 1 else "{count:,} of {texts} look wrong{share}"
+    line = phrase(form, len(found), counted(pages, "text"), share)
+    more = [phrase("--top {count} lists them all", len(found))] if len(found) > top else []
+    say(out, joined([line, *more]), "yellow" if found else "")
     for line in about_layers(list(texts.values())):
         say(out, line)
 
@@ -84,31 +87,36 @@ def texts_by_shard(manifest: "Manifest", store: "TableStore") -> dict[str, pa.Ta
             continue
         found[shard] = store.read(TABLES.texts.name, shard, _COLUMNS)
     if left_out:
-        are = "is left out: its" if left_out == 1 else "are left out: their"
-        says = f"{counted(left_out, 'shard')} {are} {TABLES.texts.name} are of another corpus than the indexed one"
-        tell(f"{says}; run `{with_profile(COMMAND)}`", err=True)
+        are = "is" if left_out == 1 else "are"
+        form = "{table} of {shards} {are} left out, of another corpus than the indexed one; run `{command}`"
+        tell(phrase(form, TABLES.texts.name, counted(left_out, "shard"), are, with_profile(COMMAND)), err=True)
     return found
 
 
 def about_layers(texts: Sequence[pa.Table]) -> list[str]:
     """Return lines on the compared text layers, or none without a comparison."""
-    from kopub.texts.extracted_text import layer_figures
+    from kopub.texts.layer_counts import layer_figures
 
     figures = layer_figures(pa.concat_tables(texts)) if texts else {}
     if not figures:
         return []
     sound, unsound = figures["text_layers_sound"], figures["text_layers_unsound"]
     pages = counted(round(sound + unsound), "page")
-    lines = [f"{pages} {'has' if sound + unsound == 1 else 'have'} a text layer, {sound:,.0f} a sound one"]
+    have = "has" if sound + unsound == 1 else "have"
+    line = phrase("{pages} {have} a text layer, {sound:,.0f} a sound one", pages, have, sound)
     if "text_layer_distance" in figures:
         half = f"{figures['text_layer_distance']:.1%}"
-        differs = "in no letter" if half == "0.0%" else f"in less than {half} of the letters"
-        lines[0] += f"; what was read of half of them differs from it {differs}"
+        differs = "in no letter" if half == "0.0%" else phrase("in less than {half} of the letters", half)
+        line = joined([line, phrase("what was read of half of them differs from it {differs}", differs)])
     reasons = Counter(
         _SHARE.sub("some", reason) for table in texts for reason in table["text_layer_reason"].to_pylist() if reason
     )
-    return [*lines, *(f"unsound: {reason} ({count})" for reason, count in reasons.most_common(_REASONS))]
+    return [
+        line,
+        *(phrase("unsound: {reason} ({count})", reason, count) for reason, count in reasons.most_common(_REASONS)),
+    ]
 
 
-def _line(shard: str, page: "DoubtfulPage") -> Text:
-    return Text.assemble((visible(page.page_id), "bold"), (f"  {shard}  ", "dim"), ("; ".join(page.doubts), "yellow"))
+def _line(shard: str, page: "DoubtfulPage", stored: Mapping[str, Reason]) -> Text:
+    doubts = "; ".join(said(stored.get(doubt, doubt)) for doubt in page.doubts)
+    return Text.assemble((visible(page.page_id), "bold"), (f"  {shard}  ", "dim"), (doubts, "yellow"))

@@ -11,9 +11,10 @@ from rich.table import Column
 from rich.text import Text
 
 import kopub
-from kopub.cli.console import print_json, print_table, right, say, table_console
+from kopub.cli.console import print_json, print_table, right, said, say, table_console
 from kopub.cli.options import local_file, local_folder, local_path, open_settings
 from kopub.errors import STOPPED_BY_HAND, ConfigError, KopubError, counted
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     from kopub.config.settings import Settings
@@ -79,14 +80,14 @@ def evaluate(
         # Finished samples are kept.
         raise SystemExit(STOPPED_BY_HAND) from None
     except RecursionError as error:  # a library's parser on a benchmark that is nested without end
-        raise KopubError(f"the benchmark is nested too deeply to be read: {error}") from None
+        raise KopubError("the benchmark is nested too deeply to be read: {error}", error) from None
     if predictions is not None:
         _write_predictions(predictions, asked, evaluated, out)
     if html is not None:
         from kopub.cli.evaluation_display import write_page
 
         write_page(html, known, evaluated, pages)
-        say(out, f"wrote {html}")
+        say(out, phrase("wrote {path}", html))
     if as_json:
         print_json(as_json_values(asked, known, evaluated))
     else:
@@ -120,7 +121,8 @@ def _ask(folder: Path, profiles: "Sequence[Settings]", limit: int | None, as_jso
             ]
             for each in scores
         ]
-        print_table(out, columns, rows, f'profile {name}; precision and recall are those of "matches well"')
+        title = phrase('profile {profile}; precision and recall are those of "matches well"', name)
+        print_table(out, columns, rows, title)
         if not scores:
             say(out, "no page of this corpus answers any of the questions: is KOPUB_HOME the right one?", "yellow")
 
@@ -145,8 +147,8 @@ def _list(as_json: bool) -> None:
         return
     out = table_console()
     for name, adapter in ADAPTERS.items():
-        say(out, f"{name:<14}{adapter.says}", indent=14)
-    say(out, f"{MEANING:<14}{_MEANING_SAYS}", indent=14)
+        say(out, f"{name:<14}{said(adapter.says)}", indent=14)
+    say(out, f"{MEANING:<14}{said(_MEANING_SAYS)}", indent=14)
 
 
 def _profiles(names: Sequence[str]) -> "list[Settings]":
@@ -164,7 +166,7 @@ def _profiles(names: Sequence[str]) -> "list[Settings]":
     seen: set[str] = set()
     for settings in chosen:
         if settings.profile_name in seen:
-            raise ConfigError(f"two profiles are called {settings.profile_name}: rename one of their files")
+            raise ConfigError("two profiles are called {profile}: rename one of their files", settings.profile_name)
         seen.add(settings.profile_name)
         require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
     return chosen
@@ -178,8 +180,8 @@ def _evaluate(
     from kopub.tables.evaluations import prepare_answers, settings_in
 
     # In a plain string, rich would read parts of a name in brackets as markup.
-    with out.status(Text(f"{asked.benchmark} of {asked.folder}")) as status:
-        known = prepare_answers(asked, chosen[0].home, lambda line: status.update(Text(line)))
+    with out.status(Text(f"{asked.benchmark} {asked.folder}")) as status:
+        known = prepare_answers(asked, chosen[0].home, lambda line: status.update(Text(said(line))))
     evaluated = []
     for settings in chosen:
         moved = settings_in(settings, asked)
@@ -201,4 +203,4 @@ def _write_predictions(
         place = folder / each.profile if len(evaluated) > 1 else folder
         found = dict(readings(each.settings.store, each.settings.corpus.manifest.keys))
         count = write_predictions(place, taken, found)
-        say(out, f"wrote {counted(count, 'file')} to {place}")
+        say(out, phrase("wrote {files} to {folder}", counted(count, "file"), place))

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kopub.cli.console import tell
+from kopub.cli.console import said, tell
 from kopub.cli.options import first_look_lines, open_settings, require_indexed, require_named
 from kopub.errors import ConfigError, counted
 from kopub.files import is_url
 from kopub.folders import store_url
 from kopub.processes import keep_little
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     from kopub.config.settings import Settings
@@ -57,11 +58,13 @@ def export(
     require_named(folder)
     for option, given in (("--page-marks", page_marks), ("--notes", notes)):
         if given and not markdown:
-            raise ConfigError(f"{option} needs --markdown: add it")
+            raise ConfigError("{option} needs --markdown: add it", option)
     if label_studio and not page_images:
         raise ConfigError("--label-studio needs --page-images: add it")
     if label_studio and is_url(folder):
-        raise ConfigError(f"Label Studio serves pictures from a folder, not from {folder}: name one on this machine")
+        raise ConfigError(
+            "Label Studio serves pictures from a folder, not from {folder}: name one on this machine", folder
+        )
     keep_little()
     settings = open_settings()
     images = _page_images(settings) if page_images else None
@@ -91,7 +94,8 @@ def export(
     with _made(folder, EXPORTED_TABLES) as out:
         done = export_tables(CorrectedTables(settings.store), keys, out, figures, images)
     vectors = ", ".join(f"{count} {name}" for name, count in done.vectors.items())
-    tell(f"{_shown(folder)}: {counted(done.pages, 'page')}, {counted(done.crops, 'picture')}; vectors: {vectors}")
+    counts = (counted(done.pages, "page"), counted(done.crops, "picture"))
+    tell(phrase("{folder}: {pages}, {pictures}; vectors: {vectors}", _shown(folder), *counts, vectors))
     _say_unfinished(settings)
 
 
@@ -148,14 +152,23 @@ def _documents(
 
 def _say(folder: str, done: "ExportTally") -> None:
     """Print what was written, with the sums of pages and regions."""
-    states = ", ".join(f"{count:,} {state}" for state, count in done.pages.most_common())
+    states = ", ".join(said(phrase("{count:,} {state}", count, state)) for state, count in done.pages.most_common())
     regions = done.regions
-    whole = f" and {done.page_images:,} of whole pages" if done.page_images else ""
+    whole = phrase(" and {count:,} of whole pages", done.page_images) if done.page_images else ""
     documents, pages = counted(done.documents, "document"), counted(done.pages.total(), "page")
-    tell(f"{folder}: {documents} of {pages} ({states}), {counted(done.pictures, 'picture')}{whole}")
     tell(
-        f"{counted(regions.total(), 'region')}: {regions['placed']:,} in the text, {regions['furniture']:,} running "
-        f"heads and page numbers left out, {regions['empty']:,} without text, {regions['lost']:,} could not be read"
+        phrase(
+            "{folder}: {documents} of {pages} ({states}), {pictures}{whole}",
+            *(folder, documents, pages, states, counted(done.pictures, "picture"), whole),
+        )
+    )
+    tell(
+        phrase(
+            "{regions}: {placed:,} in the text, {furniture:,} running "
+            "heads and page numbers left out, {empty:,} without text, {lost:,} could not be read",
+            counted(regions.total(), "region"),
+            *(regions[name] for name in ("placed", "furniture", "empty", "lost")),
+        )
     )
     joined = counted(done.joined, "paragraph or table", "paragraphs and tables")
-    tell(f"{joined} joined over pages, {counted(done.tied, 'note')} tied")
+    tell(phrase("{joined} joined over pages, {notes} tied", joined, counted(done.tied, "note")))

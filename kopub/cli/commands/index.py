@@ -11,11 +11,13 @@ import typer
 from rich.table import Column
 from rich.text import Text
 
-from kopub.cli.console import print_json, print_table, right, table_console, tell
+from kopub.cli.console import print_json, print_table, right, said, table_console, tell
+from kopub.cli.on_demand import LocalCommand
 from kopub.cli.options import local_path, profile_option, with_profile
 from kopub.errors import ConfigError, SourceError, counted, visible
 from kopub.files import is_url
 from kopub.pages.places import CorpusPlace
+from kopub.states import joined, phrase
 
 if TYPE_CHECKING:
     from kopub.pages.indexing import Others
@@ -58,7 +60,8 @@ def index(
         places = {"home": str(located.home), "index": str(located.corpus)}
         print_json({**places, **_described(manifest), "next": with_profile("kopub run")})
     else:
-        tell(f"next: {with_profile('kopub run')}, or {with_profile('kopub plan')} for what it will make")
+        commands = (with_profile("kopub run"), with_profile("kopub plan"))
+        tell(phrase("next: {run}, or {plan} for what it will make", *commands))
 
 
 def use_home(home: Path | None) -> None:
@@ -109,7 +112,7 @@ def index_source(
     except ValueError as error:
         raise SourceError(str(error)) from None
     manifest = indexing.index(source, corpus, say, dpi, _chosen(source, corpus, add, replace), max_pages)
-    say(f"{corpus}: {_summary(manifest)}")
+    say(phrase("{folder}: {reason}", corpus, _summary(manifest)))
     return manifest
 
 
@@ -129,8 +132,8 @@ def _chosen(source: str, corpus: CorpusPlace, add: bool, replace: bool) -> "Othe
     if not (others and _at_terminal()):
         return Others.REFUSE
     require_source(source)
-    tell(f"The corpus has {others}.")
-    answer = typer.prompt(f"[a]dd {source} to it, [r]eplace it, or [s]top?", default="a")
+    tell(phrase("The corpus has {others}.", others))
+    answer = typer.prompt(said(phrase("[a]dd {source} to it, [r]eplace it, or [s]top?", source)), default="a")
     chosen = {"a": Others.ADD, "r": Others.REPLACE}.get(answer.strip().lower()[:1])
     if chosen is None:
         tell("Nothing was changed; --home DIR works in another home.")
@@ -147,12 +150,13 @@ def _summary(manifest: "Manifest") -> str:
     """Return the contents of the corpus in one line."""
     documents = [source.documents for source in manifest.sources if source.documents is not None]
     known = len(documents) == len(manifest.sources)
-    parts = [counted(manifest.rows, "page") + (f" in {counted(sum(documents), 'document')}" if known else "")]
+    pages = counted(manifest.rows, "page")
+    parts = [phrase("{pages} in {documents}", pages, counted(sum(documents), "document")) if known else pages]
     if len(manifest.sources) > 1:
-        parts.append(f"{len(manifest.sources)} sources")
+        parts.append(counted(len(manifest.sources), "source"))
     if manifest.queries:
         parts.append(counted(manifest.queries.rows, "query", "queries"))
-    return ", ".join(parts)
+    return joined(parts, "{first}, {then}")
 
 
 def shards(
@@ -196,7 +200,7 @@ def sources(
     print_table(table_console(), columns, (_cells(manifest, source) for source in manifest.sources))
 
 
-@app.command()
+@app.command(cls=LocalCommand)
 @profile_option
 def remove(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Its name in `kopub sources`, or its path.")],
@@ -208,8 +212,9 @@ def remove(
     located = locate(os.environ)
     manifest = indexing.remove(source, located.corpus, tell)
     left = ", ".join(visible(each.name) for each in manifest.sources)
-    tell(f"{visible(source)} was removed from the corpus, which now has {counted(manifest.rows, 'page')} of {left}")
-    tell(f"next: {with_profile('kopub run')}, which brings search and the release up to date")
+    form = "{source} was removed from the corpus, which now has {pages} of {left}"
+    tell(phrase(form, visible(source), counted(manifest.rows, "page"), left))
+    tell(phrase("next: {command}, which brings search and the release up to date", with_profile("kopub run")))
 
 
 def _cells(manifest: "Manifest", source: "PageSource") -> list[str | Text]:
@@ -219,7 +224,7 @@ def _cells(manifest: "Manifest", source: "PageSource") -> list[str | Text]:
         "" if source.documents is None else f"{source.documents:,}",
         f"{_pages(manifest, source):,}",
         f"{source.indexed_at.astimezone():%Y-%m-%d %H:%M}" if source.indexed_at else "",
-        Text(state, style="" if state == _OK else "yellow"),
+        Text(said(state), style="" if state == _OK else "yellow"),
         visible(manifest.location_of(source)),
     ]
 
@@ -248,5 +253,7 @@ def _state(manifest: "Manifest", source: "PageSource") -> str:
     if not (source.revision or is_url(place) or Path(place).exists()):
         return "not there now"
     if source.failed:
-        return f"{counted(source.failed, 'page')} not made: index it again"
-    return f"{counted(source.left, 'page')} left: kopub run {shlex.quote(place)}" if source.left else _OK
+        return phrase("{pages} not made: index it again", counted(source.failed, "page"))
+    if source.left:
+        return phrase("{pages} left: kopub run {place}", counted(source.left, "page"), shlex.quote(place))
+    return _OK

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from PIL import Image
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from kopub.cli.console import print_json, print_table, right, say, table_console
+from kopub.cli.console import print_json, print_table, right, said, say, table_console, tell
 from kopub.cli.options import local_path
 from kopub.errors import ConfigError, KopubError, visible
 from kopub.files import replace_bytes
 from kopub.pages.page import decode
 from kopub.pages.upright import PageTransform
-from kopub.states import State
+from kopub.states import State, phrase
 
 if TYPE_CHECKING:
     from kopub.pages.corpus import Corpus
@@ -77,7 +78,7 @@ def lineage(
         _show(shown, table_console())
     if crop is not None:
         for path in write_pictures(settings.corpus, shown, crop, region):
-            typer.echo(f"wrote {path}", err=as_json)
+            tell(phrase("wrote {path}", path), err=as_json)
     if shown["source"] and not shown["source"]["unchanged"]:
         raise typer.Exit(1)
 
@@ -91,19 +92,18 @@ def _parse_target(store: "ShardStore", given: str, shards: list[str]) -> tuple[s
     if asset not in GRAPH.names:
         places = find(store, given, shards)
         if len(places) > 1:
-            raise KopubError(
-                f"a page and a query are called {given!r}: say raw_pages/{given} or query_embeddings/{given}"
-            )
+            raise KopubError("a page and a query are called {id!r}: say raw_pages/{id} or query_embeddings/{id}", given)
         ((kind, shard),) = places.items()
         return None, kind, given, shard
     for kind, shard in find(store, rest, shards).items():
         if holds(store, asset, shard, kind):
             return asset, kind, rest, shard
-    raise KopubError(f"{asset} has no row for {rest!r}: see `kopub lineage {rest}` for the tables that do")
+    raise KopubError("{asset} has no row for {id!r}: see `kopub lineage {id}` for the tables that do", asset, rest)
 
 
 def _show(shown: dict[str, Any], out: Console) -> None:
-    say(out, f"{visible(shown['id'])}  {shown['kind']} of {shown['shard']}", "bold")
+    kind = said("page" if shown["kind"] == "page" else "query")
+    say(out, f"{visible(shown['id'])}  {kind}, {shown['shard']}", "bold")
     if shown["source"]:
         _show_source(shown["source"], out)
     if shown["regions"]:
@@ -111,34 +111,38 @@ def _show(shown: dict[str, Any], out: Console) -> None:
     for step in shown["steps"]:
         _show_step(step, out)
     for asset in shown["missing"]:
-        say(out, f"\nThe {asset} that this was made from is no longer kept.", "yellow")
+        out.print()
+        say(out, phrase("The {asset} that this was made from is no longer kept.", asset), "yellow")
 
 
 def _show_source(source: dict[str, Any], out: Console) -> None:
     rows = _origin_rows(source["origin"]) if source["origin"] else {}
-    rows |= {"kept in": f"{source['file']}, row {source['row']}", "page sha256": str(source["sha256"])}
+    kept = phrase("{file}, row {row}", source["file"], source["row"])
+    rows |= {"kept in": kept, "page sha256": str(source["sha256"])}
     if source["width"]:
-        rows["image"] = (
-            f"{source['format']}, {source['width']} x {source['height']} pixels, {source['n_bytes']:,} bytes"
-        )
+        form = "{format}, {width} x {height} pixels, {bytes:,} bytes"
+        rows["image"] = phrase(form, *(source[name] for name in ("format", "width", "height", "n_bytes")))
     if transform := PageTransform.of_row(source["upright"]):
         rows["set upright"] = str(transform)
     rows |= {name: str(source[key]) for name, key in (("document", "doc_id"), ("licence", "license")) if source[key]}
     _show_facts(rows, out)
     if source["problem"]:
-        say(out, f"THE SOURCE CANNOT BE READ: {visible(source['problem'])}", "bold red")
+        say(out, phrase("THE SOURCE CANNOT BE READ: {reason}", source["problem"]), "bold red")
     elif not source["unchanged"]:
-        line = f"THE IMAGE IN THE SOURCE IS NOT THE ONE THAT WAS READ: its sha256 is {source['sha256_now']} now"
-        say(out, line, "bold red")
+        form = "THE IMAGE IN THE SOURCE IS NOT THE ONE THAT WAS READ: its sha256 is {sha256} now"
+        say(out, phrase(form, source["sha256_now"]), "bold red")
     else:
         say(out, "The source holds these bytes: hashed again just now.", "green")
 
 
 def _origin_rows(origin: dict[str, Any]) -> dict[str, str]:
     """Return the rows on the original file that a page comes from."""
-    page = f", page {origin['page']}" if origin["page"] else ""
-    rows = {"file": f"{visible(origin['path'])}{page}", "file sha256": str(origin["sha256"])}
-    return rows | ({"drawn": f"at {origin['dpi']} dpi by {origin['renderer']}"} if origin["dpi"] else {})
+    path = visible(origin["path"])
+    file = phrase("{file}, page {page}", path, origin["page"]) if origin["page"] else path
+    rows = {"file": file, "file sha256": str(origin["sha256"])}
+    if origin["dpi"]:
+        rows["drawn"] = phrase("at {dpi} dpi by {renderer}", origin["dpi"], origin["renderer"])
+    return rows
 
 
 def _show_regions(regions: list[dict[str, Any]], out: Console) -> None:
@@ -146,7 +150,7 @@ def _show_regions(regions: list[dict[str, Any]], out: Console) -> None:
     for region in regions:
         box = " ".join(f"{value:.0f}" for value in region["bbox"])
         score = "" if region["score"] is None else f"{region['score']:.2f}"
-        ended = ": ".join(visible(part, _CONTENT) for part in (region["state"], region["reason"]) if part)
+        ended = ": ".join(visible(said(part), _CONTENT) for part in (region["state"], region["reason"]) if part)
         text = visible(region["content"] or "", _CONTENT)
         style = {State.OK: "", State.BLANK: "", State.PARTIAL: "yellow"}.get(region["state"] or State.OK, "red")
         origin, label = (region["origin"] or "").replace("_", " "), visible(region["label"], _CONTENT)
@@ -158,11 +162,12 @@ def _show_regions(regions: list[dict[str, Any]], out: Console) -> None:
 
 
 def _show_step(step: dict[str, Any], out: Console) -> None:
-    ended = ": ".join(visible(part) for part in (step["state"], step["reason"]) if part)
+    ended = ": ".join(visible(said(part)) for part in (step["state"], step["reason"]) if part)
     say(out, Text.assemble("\n", (step["asset"], "bold"), f"  {ended}"))
     model = " at ".join(filter(None, (step["model"], step["revision"])))
-    spent = f", {step['gpu_seconds']:.2f} GPU seconds" if step["gpu_seconds"] else ""
-    run = f"{step['run_id']} at {step['made_at']}{spent}" if step["run_id"] else "not recorded"
+    spent = phrase(", {seconds:.2f} GPU seconds", step["gpu_seconds"]) if step["gpu_seconds"] else ""
+    made = phrase("{run} at {time}{spent}", step["run_id"], step["made_at"], spent)
+    run = made if step["run_id"] else "not recorded"
     rows = {
         "row": step["fingerprint"],
         "recipe": step["recipe"],
@@ -179,7 +184,7 @@ def _show_step(step: dict[str, Any], out: Console) -> None:
     if step["replaced_since"]:
         say(out, "This table has been replaced since; this is the version that was kept.", "yellow")
     for parent in step["stale"]:
-        say(out, f"Stale: {parent} has changed since this was made from it.", "yellow")
+        say(out, phrase("Stale: {asset} has changed since this was made from it.", parent), "yellow")
 
 
 def _plain(value: Any) -> str:
@@ -189,9 +194,11 @@ def _plain(value: Any) -> str:
 
 
 def _show_facts(rows: dict[str, str], out: Console) -> None:
-    wide = max(map(len, rows), default=0)
-    for name, value in rows.items():
-        say(out, Text.assemble((f"  {name:<{wide}}  ", "dim"), visible(value, _VALUE)), indent=4)
+    named = {said(name): value for name, value in rows.items()}
+    wide = max(map(cell_len, named), default=0)
+    for name, value in named.items():
+        head = f"  {name}{' ' * (wide - cell_len(name))}  "
+        say(out, Text.assemble((head, "dim"), visible(said(value), _VALUE)), indent=4)
 
 
 def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region: int | None) -> list[Path]:
@@ -204,13 +211,14 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
 
     source = shown["source"]
     if source is None or source["problem"]:
-        raise KopubError(f"{shown['id']} has no page picture: {source['problem'] if source else 'it is a query'}")
+        problem = source["problem"] if source else "it is a query"
+        raise KopubError("{id} has no page picture: {reason}", shown["id"], problem)
     with corpus.reader(shown["shard"]) as reader:
         data = bytes(reader.page(shown["id"], source["row"], source["sha256"]).data)
         upright = bytes(reader.page(shown["id"], source["row"], source["sha256"], source["upright"]).data)
     regions = {each["index"]: each for each in shown["regions"]}
     if region is not None and region not in regions:
-        raise KopubError(f"{shown['id']} has no region {region}; it has {len(regions)}, from 0")
+        raise KopubError("{id} has no region {region}; it has {regions}, from 0", shown["id"], region, len(regions))
     name = shown["id"].replace("/", "_")
     one = bool(target.suffix) and not target.is_dir()
     if one and region is None:
@@ -239,7 +247,7 @@ def _encode(image: Image.Image, path: Path) -> bytes:
         image.save(file, Image.registered_extensions().get(path.suffix.lower(), "PNG"))
     except (KeyError, ValueError, OSError):
         raise KopubError(
-            f"{path} cannot be written: no {path.suffix} picture can be made of it; name a .png file"
+            "{path} cannot be written: no {suffix} picture can be made of it; name a .png file", path, path.suffix
         ) from None
     return file.getvalue()
 

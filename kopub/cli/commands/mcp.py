@@ -18,6 +18,7 @@ from kopub.cli.commands.search import searcher_of
 from kopub.cli.console import say, table_console
 from kopub.cli.options import corpus_check, open_settings
 from kopub.errors import ConfigError
+from kopub.states import phrase
 
 _PORT = 3031
 """The default port, beside the reading room's 3030."""
@@ -41,7 +42,7 @@ def mcp(
     """Serve the corpus to agents as tools, over the Model Context Protocol on stdin and stdout."""
     for option, given in (("--port", port), ("--host", host), ("--allow-host", allow_host)):
         if given is not None and not http:
-            raise ConfigError(f"{option} needs --http: add it")
+            raise ConfigError("{option} needs --http: add it", option)
     if find_spec("mcp") is None:
         raise ConfigError("kopub mcp needs the extra mcp: pip install -c requirements.lock -e '.[mcp]'")
 
@@ -61,7 +62,7 @@ def mcp(
     app = http_app(server, hosts, api_token)
     with listening_at(host, port) as listening:
         out = table_console()
-        say(out, f"{url_of(host, listening)}{PATH}  (Ctrl-C ends it)")
+        say(out, phrase("{url}  (Ctrl-C ends it)", f"{url_of(host, listening)}{PATH}"))
         if api_token:
-            say(out, f"it asks for the token {api_token}")
+            say(out, phrase("it asks for the token {token}", api_token))
         serve_until_stopped(app, listening)

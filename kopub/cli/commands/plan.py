@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from kopub.cli.console import count, duration, print_json, print_table, right, say, table_console
+from kopub.cli.console import count, duration, print_json, print_table, right, said, say, table_console
 from kopub.cli.options import COMMAND, corpus_check, first_look_lines, newer_lines, with_profile
 from kopub.errors import ConfigError, counted, visible
-from kopub.states import State
+from kopub.states import Reason, State, phrase
 from kopub.tables.progress import Forecast, Stage
 
 if TYPE_CHECKING:
@@ -52,12 +52,14 @@ def plan(
         print_json(shown)
     else:
         out = table_console()
+        run = with_profile(COMMAND)
         # The values of --set are not in the profile yet.
-        first = f"put {' and '.join(changes)} into the profile, then " if changes else ""
-        _show(shown, out, f"{first}{with_profile(COMMAND)}")
+        with_changes = phrase("put {changes} into the profile, then {command}", ", ".join(changes or ()), run)
+        _show(shown, out, with_changes if changes else run)
         if untested(settings):
             doctor = with_profile("kopub doctor")
-            say(out, f"Its GPU engines were never tested on this machine: `{doctor}` tests them on the sample pages.")
+            form = "Its GPU engines were never tested on this machine: `{command}` tests them on the sample pages."
+            say(out, phrase(form, doctor))
 
 
 def untested(settings: "Settings") -> bool:
@@ -124,7 +126,7 @@ def _evaluation(guard: "GuardStanding") -> dict[str, Any]:
 def _assignment(change: str) -> tuple[str, str]:
     key, equals, value = change.partition("=")
     if not equals:
-        raise ConfigError(f"--set {change}: write KEY=VALUE, as in embedding.dim=512")
+        raise ConfigError("--set {change}: write KEY=VALUE, as in embedding.dim=512", change)
     return key.strip(), value
 
 
@@ -135,12 +137,12 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
         name for name in columns[0] if name in _ALWAYS or any(str(cells[name]) not in _NOTHING for cells in columns)
     ]
     rows = [[cells[name] for name in names] for cells in columns]
-    print_table(out, [Column("asset"), *right(*names[1:])], rows, f"profile {shown['profile']}")
+    print_table(out, [Column("asset"), *right(*names[1:])], rows, phrase("profile {profile}", shown["profile"]))
     for asset, why in shown["off"].items():
-        say(out, f"{asset}: off, {why}")
+        say(out, phrase("{asset}: off, {reason}", asset, why))
     for asset in shown["assets"]:
         for line, shards in list(asset["why"].items())[:_WHY_SHOWN]:
-            say(out, f"{asset['asset']}: {line} ({counted(shards, 'shard')})")
+            say(out, phrase("{asset}: {reason} ({shards})", asset["asset"], line, counted(shards, "shard")))
     for line in evaluation_lines(shown["evaluations"]):
         say(out, line, "yellow")
     newer = newer_lines(sum(len(asset["shards"]["newer"]) for asset in shown["assets"]))
@@ -153,14 +155,15 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
         gpu = in_between(shown["gpu_seconds"], shown["gpu_seconds_at_most"], duration)
         hint = so_far(all(asset["measured"] for asset in shown["assets"]))
         starts = shown["run"]["seconds_to_start"]
-        besides = f" Models take {duration(starts)} more to start." if starts else ""
-        say(out, f"Altogether {total}, {gpu} of GPU time, by what rows cost {hint}.{besides} To make them: {command}")
+        besides = phrase(" Models take {time} more to start.", duration(starts)) if starts else ""
+        form = "Altogether {time}, {gpu_time} of GPU time, by what rows cost {so_far}.{besides} To make them: {command}"
+        say(out, phrase(form, total, gpu, hint, besides, command))
     if missing:
         run = shown["run"]
-        never = f"{counted(missing, 'table')} {'was' if missing == 1 else 'were'} never made"
-        takes = f"about {duration(run['seconds'])} for {counted(run['pages'], 'page')}"
-        said = f"{never}. To make {'it' if missing == 1 else 'them'}: {command}"
-        say(out, f"{said}; {takes}, by what rows cost {so_far(run['measured'])}")
+        were, them = ("was", "it") if missing == 1 else ("were", "them")
+        form = "{tables} {were} never made. To make {them}: {command}; {time} for {pages}, by what rows cost {so_far}"
+        takes = (phrase("about {time}", duration(run["seconds"])), counted(run["pages"], "page"))
+        say(out, phrase(form, counted(missing, "table"), were, them, command, *takes, so_far(run["measured"])))
     if not stale and not missing:
         say(out, "Nothing is stale.")
 
@@ -183,13 +186,16 @@ def _cells(asset: dict[str, Any]) -> dict[str, str | Text]:
 def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield the evaluations due before an upgrade, and what they forbid."""
     for each in evaluations:
-        name = f"evaluation {each['benchmark']} of {each['folder']}"
+        name = phrase("evaluation {benchmark} of {folder}", each["benchmark"], each["folder"])
         if not each["current"]:
-            time = "an unknown time" if each["seconds"] is None else f"at most {duration(each['seconds'])}"
-            why = "; ".join(visible(line, _WHY_WIDTH) for line in each["why"][:_WHY_SHOWN])
-            yield f"{name}: stale, {why}; {time}, before an upgrade: {each['command']}"
+            seconds = each["seconds"]
+            time = "an unknown time" if seconds is None else phrase("at most {time}", duration(seconds))
+            why = "; ".join(visible(said(line), _WHY_WIDTH) for line in each["why"][:_WHY_SHOWN])
+            form = "{evaluation}: stale, {why}; {time}, before an upgrade: {command}"
+            yield phrase(form, name, why, time, each["command"])
         for line in each["closed"]:
-            yield f"{name} blocks the nightly upgrade: {line}; give gates.override a reason to upgrade anyway"
+            form = "{evaluation} blocks the nightly upgrade: {reason}; give gates.override a reason to upgrade anyway"
+            yield phrase(form, name, line)
 
 
 def in_between(least: Any, most: Any, shown: Any) -> str:
@@ -272,8 +278,9 @@ def forecast_of_everything(settings: "Settings", scan: "Survey") -> Forecast:
 def about(forecast: Forecast) -> str:
     """Return words such as `about 20 s, by what rows cost so far`."""
     seconds = forecast.seconds_to_start
-    starts = f", of which {duration(seconds)} for models to start" if seconds else ""
-    return f"about {duration(forecast.remaining(0.0))}{starts}, by what rows cost {so_far(is_measured(forecast))}"
+    starts = phrase(", of which {time} for models to start", duration(seconds)) if seconds else ""
+    form = "about {time}{starts}, by what rows cost {so_far}"
+    return phrase(form, duration(forecast.remaining(0.0)), starts, so_far(is_measured(forecast)))
 
 
 def is_measured(forecast: Forecast) -> bool:
@@ -281,6 +288,6 @@ def is_measured(forecast: Forecast) -> bool:
     return all(stage.measured or not stage.rows for stage in forecast.stages.values())
 
 
-def so_far(measured: bool) -> str:
+def so_far(measured: bool) -> Reason:
     """Return the word for where the cost of a row was measured."""
-    return "so far" if measured else "elsewhere"
+    return phrase("so far" if measured else "elsewhere")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Column
 
-from kopub.cli.console import print_json, print_table, say, table_console
+from kopub.cli.console import print_json, print_table, said, say, table_console
 from kopub.errors import ConfigError
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     from kopub.config.profile_files import Profile
@@ -46,25 +47,27 @@ def profiles(
     out = table_console()
     columns = [Column(name) for name in ("profile", "card", "layout", "reader", "vectors", "speed")]
     print_table(out, columns, map(_cells, found))
-    say(out, f"in use here: {environment.profile}\n")
+    say(out, phrase("in use here: {profile}", environment.profile))
+    out.print()
     say(out, "with another reader on a card, as --profile rtx4090+paddleocr_vl:")
     print_table(out, [Column(name) for name in ("card", *readers)], _rows(combinations, len(readers)))
     of_regions = [name for name, reader in readers.items() if reader.reads == "regions"]
     ranked = sorted(of_regions, key=lambda name: -readers[name].korean)
-    say(out, f"for Korean: +{ranked[0]}, until your own pages say otherwise. MDPBench, Korean:")
-    say(out, f"  {', '.join(f'{name} {readers[name].korean:g}' for name in ranked)} (most pages are photographs)")
+    say(out, phrase("for Korean: +{reader}, until your own pages say otherwise. MDPBench, Korean:", ranked[0]))
+    scores = ", ".join(f"{name} {readers[name].korean:g}" for name in ranked)
+    say(out, phrase("  {scores} (most pages are photographs)", scores))
     for line in own or [f"  kopub evaluate texts FOLDER --profile rtx4090 --profile rtx4090+{ranked[0]}"]:
         say(out, line)
     if card := largest_card():
         from kopub.doctor.checks import advise
 
-        say(out, f"this machine: {card}: {advise(card)}")
+        say(out, phrase("this machine: {card}: {reason}", card, advise(card)))
     say(out, "from a card to a run: docs/gpu.md")
 
 
 def _cells(values: dict[str, Any]) -> list[str]:
-    card = "none" if values["card"] is None else f"{values['card']}, {values['memory_gb']:.0f} GB"
-    speed = _MEASURED if values["measured"] else _ESTIMATED
+    card = said("none") if values["card"] is None else f"{values['card']}, {values['memory_gb']:.0f} GB"
+    speed = said(_MEASURED if values["measured"] else _ESTIMATED)
     return [values["profile"], card, values["layout"], values["reader"], values["vectors"], speed]
 
 
@@ -107,7 +110,7 @@ def _combine(card: str, reader: str) -> dict[str, Any]:
 def _rows(combinations: Sequence[dict[str, Any]], readers: int) -> Iterator[list[str]]:
     for start in range(0, len(combinations), readers):
         of_card = combinations[start : start + readers]
-        yield [of_card[0]["profile"].partition("+")[0], *(each["speed"] for each in of_card)]
+        yield [of_card[0]["profile"].partition("+")[0], *(said(each["speed"]) for each in of_card)]
 
 
 def _own_scores(home: Path) -> Iterator[str]:
@@ -121,8 +124,9 @@ def _own_scores(home: Path) -> Iterator[str]:
         found = {store.parent.name: verdict(ShardStore(url=str(store))) for store in sorted(place.glob("*/store"))}
         scores = {name: headline(each.scores) for name, each in found.items() if each is not None}
         if len(scores) > 1:
-            said = (f"{name} {', '.join(map(_score, rows))}" for name, rows in scores.items())
-            yield f"your evaluation {place.parent.parent.name}/{place.parent.name}: {'; '.join(said)}"
+            lines = (f"{name} {', '.join(map(_score, rows))}" for name, rows in scores.items())
+            evaluation = f"{place.parent.parent.name}/{place.parent.name}"
+            yield phrase("your evaluation {evaluation}: {scores}", evaluation, "; ".join(lines))
 
 
 def _score(row: "Row") -> str:

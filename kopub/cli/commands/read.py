@@ -12,10 +12,10 @@ import typer
 from rich.console import Console
 
 from kopub import Corpus, Page
-from kopub.cli.console import plain_reason, print_json, tell
+from kopub.cli.console import lost_line, plain_reason, print_json, said, tell
 from kopub.cli.options import OCR_HELP, TEXT_LAYER_HELP, local_path, text_layer_choice
 from kopub.errors import ConfigError, KopubError, StoppedByHand, counted, visible
-from kopub.states import LOST, State
+from kopub.states import LOST, State, joined, phrase
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,8 @@ def read(
     try:
         parts, ended = _read(reading)
         documents = _documents(parts)
-        read_so_far = f"{sum(map(len, documents.values())):,} of {counted(reading.pages, 'page')} were read"
+        count = sum(map(len, documents.values()))
+        read_so_far = phrase("{count:,} of {pages} were read", count, counted(reading.pages, "page"))
         _require_pages(documents, ended)
         if as_json_values:
             shown = [
@@ -81,14 +82,14 @@ def read(
         else:
             _write_markdown(parts, out)
         for left_out in reading.left_out:
-            tell(visible(f"left out: {left_out.name} ({left_out.reason})"), err=True)
+            tell(visible(said(phrase("left out: {file} ({reason})", left_out.name, left_out.reason))), err=True)
         is_lost = _tell(parts, documents)
     finally:
         reading.close()
     if isinstance(ended, KopubError):
-        raise KopubError(f"{read_so_far}; then: {ended}")
+        raise KopubError("{count}; then: {reason}", read_so_far, str(ended))
     if ended is not None:
-        raise StoppedByHand(f"stopped: {read_so_far}")
+        raise StoppedByHand("stopped: {count}", read_so_far)
     if is_lost:
         raise typer.Exit(_LOST_PAGES)
 
@@ -115,7 +116,7 @@ def _progress(pages: int) -> "Iterator[Watcher]":
     from kopub.tables.progress import Watcher
 
     console = Console(stderr=True)
-    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("pages"), TimeRemainingColumn())
+    bars = (BarColumn(), MofNCompleteColumn(), TextColumn(said("pages")), TimeRemainingColumn())
     lock = threading.Lock()
 
     class PageCounter(Watcher):
@@ -131,9 +132,10 @@ def _progress(pages: int) -> "Iterator[Watcher]":
                 bar.advance(task)
                 if not console.is_terminal and time.monotonic() - self.said >= _LINE_SECONDS:
                     self.said = time.monotonic()
-                    tell(f"{self.done:,} of {counted(pages, 'page')} read", err=True)
+                    tell(phrase("{count:,} of {pages} read", self.done, counted(pages, "page")), err=True)
 
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    bars = (TextColumn(said("reading")), *bars)
+    with Progress(*bars, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=pages)
         yield PageCounter()
 
@@ -153,7 +155,7 @@ def _require_pages(documents: Mapping[str, Sequence[Page]], ended: BaseException
     if ended is not None and not pages:
         raise ended if isinstance(ended, KopubError) else StoppedByHand("stopped: no page was read yet")
     if pages and all(page.state in LOST for page in pages):
-        raise KopubError(f"{pages[0].id} cannot be read: {plain_reason(pages[0].id, pages[0].reason)}")
+        raise KopubError("{page} cannot be read: {reason}", pages[0].id, plain_reason(pages[0].id, pages[0].reason))
 
 
 class _Tables:
@@ -185,8 +187,9 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
     tables = _Tables(parts)
     if out is not None:
         done = write_documents(tables, tables.shards, out, ["markdown"], keep_others=True)
-        what = f"{counted(done.documents, 'document')} of {counted(done.pages.total(), 'page')}"
-        tell(f"{out}: {what}, {counted(done.pictures, 'picture')}", err=True)
+        counts = (counted(done.documents, "document"), counted(done.pages.total(), "page"))
+        line = phrase("{folder}: {documents} of {pages}, {pictures}", out, *counts, counted(done.pictures, "picture"))
+        tell(line, err=True)
         return
     for document in DocumentStream(tables, tables.shards).read():
         pages = tuple(
@@ -199,19 +202,19 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
 
 def _tell(parts: "Sequence[HomeSource]", documents: Mapping[str, Sequence[Page]]) -> bool:
     """Report text layers, doubts and losses on standard error; return whether any were lost."""
-    from kopub.texts.extracted_text import FromLayers, from_layers
+    from kopub.texts.layer_counts import FromLayers, from_layers
     from kopub.texts.text_quality import DOUBTFUL
 
     found = sum((from_layers(part.store, part.shards) for part in parts), FromLayers())
     if found.regions:
-        tell(str(found), err=True)
+        tell(found.line, err=True)
     pages = [page for found in documents.values() for page in found]
     for page in pages:
         if page.state in (*LOST, State.PARTIAL):
-            tell(visible(f"{page.id} is {page.state}: {plain_reason(page.id, page.reason)}"), err=True)
+            tell(lost_line(page), err=True)
         elif page.state == State.BLANK and (page.doubt or 0) < DOUBTFUL:
-            tell(visible(f"{page.id} is blank: nothing is written on it"), err=True)
+            tell(visible(said(phrase("{page} is blank: nothing is written on it", page.id))), err=True)
     for page in pages:
         if (page.doubt or 0) >= DOUBTFUL:
-            tell(visible(f"{page.id} looks wrong: {'; '.join(page.doubts)}"), err=True)
+            tell(visible(said(phrase("{page} looks wrong: {reason}", page.id, joined(page.doubts)))), err=True)
     return any(page.state in (*LOST, State.PARTIAL) for page in pages)

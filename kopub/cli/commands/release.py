@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from kopub.cli.console import print_json, say, table_console, tell
+from kopub.cli.console import print_json, said, say, table_console, tell
 from kopub.cli.options import first_look_lines, open_settings, require_indexed, require_named
 from kopub.errors import ConfigError, HubError, visible
 from kopub.files import is_url
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     from kopub.release.fitness import Fitness
@@ -59,8 +60,8 @@ def publish(
     pushed = push(about, settings.release, settings.hub, settings.store, tag or None, _say)
     for line in pushed.difference.lines():
         tell(line)
-    tagged = f", tag {pushed.tag}" if pushed.tag else "; no tag, because the release lacks shards of the corpus"
-    tell(f"{pushed.url}{tagged}")
+    lacking = phrase("{url}; no tag, because the release lacks shards of the corpus", pushed.url)
+    tell(phrase("{url}, tag {tag}", pushed.url, pushed.tag) if pushed.tag else lacking)
 
 
 def _show(fit: "Fitness", difference: list[str] | None, has_repo: bool) -> None:
@@ -76,13 +77,13 @@ def _show(fit: "Fitness", difference: list[str] | None, has_repo: bool) -> None:
     for gate, problems, reason in gates:
         for problem in problems:
             if reason:
-                say(out, f"overlooked, {gate} says {reason!r}: {problem}", "yellow")
+                say(out, phrase("overlooked, {gate} says {override!r}: {reason}", gate, reason, problem), "yellow")
             else:
-                say(out, f"closed: {problem}", "red")
+                say(out, phrase("closed: {reason}", problem), "red")
     for line in fit.unjudged:
-        say(out, f"not judged: {line}", "yellow")
+        say(out, phrase("not judged: {reason}", line), "yellow")
     keys = [key for key, problems, reason in gates if problems and not reason]
-    opened = f"the gates are closed; a reason in {' and '.join(keys)} opens them"
+    opened = phrase("the gates are closed; a reason in {keys} opens them", ", ".join(keys))
     say(out, opened if fit.closed else "the gates are open", "red" if fit.closed else "green")
 
 
@@ -107,44 +108,44 @@ def pull() -> None:
         if not file.is_whole:
             with _bars():
                 fetch_file(file)
-        tell(f"{file.path}: {file.path.stat().st_size / 1e6:.1f} MB, its hash is the pinned one")
+        tell(phrase("{path}: {size:.1f} MB, its hash is the pinned one", file.path, file.path.stat().st_size / 1e6))
     if pins:
         _pull(pins)
     elif not files:
-        tell(f"The profile {settings.profile_name} takes no weights from the Hub.")
+        tell(phrase("The profile {profile} takes no weights from the Hub.", settings.profile_name))
         if idle := find_idle_card(settings.engines):
-            tell(f"{idle.says}: {idle.do}")
+            tell(phrase("{finding}: {remedy}", idle.says, idle.do))
 
 
 def _pull(pins: "Sequence[Weights]") -> None:
     from kopub.weights.fetch import check_cache, fetch, listed_online, require_room
     from kopub.weights.hub import cache_folder
 
-    with Console(stderr=True).status("hashing what is there"):
+    with Console(stderr=True).status(said("hashing what is there")):
         lists = {pin: listed_online(pin) for pin in pins}
         found = {pin: check_cache(pin, lists[pin]) for pin in pins}
     for pin in pins:
         size = sum(file.size for file in lists[pin])
-        tell(f"{pin}: {size / 1e9:.2f} GB{_lacking(found[pin].bytes / 1e9, size / 1e9)}")
+        tell(phrase("{weights}: {size:.2f} GB{lacking}", pin, size / 1e9, _lacking(found[pin].bytes / 1e9, size / 1e9)))
         for name, what in found[pin].damaged.items():
-            tell(f"  {visible(name)} is damaged ({what}) and is fetched again")
+            tell(phrase("  {file} is damaged ({reason}) and is fetched again", visible(name), what))
     left = {pin: [f for f in lists[pin] if f.path not in found[pin].whole] for pin in pins}
     to_fetch = sum(file.size for files in left.values() for file in files) - sum(
         e.partial_bytes for e in found.values()
     )
     require_room(to_fetch)
     if to_fetch:
-        tell(f"{to_fetch / 1e9:.2f} GB to fetch into {cache_folder()}")
+        tell(phrase("{size:.2f} GB to fetch into {folder}", to_fetch / 1e9, cache_folder()))
     for pin in pins:
         if left[pin]:
             with _bars():
                 found[pin] = fetch(pin, lists[pin], found[pin])
     total = sum(each.bytes for each in found.values())
-    tell(f"{cache_folder()}: {total / 1e9:.2f} GB, sizes and hashes are the Hub's")
+    tell(phrase("{folder}: {size:.2f} GB, sizes and hashes are the Hub's", cache_folder(), total / 1e9))
 
 
 def _lacking(there: float, size: float) -> str:
-    return "" if there >= size else f", {there:.2f} of it in the cache"
+    return "" if there >= size else phrase(", {size:.2f} of it in the cache", there)
 
 
 @contextmanager
@@ -198,6 +199,6 @@ def verify(
         for note in notes:
             say(out, note, "yellow")
         if not found:
-            say(out, f"{name} is sound", "green")
+            say(out, phrase("{release} is sound", name), "green")
     if found:
         raise typer.Exit(1)

@@ -11,6 +11,7 @@ from kopub.cli.commands.index import SOURCE_HELP, Add, Dpi, Home, Replace, index
 from kopub.cli.console import lasting_console, say, tell
 from kopub.cli.options import OCR_HELP, TEXT_LAYER_HELP, text_layer_choice
 from kopub.errors import STOPPED_BY_HAND, ConfigError, KopubError, counted
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     from kopub.config.settings import Settings
@@ -56,7 +57,7 @@ def run(
         raise ConfigError("--shards names no shard: leave it out for all")
     for option, given in (("--add", add), ("--replace", replace), ("--dpi", dpi), ("--max-pages", max_pages)):
         if given and source is None:
-            raise ConfigError(f"{option} needs a SOURCE: name its folder too")
+            raise ConfigError("{option} needs a SOURCE: name its folder too", option)
     if chosen := text_layer_choice(ocr, text_layer):
         os.environ["KOPUB_PDF__TEXT_LAYER"] = chosen
     from kopub.config.settings import load_settings
@@ -74,7 +75,7 @@ def run(
         load_settings.cache_clear()
         settings = load_settings()
     if idle := find_idle_card(settings.engines):
-        tell(f"{idle.says}: {idle.do}", err=True)
+        tell(phrase("{finding}: {remedy}", idle.says, idle.do), err=True)
     out = lasting_console()
     status = run_assets(settings, asset or [], shards or "", out)
     if ocr:
@@ -133,7 +134,8 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     end.tell(out, anew=display.made_anything or bool(failures))
     if failures:
         raise KopubError(
-            f"{counted(len(failures), 'failure')}; what was finished is kept: fix what is named above and run again"
+            "{failures}; what was finished is kept: fix what is named above and run again",
+            counted(len(failures), "failure"),
         )
     return end.status
 
@@ -148,14 +150,14 @@ def _engines_at_work(settings: "Settings", scan: "Survey", forecast: "Forecast")
 def _say_from_layers(settings: "Settings", assets: Sequence[str], out: Console) -> None:
     """Say how many regions have their text from the PDF itself, if any."""
     from kopub.store.corpus_tables import TABLES
-    from kopub.texts.extracted_text import from_layers
+    from kopub.texts.layer_counts import from_layers
 
     if TABLES.readings.name in assets:
         with_layers = (shard.key for shard in settings.corpus.manifest.shards if shard.text_layers)
         keys = [key for key in with_layers if settings.store.has(TABLES.readings.name, key)]
         texts = from_layers(settings.store, keys)
         if texts.regions:
-            say(out, str(texts))
+            say(out, texts.line)
 
 
 def _refuse_off(settings: "Settings", wanted: Sequence[str]) -> None:
@@ -164,7 +166,7 @@ def _refuse_off(settings: "Settings", wanted: Sequence[str]) -> None:
 
     for name, why in GRAPH.off(settings.resources).items():
         if name in wanted:
-            raise KopubError(f"{name} is off: {why}; docs/figures.md turns it on")
+            raise KopubError("{asset} is off: {reason}; docs/figures.md turns it on", name, why)
 
 
 def _parse_shards(shards: str, keys: Sequence[str]) -> list[str]:
@@ -178,11 +180,13 @@ def _parse_shards(shards: str, keys: Sequence[str]) -> list[str]:
             named.append(part)
             continue
         if not (first and last):
-            raise KopubError(f"--shards {part}: a range needs two ends, such as {keys[0]}...{keys[-1]}")
+            raise KopubError(
+                "--shards {part}: a range needs two ends, such as {first}...{last}", part, keys[0], keys[-1]
+            )
         chosen(keys, [first, last], "shard")
         named += keys[keys.index(first) : keys.index(last) + 1]
         if keys.index(first) > keys.index(last):
-            raise KopubError(f"--shards {part}: the first shard comes after the last")
+            raise KopubError("--shards {part}: the first shard comes after the last", part)
     return named
 
 
@@ -192,5 +196,6 @@ def _say_what_comes(settings: "Settings", forecast: "Forecast", shards: Sequence
     if not any(stage.rows for stage in forecast.stages.values()):
         return
     pages = sum(settings.corpus.manifest.shard(shard).rows for shard in shards)
-    what = f"{counted(pages, 'page')} in {counted(len(shards), 'shard')} by the profile {settings.profile_name}"
-    say(out, f"{what}: {about(forecast)}")
+    counts = (counted(pages, "page"), counted(len(shards), "shard"))
+    form = "{pages} in {shards} by the profile {profile}: {time}"
+    say(out, phrase(form, *counts, settings.profile_name, about(forecast)))

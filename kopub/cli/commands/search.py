@@ -7,10 +7,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from kopub.cli.console import print_json, say, table_console, tell
+from kopub.cli.console import print_json, said, say, table_console, tell
 from kopub.cli.options import open_settings
 from kopub.errors import blanked
 from kopub.search.options import MOST, Mode, Where
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     from kopub.config.settings import Settings
@@ -113,13 +114,17 @@ def _place(hit: "Hit", sources: Mapping[str, str], is_weak: bool) -> Text:
     """Return the line below a passage, about its page and what matches there."""
     page = hit.page
     matching = [page.regions[at] for at in hit.match.regions]
-    named = ", ".join(str(each.index) if each.label == "text" else f"{each.index} ({each.label})" for each in matching)
-    by = "words" if hit.match.passage.marks else "meaning"
+    named = ", ".join(
+        str(each.index) if each.label == "text" else said(phrase("{number} ({label})", each.index, each.label))
+        for each in matching
+    )
+    found_by = "words" if hit.match.passage.marks else "meaning"
+    form = "{by} in regions {regions}" if matching[1:] else "{by} in region {regions}"
     where = _where(page, sources)
     facts = [
         where,
-        f"{by} in region{'s' if matching[1:] else ''} {named}" if matching else "",
-        "weak match" if is_weak else "",
+        said(phrase(form, said(found_by), named)) if matching else "",
+        said("weak match") if is_weak else "",
     ]
     text = Text.assemble((blanked(page.page_id), "bold"), (blanked("  ".join(["", *filter(None, facts)])), "dim"))
     text.pad_left(_INDENT)
@@ -128,22 +133,22 @@ def _place(hit: "Hit", sources: Mapping[str, str], is_weak: bool) -> Text:
 
 def _where(page: "PageView", sources: Mapping[str, str]) -> str:
     source = sources.get(page.shard)
-    number = None if page.page_no is None else f"page {page.page_no}"
-    return ", ".join(part for part in (page.doc_id, number, source and f"of {source}") if part)
+    number = None if page.page_no is None else said(phrase("page {number}", page.page_no))
+    return ", ".join(part for part in (page.doc_id, number, source and said(phrase("of {source}", source))) if part)
 
 
 def _also(hit: "Hit", sources: Mapping[str, str]) -> Text:
     """Return the line that names other pages with the same picture as a hit."""
     named = [" ".join(filter(None, (page.page_id, _where(page, sources)))) for page in hit.also[:_ALSO]]
-    more = [f"{len(hit.also) - _ALSO} more"] if len(hit.also) > _ALSO else []
-    text = Text(blanked(f"the same page: {'; '.join([*named, *more])}"), "dim")
+    more = [said(phrase("{count} more", len(hit.also) - _ALSO))] if len(hit.also) > _ALSO else []
+    text = Text(blanked(said(phrase("the same page: {pages}", "; ".join([*named, *more])))), "dim")
     text.pad_left(_INDENT)
     return text
 
 
 def _passage(hit: "Hit", is_weak: bool) -> Text:
     passage = hit.match.passage
-    text = Text(blanked(passage.text) or "(no text was read)", "dim" if is_weak else "")
+    text = Text(blanked(passage.text) or said("(no text was read)"), "dim" if is_weak else "")
     for start, end in passage.marks:
         text.stylize("bold underline green", start, end)
     return Text.assemble((f"{hit.rank:>2}. ", "bold"), text)

@@ -5,9 +5,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column
 
-from kopub.cli.console import print_json, print_table, say, table_console, tell
+from kopub.cli.console import print_json, print_table, said, say, table_console, tell
+from kopub.cli.on_demand import LocalCommand
 from kopub.cli.options import profile_option
 from kopub.errors import ConfigError, EngineError, counted
+from kopub.states import phrase
 from kopub.vllm.lease import RunningServer, list_servers, stop_server
 
 app = typer.Typer(no_args_is_help=True)
@@ -19,7 +21,7 @@ def serve() -> None:
     """List or stop the model servers that run on this machine."""
 
 
-@app.command()
+@app.command(cls=LocalCommand)
 @profile_option
 def status(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
@@ -36,7 +38,7 @@ def status(
     print_table(out, columns, map(_cells, running))
 
 
-@app.command()
+@app.command(cls=LocalCommand)
 @profile_option
 def stop(
     server: Annotated[
@@ -50,7 +52,9 @@ def stop(
         raise ConfigError("the server's name is empty: leave it out to stop all")
     chosen = [running for running in list_servers() if running.key.startswith(server or "")]
     if server and len(chosen) != 1:
-        raise EngineError(f"{len(chosen) or 'no'} servers have the name {server}: see `kopub serve status`")
+        raise EngineError(
+            "{count} servers have the name {server}: see `kopub serve status`", len(chosen) or phrase("no"), server
+        )
     if not chosen:
         tell("No model server runs.")
     left = []
@@ -58,9 +62,9 @@ def stop(
         try:
             stop_server(running, force)
         except EngineError as error:
-            left.append(str(error))
+            left.append(said(str(error)))
         else:
-            tell(f"stopped {running.key[:6]} {running.specification.model}")
+            tell(phrase("stopped {server} {model}", running.key[:6], running.specification.model))
     if left:
         raise EngineError("; ".join(left))
 
@@ -70,8 +74,8 @@ def _cells(server: RunningServer) -> list[str]:
         server.key[:6],
         server.specification.model,
         _condition(server),
-        ", ".join(server.specification.gpus) or "none",
-        ", ".join(map(str, server.users)) or "nobody",
+        ", ".join(server.specification.gpus) or said("none"),
+        ", ".join(map(str, server.users)) or said("nobody"),
         "\n".join(str(server.folder.log(index)) for index in range(server.specification.replicas)),
     ]
 
@@ -92,5 +96,7 @@ def _values(server: RunningServer) -> dict[str, Any]:
 
 def _condition(server: RunningServer) -> str:
     left = server.idle_left
-    restarts = f", {counted(len(server.state.restarts), 'restart')}" if server.state.restarts else ""
-    return f"{server.state.phase}{f', stops in {left:.0f} s' if left is not None else ''}{restarts}"
+    restarts = counted(len(server.state.restarts), "restart")
+    stops = [] if left is None else [phrase("stops in {seconds:.0f} s", left)]
+    parts = [server.state.phase, *stops, *([restarts] if server.state.restarts else [])]
+    return ", ".join(map(said, parts))

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from kopub.cli.console import count, plain_reason, print_json, print_table, right, say, table_console
+from kopub.cli.console import count, plain_reason, print_json, print_table, right, said, say, table_console
 from kopub.cli.options import (
     COMMAND,
     corpus_check,
@@ -18,10 +18,11 @@ from kopub.cli.options import (
     first_looks,
     newer_lines,
     open_settings,
+    told_reasons,
     with_profile,
 )
 from kopub.errors import counted, visible
-from kopub.states import FINAL, LOST, State, count_states
+from kopub.states import FINAL, LOST, Reason, State, count_states, phrase
 
 if TYPE_CHECKING:
     from kopub.config.settings import Settings
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 _LISTED = 20
 """Most lost pages listed on a terminal; the tables have them all."""
-_HOW = ("missing", "stale")
-"""Words for the standing of a table that must be made."""
+_MORE_LOST = "and {count:,} more that failed or are quarantined; kopub status --json lists them all"
+_MORE_PARTIAL = "and {count:,} more that were read in part; kopub status --json lists them all"
 
 
 def status(
@@ -134,19 +135,20 @@ def show_status(settings: "Settings", out: Console) -> None:
         *(each.line for each in scripts_not_read(settings, status.is_of_corpus)),
     ):
         say(out, line, "yellow")
+    stored = told_reasons(store)
     for pages, style, more in (
-        (_pages_in(store, assets, LOST), "red", "that failed or are quarantined"),
-        (_pages_in(store, assets, (State.PARTIAL,)), "yellow", "that were read in part"),
+        (_pages_in(store, assets, LOST), "red", _MORE_LOST),
+        (_pages_in(store, assets, (State.PARTIAL,)), "yellow", _MORE_PARTIAL),
     ):
         for page in pages[:_LISTED]:
-            say(out, visible(_lost_line(settings, page)), style)
+            say(out, visible(said(_lost_line(settings, page, stored))), style)
         if len(pages) > _LISTED:
-            say(out, f"and {len(pages) - _LISTED:,} more {more}; kopub status --json lists them all", style)
+            say(out, phrase(more, len(pages) - _LISTED), style)
     for each in status.unfinished:
-        counts = f"{each.finished:,} of {each.rows:,} rows"
-        say(out, f"{each.asset} of {each.shard}: {counts} are finished and kept for the next run")
+        form = "{asset} of {shard}: {finished:,} of {rows:,} rows are finished and kept for the next run"
+        say(out, phrase(form, each.asset, each.shard, each.finished, each.rows))
     for asset, reason in status.unreadable.items():
-        say(out, f"{asset} cannot be read, and counts as missing: {visible(reason)}", "red")
+        say(out, phrase("{asset} cannot be read, and counts as missing: {reason}", asset, reason), "red")
     # Scores are of all tables, so none are shown without some of them.
     for scores in (reading_lines, retrieval_lines) if not status.unreadable else ():
         lines, dropped = scores(settings, status.is_of_corpus)
@@ -156,20 +158,26 @@ def show_status(settings: "Settings", out: Console) -> None:
             say(out, line, "red")
     for line in (*_last_run(last), *_to_do(settings, assets, status.files_differ)):
         say(out, line, indent=9)
-    say(out, f"corpus   {settings.corpus.manifest.location}", indent=9)
-    say(out, f"tables   {store.url}/<asset>/<shard>.parquet", indent=9)
-    say(out, f"release  {settings.release.folder}", indent=9)
+    say(out, phrase("corpus   {location}", settings.corpus.manifest.location), indent=9)
+    say(out, phrase("tables   {url}/<asset>/<shard>.parquet", store.url), indent=9)
+    say(out, phrase("release  {folder}", settings.release.folder), indent=9)
     for line in status.release_differs:
         say(out, line, "yellow", indent=9)
-    out.print("UI       kopub ui", highlight=False)
+    say(out, "UI       kopub ui")
 
 
-def _lost_line(settings: "Settings", page: dict[str, Any]) -> str:
+def _lost_line(settings: "Settings", page: dict[str, Any], stored: Mapping[str, Reason]) -> Reason:
     """Return a line on a lost page, with its source if the corpus has several."""
-    manifest = settings.corpus.manifest
-    source = f" of {manifest.shard(page['shard']).source}" if len(manifest.sources) > 1 else ""
-    where = "{page_id} {state} in {asset}, {shard}".format(**page)
-    return f"{where}{source}: {plain_reason(page['page_id'], page['reason'])}"
+    manifest, reason = settings.corpus.manifest, page["reason"]
+    source = f" ({manifest.shard(page['shard']).source})" if len(manifest.sources) > 1 else ""
+    return phrase(
+        "{page} {state} in {asset}, {shard}: {reason}",
+        page["page_id"],
+        page["state"],
+        page["asset"],
+        f"{page['shard']}{source}",
+        plain_reason(page["page_id"], stored.get(reason, reason)),
+    )
 
 
 @dataclass(frozen=True)
@@ -250,7 +258,7 @@ def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Conso
     """Show the tables and rows of every asset, without empty columns."""
     keys = settings.corpus.manifest.keys
     pages = counted(settings.corpus.manifest.rows, "page")
-    title = f"{pages} in {counted(len(keys), 'shard')}, profile {settings.profile_name}"
+    title = phrase("{pages} in {shards}, profile {profile}", pages, counted(len(keys), "shard"), settings.profile_name)
     counts = {"stale": "yellow"} | dict.fromkeys(State, "") | {State.PARTIAL: "yellow"} | dict.fromkeys(LOST, "red")
     shown = {name: style for name, style in counts.items() if any(_count(each, name) for each in assets)}
     rows = [
@@ -275,34 +283,46 @@ def _count(each: _AssetStatus, name: str) -> int:
 def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> Iterator[str]:
     other = sum(len(asset.other) for asset in assets)
     if other:
-        yield (
-            f"{counted(other, 'table')} in the store {'is' if other == 1 else 'are'} of another corpus than "
-            f"{settings.corpus.manifest.location}: counted as missing, and replaced when made anew"
+        yield phrase(
+            "{tables} in the store {are} of another corpus than {location}: counted as missing, and replaced when made "
+            "anew",
+            counted(other, "table"),
+            "is" if other == 1 else "are",
+            settings.corpus.manifest.location,
         )
 
 
 def _to_do(settings: "Settings", assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> Iterator[str]:
     """Yield the next commands, or that there is nothing to do."""
     counts = _counts_to_do(assets)
-    are = {how: f"{counted(counts[how], 'table')} {'is' if counts[how] == 1 else 'are'} {how}" for how in _HOW}
-    todo = [says for how, says in are.items() if counts[how]]
-    if failed := counts["failed"]:
-        todo.append(f"{counted(failed, 'failed row')} {'is' if failed == 1 else 'are'} tried again")
+    forms = (
+        ("missing", "table", "{tables} {are} missing"),
+        ("stale", "table", "{tables} {are} stale"),
+        ("failed", "failed row", "{rows} {are} tried again"),
+    )
+    todo = [
+        phrase(form, counted(count, unit), "is" if count == 1 else "are")
+        for name, unit, form in forms
+        if (count := counts[name])
+    ]
     if todo:
-        yield f"next     {with_profile(COMMAND)}  ({', '.join(todo)})"
+        yield phrase("next     {command}  ({reason})", with_profile(COMMAND), ", ".join(map(said, todo)))
     elif files_differ:
-        yield f"next     {with_profile('kopub index SOURCE')}  (its files have changed since they were indexed)"
+        yield phrase(
+            "next     {command}  (its files have changed since they were indexed)", with_profile("kopub index SOURCE")
+        )
     elif looks := first_looks(settings.corpus.manifest):
-        yield f"next     {looks[0]['command']}  (the rest of its pages)"
+        yield phrase("next     {command}  (the rest of its pages)", looks[0]["command"])
     else:
-        yield f"next     {_nothing(assets)}, and another run would compute nothing"
+        yield _nothing(assets)
 
 
-def _nothing(assets: Sequence[_AssetStatus]) -> str:
+def _nothing(assets: Sequence[_AssetStatus]) -> Reason:
     """Return why there is nothing to do; rows stay quarantined until their files change."""
     quarantined = max((asset.states[State.QUARANTINED] for asset in assets), default=0)
-    lost = f", but {counted(quarantined, 'page')} quarantined until the files change" if quarantined else ""
-    return f"nothing: every table is current{lost}"
+    lost = phrase(", but {pages} quarantined until the files change", counted(quarantined, "page"))
+    form = "next     nothing: every table is current{lost}, and another run would compute nothing"
+    return phrase(form, lost if quarantined else "")
 
 
 def _counts_to_do(assets: Sequence[_AssetStatus]) -> dict[str, int]:
@@ -369,4 +389,5 @@ def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: "IsOfCorpus
 def _last_run(last: "LastRun | None") -> Iterator[str]:
     if last:
         rows = sum(last.rows.values())
-        yield f"last run {last.run_id[:8]} computed {rows:,} rows and ended {last.ended:%Y-%m-%d %H:%M} UTC"
+        form = "last run {run} computed {rows:,} rows and ended {ended:%Y-%m-%d %H:%M} UTC"
+        yield phrase(form, last.run_id[:8], rows, last.ended)

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kopub.cli.commands.browse import HERE, AllowHost, host_names, listening_at, url_of
+from kopub.cli.console import tell
 from kopub.errors import ConfigError, KopubError
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -51,7 +53,7 @@ def ui(
     # Otherwise `kill` would end this process at once, and the daemon would go on beside the next one.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if workspace is not None and not workspace.is_file():
-        raise ConfigError(f"--workspace {workspace}: there is no such file")
+        raise ConfigError("--workspace {file}: there is no such file", workspace)
     home = load_settings().home
     os.environ.setdefault("PYTHONWARNINGS", _QUIET)
     warnings.filterwarnings("ignore", "Function")
@@ -69,7 +71,7 @@ def ui(
             stack.enter_context(_code_server(instance, file, target))
             daemon = stack.enter_context(_daemon(file))
         # Dagster has not loaded the code yet, so a browser that comes now waits.
-        typer.echo(f"{url_of(host, listening)}  (Ctrl-C ends it)")
+        tell(phrase("{url}  (Ctrl-C ends it)", url_of(host, listening)))
         # The command `dagster-webserver` would serve without the guard.
         from dagster_webserver.app import create_app_from_workspace_process_context
 
@@ -135,4 +137,4 @@ def _serve(app: "OwnPagesOnly", listening: socket.socket, daemon: "subprocess.Po
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
     if daemon is not None and daemon.poll():
-        raise KopubError(f"Dagster's daemon ended with status {daemon.returncode}; see its messages above")
+        raise KopubError("Dagster's daemon ended with status {status}; see its messages above", daemon.returncode)
