@@ -18,10 +18,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from kopub.boxes import Box
 from kopub.evaluation.benchmark import MISSING, Element, PageElements, Sample, SampleReading
 from kopub.evaluation.metrics import ALL, means
 from kopub.evaluation.scoring import Scorer
-from kopub.layout.regions import DEFAULT_TASKS, Box
+from kopub.layout.regions import DEFAULT_TASKS
 from kopub.states import State
 from kopub.texts.regions import Region
 

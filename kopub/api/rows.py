@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 
+from kopub.boxes import Box
 from kopub.errors import KopubError, StoreError, did_you_mean
-from kopub.layout.regions import Box
 from kopub.states import State
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from kopub.boxes import Box
 from kopub.corrections.log import Action, Correction, CorrectionLog, PageCorrections
 from kopub.errors import MissingTable
 from kopub.fingerprints import fingerprint
-from kopub.layout.regions import DEFAULT_TASKS, READ_TASKS, Box, Task
+from kopub.layout.regions import DEFAULT_TASKS, READ_TASKS, Task
 from kopub.recognition.regions import KINDS, Crop, TextOrigin, crop_index, crop_path, page_state, region_texts
 from kopub.states import MADE, State
 from kopub.store.corpus_tables import TABLES
@@ -312,7 +313,7 @@ class _PageEditor:
         at = 0
         for position, region in enumerate(self._regions):
             box = Box(*region.layout["bbox_2d"])
-            if (box.top + box.bottom) < (new.top + new.bottom) and box.left < new.right and new.left < box.right:
+            if (box.y1 + box.y2) < (new.y1 + new.y2) and box.x1 < new.x2 and new.x1 < box.x2:
                 at = position + 1
         placed = {"label": change.label, "task": DEFAULT_TASKS[change.label].value, "score": 1.0, "index": -1}
         boxes = {"bbox": list(change.bbox), "bbox_2d": list(change.bbox_2d), "polygon": None, "text": None}

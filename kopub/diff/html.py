@@ -107,8 +107,8 @@ def _boxes(regions: Sequence[Region], changes: Sequence[RegionChange], side: str
     for region in regions:
         boxes.append(
             {
-                "x": region.box.left,
-                "y": region.box.top,
+                "x": region.box.x1,
+                "y": region.box.y1,
                 "width": max(0.0, region.box.width),
                 "height": max(0.0, region.box.height),
                 "index": region.index,

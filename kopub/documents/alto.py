@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element, SubElement
 
+from kopub.boxes import Box
 from kopub.documents.archived_regions import (
     ArchivedLine,
     Zone,
@@ -14,7 +15,7 @@ from kopub.documents.archived_regions import (
     xml_bytes,
 )
 from kopub.documents.document import Document, DocumentBlock, DocumentPage
-from kopub.layout.regions import PICTURES, Box, Task
+from kopub.layout.regions import PICTURES, Task
 from kopub.recognition.regions import TextOrigin
 
 _NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
@@ -115,4 +116,4 @@ def _add_line(block: Element, line: ArchivedLine) -> None:
 
 
 def _placed(box: Box[int]) -> dict[str, str]:
-    return {"HPOS": str(box.left), "VPOS": str(box.top), "WIDTH": str(box.width), "HEIGHT": str(box.height)}
+    return {"HPOS": str(box.x1), "VPOS": str(box.y1), "WIDTH": str(box.width), "HEIGHT": str(box.height)}

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from xml.etree import ElementTree
 
+from kopub.boxes import Box
 from kopub.documents.document import Document, DocumentPage
 from kopub.documents.searchable_pdf import placed_lines
 from kopub.documents.tables import TableCell, TableGrid, grid_of
-from kopub.layout.regions import Box
 from kopub.recognition.content import main_script, strip_fences
 from kopub.recognition.regions import TextOrigin, pixel_box
 from kopub.recognition.tables import is_table, tables_and_text
@@ -71,7 +71,7 @@ class Zone:
         wide, high = self.box.width / self.grid.columns, self.box.height / self.grid.rows
         cells = []
         for cell in self.grid.cells:
-            left, top = self.box.left + cell.column * wide, self.box.top + cell.row * high
+            left, top = self.box.x1 + cell.column * wide, self.box.y1 + cell.row * high
             box = _pixels((left, top, left + cell.columns * wide, top + cell.rows * high), self.page)
             cells.append(ArchivedLine(cell.text, box, self.estimated or len(self.grid.cells) > 1, cell))
         return cells
@@ -89,9 +89,9 @@ def archived_regions(page: DocumentPage) -> Iterator[Zone]:
         heights = [piece.rows if isinstance(piece, TableGrid) else piece.count("\n") + 1 for piece in pieces]
         step, done = (record.box.height) / sum(heights), 0
         for at, (piece, height) in enumerate(zip(pieces, heights, strict=True)):
-            top = record.box.top + done * step
+            top = record.box.y1 + done * step
             done += height
-            place = _pixels((record.box.left, top, record.box.right, top + height * step), page)
+            place = _pixels((record.box.x1, top, record.box.x2, top + height * step), page)
             grid = piece if isinstance(piece, TableGrid) else None
             text = "\n".join(cell.text for cell in grid.cells) if grid else str(piece)
             yield Zone(f"{name}_{at}" if at else name, record, page, text, place, len(pieces) > 1, grid)

@@ -228,19 +228,19 @@ def _edges(page: DocumentPage, found: set[Place]) -> list[Region]:
     ]
     if not lines:
         return []
-    upper = min(lines, key=lambda region: region.box_2d.top)
-    lower = max(lines, key=lambda region: region.box_2d.bottom)
+    upper = min(lines, key=lambda region: region.box_2d.y1)
+    lower = max(lines, key=lambda region: region.box_2d.y2)
     return [
         region
         for region in (upper, lower)
         if region.label in _MISLABELLED
         and "\n" not in (region.content or "").strip()
-        and (region.box_2d.bottom < _EDGE or region.box_2d.top > 1000 - _EDGE)
+        and (region.box_2d.y2 < _EDGE or region.box_2d.y1 > 1000 - _EDGE)
     ]
 
 
 def _middle(region: Region) -> int:
-    return (region.box_2d.top + region.box_2d.bottom) // 2
+    return (region.box_2d.y1 + region.box_2d.y2) // 2
 
 
 def _without_digits(region: Region) -> str:

@@ -285,8 +285,8 @@ def extent_of(blocks: Sequence[DocumentBlock]) -> PrintExtent:
             continue
         for part in block.parts:
             box = part.region.box_2d
-            tops[part.page] = min(box.top, tops.get(part.page, box.top))
-            bottoms[part.page] = max(box.bottom, bottoms.get(part.page, box.bottom))
+            tops[part.page] = min(box.y1, tops.get(part.page, box.y1))
+            bottoms[part.page] = max(box.y2, bottoms.get(part.page, box.y2))
     if not tops:
         return PrintExtent(0, 1000)
     tenth = len(tops) // 10
@@ -346,14 +346,14 @@ def _as_one(
 ) -> DocumentBlock | None:
     """Return the two blocks as one, or None if that is not certain."""
     above, below = first.parts[-1].region, second.parts[0].region
-    captions = [block.parts[0].region.box_2d.top for block in between if block.kind is BlockKind.CAPTION]
+    captions = [block.parts[0].region.box_2d.y1 for block in between if block.kind is BlockKind.CAPTION]
     if first.last_page == second.page:
         near = above is not below and _is_below(above, below)
     else:
-        top = min([below.box_2d.top, *captions])
-        notes = [block.parts[0].region.box_2d.top for block in between if block.kind is BlockKind.FOOTNOTE]
+        top = min([below.box_2d.y1, *captions])
+        notes = [block.parts[0].region.box_2d.y1 for block in between if block.kind is BlockKind.FOOTNOTE]
         # The print of a page ends above its notes.
-        near = min([extent.bottom, *notes]) - above.box_2d.bottom <= _FOOT and top - extent.top <= _HEAD
+        near = min([extent.bottom, *notes]) - above.box_2d.y2 <= _FOOT and top - extent.top <= _HEAD
     if not near:
         return None
     if first.kind is second.kind is BlockKind.TABLE:
@@ -376,8 +376,8 @@ def _one_paragraph(first: DocumentBlock, second: DocumentBlock) -> DocumentBlock
 
 def _is_below(above: Region, below: Region) -> bool:
     """Return whether the second region is the next line of the first one's column."""
-    gap = below.box_2d.top - above.box_2d.bottom
-    return abs(above.box_2d.left - below.box_2d.left) <= _SAME_EDGES and -_NEXT_LINE <= gap <= _NEXT_LINE
+    gap = below.box_2d.y1 - above.box_2d.y2
+    return abs(above.box_2d.x1 - below.box_2d.x1) <= _SAME_EDGES and -_NEXT_LINE <= gap <= _NEXT_LINE
 
 
 def _goes_on(first: BlockPart, second: BlockPart) -> bool:
@@ -397,7 +397,7 @@ def _goes_on(first: BlockPart, second: BlockPart) -> bool:
 def _are_columns(first: Region, second: Region) -> bool:
     """Return whether the parts stand in one column, or in two columns of equal width."""
     one, other = first.box_2d, second.box_2d
-    return abs(one.left - other.left) <= _ALIKE or abs(one.width - other.width) <= _ALIKE
+    return abs(one.x1 - other.x1) <= _ALIKE or abs(one.width - other.width) <= _ALIKE
 
 
 def _is_full(region: Region, end: str) -> bool:
@@ -418,7 +418,7 @@ def _one_table(first: DocumentBlock, second: DocumentBlock, is_named: bool) -> D
     if len(upper) != 1 or len(lower) != 1 or not is_table(upper[0]) or not is_table(lower[0]):
         return None
     one, other = first.parts[-1].region.box_2d, second.parts[0].region.box_2d
-    if abs(one.left - other.left) > _SAME_EDGES or abs(one.right - other.right) > _SAME_EDGES:
+    if abs(one.x1 - other.x1) > _SAME_EDGES or abs(one.x2 - other.x2) > _SAME_EDGES:
         return None
     above, below = grid_of(tables_and_text(first.parts[0].text)[0]), grid_of(lower[0])
     is_named = is_named or CONTINUED.search(below.caption) is not None

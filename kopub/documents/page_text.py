@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from kopub.boxes import Box
 from kopub.documents.joins import mend_words
-from kopub.layout.regions import Box
 from kopub.recognition.content import content_parts, fence_code
 from kopub.recognition.regions import region_texts
 from kopub.texts.markdown import page_text

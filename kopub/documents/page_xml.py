@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element, SubElement
 
+from kopub.boxes import Box
 from kopub.documents.archived_regions import (
     ArchivedLine,
     Zone,
@@ -14,7 +15,7 @@ from kopub.documents.archived_regions import (
     xml_bytes,
 )
 from kopub.documents.document import Document, DocumentBlock, DocumentPage
-from kopub.layout.regions import Box, Task
+from kopub.layout.regions import Task
 
 _NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
 _ROOT = {

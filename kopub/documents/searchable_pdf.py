@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from kopub.boxes import Box
 from kopub.documents.joins import columns
-from kopub.layout.regions import Box
 
 _LINE = 1.6
 """Height of a printed line in sizes of its type."""
@@ -44,9 +44,9 @@ def placed_lines(text: str, box: Box[float] | Box[int]) -> list[PlacedLine]:
         count += 1
         lines = [part for line in given for part in _wrapped(line, fit * count)]
     longest, step = max(map(columns, lines)), height / len(lines)
-    ends = [box.left + width * columns(line) / max(longest, 1) for line in lines]
-    tops = [box.top + at * step for at in range(len(lines) + 1)]
-    return [PlacedLine(line, Box(box.left, tops[at], ends[at], tops[at + 1])) for at, line in enumerate(lines)]
+    ends = [box.x1 + width * columns(line) / max(longest, 1) for line in lines]
+    tops = [box.y1 + at * step for at in range(len(lines) + 1)]
+    return [PlacedLine(line, Box(box.x1, tops[at], ends[at], tops[at + 1])) for at, line in enumerate(lines)]
 
 
 def _wrapped(line: str, most: float) -> Iterator[str]:
@@ -155,7 +155,7 @@ def _shown(line: PlacedLine, scale: float, height: float, codes: dict[str, int])
     stretch = 100 * box.width / max(natural, 0.1)
     # PDFium gives the last letter of a line no width, and does not find a letter that stands alone.
     told = "".join(f"{code:04x}" for code in [*coded, _code(" ", codes)])
-    at = f"1 0 0 1 {box.left:.2f} {height - box.top - _SIZE * box.height:.2f} Tm"
+    at = f"1 0 0 1 {box.x1:.2f} {height - box.y1 - _SIZE * box.height:.2f} Tm"
     return f"/F {size:.2f} Tf {max(stretch, 1):.2f} Tz {at} <{told}> Tj\n"
 
 

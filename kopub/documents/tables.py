@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kopub.boxes import Box
 from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock
-from kopub.layout.regions import Box
 from kopub.texts.markup import defuse
 
 if TYPE_CHECKING:
@@ -323,5 +323,5 @@ def _distance(caption: BlockPart, block: DocumentBlock) -> float | None:
         return None
     own = caption.region.box_2d
     boxes = [part.region.box_2d for part in block.parts if part.page == caption.page]
-    gaps = [own.apart(box)[1] for box in boxes if min(own.right, box.right) > max(own.left, box.left)]
+    gaps = [own.apart(box)[1] for box in boxes if min(own.x2, box.x2) > max(own.x1, box.x1)]
     return min(gaps, default=None)

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from kopub.boxes import Box
 from kopub.engine import Engine
 from kopub.fingerprints import CodeVersion
-from kopub.layout.regions import Box
 from kopub.recognition.regions import RegionText, crop_index, region_texts
 from kopub.states import State
 from kopub.texts.markdown import page_text

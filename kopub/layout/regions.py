@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeVar
 
 from kopub.errors import ConfigError
 from kopub.states import State
@@ -16,45 +15,6 @@ LABELS = (
     "table", "text", "vertical_text", "vision_footnote",
 )  # fmt: skip
 """PP-DocLayoutV3's labels by class id, without the repeated names of the published checkpoint's own list."""
-
-
-Edge = TypeVar("Edge", int, float)
-
-
-class Box(NamedTuple, Generic[Edge]):
-    """The edges of a box on the upright page, from its top left corner."""
-
-    left: Edge
-    top: Edge
-    right: Edge
-    bottom: Edge
-
-    @property
-    def width(self) -> Edge:
-        return self.right - self.left
-
-    @property
-    def height(self) -> Edge:
-        return self.bottom - self.top
-
-    @property
-    def area(self) -> float:
-        return max(0, self.width) * max(0, self.height)
-
-    def apart(self, other: "Box[Edge]") -> tuple[float, float]:
-        """Return the space between two boxes, across and down; 0 where they overlap."""
-        across = max(0, self.left - other.right, other.left - self.right)
-        return across, max(0, self.top - other.bottom, other.top - self.bottom)
-
-    def intersection(self, other: "Box[Any]") -> "Box[float]":
-        """Return the part that two boxes share; its area is 0 if they are apart."""
-        low = max(self.left, other.left), max(self.top, other.top)
-        return Box(*low, min(self.right, other.right), min(self.bottom, other.bottom))
-
-    def iou(self, other: "Box[Edge]") -> float:
-        """Return the intersection of two boxes over their union."""
-        shared = self.intersection(other).area
-        return shared / (self.area + other.area - shared) if shared else 0.0
 
 
 class Task(StrEnum):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kopub.layout.regions import Box, Region, Task
+from kopub.boxes import Box
+from kopub.layout.regions import Region, Task
 from kopub.states import Reason, State
 
 if TYPE_CHECKING:

@@ -14,10 +14,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kopub.boxes import Box
 from kopub.errors import StoreError
 from kopub.files import replace_bytes
 from kopub.fingerprints import fingerprint
-from kopub.layout.regions import Box, Task
+from kopub.layout.regions import Task
 from kopub.processes import give_back
 from kopub.recognition.content import main_script
 from kopub.recognition.regions import KINDS, region_texts

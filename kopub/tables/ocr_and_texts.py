@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from kopub.boxes import Box
 from kopub.config.choices import Pdf
 from kopub.config.settings import Resources
 from kopub.corrections.corrected import CorrectedTables
@@ -18,7 +19,7 @@ from kopub.corrections.log import CorrectionLog
 from kopub.documents.page_text import text_of_page
 from kopub.engine import Resource
 from kopub.fingerprints import CodeVersion
-from kopub.layout.regions import PICTURES, Box, Region, Task
+from kopub.layout.regions import PICTURES, Region, Task
 from kopub.pages.corpus import Corpus
 from kopub.pages.documents.text_layer import TextLayer
 from kopub.recognition.base import Recognizer

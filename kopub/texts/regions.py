@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kopub.boxes import Box
 from kopub.errors import StoreError
-from kopub.layout.regions import Box, Task
+from kopub.layout.regions import Task
 from kopub.recognition.regions import KINDS, RegionText, TextOrigin, values_of
 from kopub.states import State
 from kopub.store.corpus_tables import TABLES

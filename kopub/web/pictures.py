@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from kopub import Page
-    from kopub.layout.regions import Box
+    from kopub.boxes import Box
 
 SIDES = {"thumb": 360, "small": 900, "large": 1800}
 """Lengths of the longer side in pixels: enough to recognize a page, to make out its text, and to read it."""

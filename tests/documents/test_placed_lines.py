@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
+from kopub.boxes import Box
 from kopub.documents.searchable_pdf import placed_lines
-from kopub.layout.regions import Box
 
 WORDS = "화면 밝기를 조절하려면 시스템 메뉴를 누릅니다. " * 8
 
@@ -31,10 +31,10 @@ def test_a_paragraph_fills_its_box_and_no_word_is_cut(text: str, box: tuple[floa
     placed = placed_lines(text, Box(*box))
     assert " ".join(line.text for line in placed).split() == text.split()
     boxes = [line.box for line in placed]
-    assert (boxes[0].top, boxes[-1].bottom) == (box[1], pytest.approx(max(box[3], box[1] + 1)))
-    assert all(above.bottom == pytest.approx(below.top) for above, below in pairwise(boxes))
-    assert max(each.right for each in boxes) == pytest.approx(max(box[2], box[0] + 1))
-    assert {each.left for each in boxes} == {box[0]}
+    assert (boxes[0].y1, boxes[-1].y2) == (box[1], pytest.approx(max(box[3], box[1] + 1)))
+    assert all(above.y2 == pytest.approx(below.y1) for above, below in pairwise(boxes))
+    assert max(each.x2 for each in boxes) == pytest.approx(max(box[2], box[0] + 1))
+    assert {each.x1 for each in boxes} == {box[0]}
 
 
 def test_a_paragraph_has_as_many_lines_as_its_box_has_room_for() -> None:

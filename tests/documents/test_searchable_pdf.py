@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 from pypdfium2 import PdfDocument
 
+from kopub.boxes import Box
 from kopub.config.settings import ROOT
 from kopub.documents.searchable_pdf import PdfPicture, placed_lines, searchable_pdf
-from kopub.layout.regions import Box
 
 
 def picture(text: str, box: tuple[float, float, float, float] = (100.0, 200.0, 700.0, 300.0)) -> PdfPicture:

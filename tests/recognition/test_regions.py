@@ -6,9 +6,10 @@ import cv2
 import numpy as np
 import pytest
 
+from kopub.boxes import Box
 from kopub.errors import StoreError
 from kopub.layout import regions as layout
-from kopub.layout.regions import Box, Task
+from kopub.layout.regions import Task
 from kopub.pages.page import Page, decode
 from kopub.recognition.regions import RegionText, TextOrigin, cut_pictures, page_reading, region_texts, skipped
 from kopub.states import State

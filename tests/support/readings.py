@@ -1,7 +1,8 @@
 """Readings as the platform's tables hold them, made from a few values."""
 
+from kopub.boxes import Box
 from kopub.evaluation.benchmark import SampleReading
-from kopub.layout.regions import DEFAULT_TASKS, Box, Task
+from kopub.layout.regions import DEFAULT_TASKS, Task
 from kopub.states import State
 from kopub.texts.regions import Region
 

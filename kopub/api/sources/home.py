@@ -12,10 +12,10 @@ from kopub.api import rows
 from kopub.api.rows import Facts, Picture, Step, TableName
 from kopub.api.sources import source
 from kopub.api.sources.source import OpenFiles, ParquetRows, Place
+from kopub.boxes import Box
 from kopub.corrections.corrected import CorrectedPage, CorrectedTables, correct_page
 from kopub.errors import DamagedTable, SourceError, StoreError
 from kopub.fingerprints import fingerprint
-from kopub.layout.regions import Box
 from kopub.pages.manifest import Manifest, shard_source
 from kopub.pages.page_reader import Origin, PageReader, open_shard, origins
 from kopub.pages.places import CorpusPlace, place_of

@@ -16,8 +16,8 @@ from kopub.api import rows
 from kopub.api.rows import VECTORS, Facts, Picture, Step, TableName
 from kopub.api.sources import source
 from kopub.api.sources.source import OpenFiles, ParquetRows, Place
+from kopub.boxes import Box
 from kopub.errors import SourceError, StoreError, first_line
-from kopub.layout.regions import Box
 from kopub.pages.fetched_files import FetchedFiles
 from kopub.pages.page_reader import Origin
 from kopub.pages.upright import PageTransform

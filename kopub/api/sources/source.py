@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 from cachetools import LRUCache
 
 from kopub.api.rows import Facts, Picture, Step, TableName
+from kopub.boxes import Box
 from kopub.errors import StoreError, first_line
-from kopub.layout.regions import Box, Task
+from kopub.layout.regions import Task
 from kopub.pages.page_reader import Origin
 from kopub.pages.upright import PageTransform
 from kopub.recognition.regions import TextOrigin

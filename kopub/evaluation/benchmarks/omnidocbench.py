@@ -15,6 +15,7 @@ from typing import Any
 
 from PIL import Image
 
+from kopub.boxes import Box
 from kopub.errors import ConfigError, SourceError
 from kopub.evaluation import characters
 from kopub.evaluation.benchmark import (
@@ -38,7 +39,7 @@ from kopub.evaluation.benchmarks.tables_and_formulas import (
 )
 from kopub.evaluation.layout_boxes import Block, coco_map, find
 from kopub.evaluation.metrics import ALL, means
-from kopub.layout.regions import Box, Task
+from kopub.layout.regions import Task
 from kopub.states import LOST
 from kopub.texts.regions import Region
 

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 from PIL import Image
 
+from kopub.boxes import Box
 from kopub.documents.document import Document, DocumentPage
-from kopub.layout.regions import DEFAULT_TASKS, Box
+from kopub.layout.regions import DEFAULT_TASKS
 from kopub.states import State
 from kopub.store import schemas
 from kopub.store.corpus_tables import TABLES
