@@ -24,27 +24,29 @@ if TYPE_CHECKING:
     from kopub.api.documents import Document, Documents
     from kopub.api.pages import NoSuchPage, Page, Pages
     from kopub.api.reading import read
-    from kopub.api.rows import Picture, Region, Step
+    from kopub.api.rows import Picture, Step
     from kopub.api.search import Answer, Hit
+    from kopub.texts.regions import Region
 
 __all__ = ["Corpus", "Document", "Documents", "KopubError", "NoSuchPage", "Page", "Pages", "State", "open", "read"]
 __all__ += ["Answer", "Hit", "Picture", "Region", "Step"]
 
 _MODULES = {
-    "corpus": ("Corpus", "open"),
-    "documents": ("Document", "Documents"),
-    "pages": ("NoSuchPage", "Page", "Pages"),
-    "reading": ("read",),
-    "rows": ("Picture", "Region", "Step"),
-    "search": ("Answer", "Hit"),
+    "api.corpus": ("Corpus", "open"),
+    "api.documents": ("Document", "Documents"),
+    "api.pages": ("NoSuchPage", "Page", "Pages"),
+    "api.reading": ("read",),
+    "api.rows": ("Picture", "Step"),
+    "api.search": ("Answer", "Hit"),
+    "texts.regions": ("Region",),
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name from its module in `kopub.api`, when it is first used."""
+    """Return a public name from its module, when it is first used."""
     for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(f"kopub.api.{module}"), name)
+            return getattr(import_module(f"kopub.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -18,12 +18,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from kopub.boxes import Box
 from kopub.evaluation.benchmark import MISSING, Element, PageElements, Sample, SampleReading
 from kopub.evaluation.metrics import ALL, means
 from kopub.evaluation.scoring import Scorer
 from kopub.layout.regions import DEFAULT_TASKS
-from kopub.recognition.regions import RegionRecord
 from kopub.states import State
+from kopub.texts.regions import Region
 
 PAGES = 1355
 _SEED = 20_251_104
@@ -120,11 +121,10 @@ def reading(chance: random.Random, elements: list[Element]) -> SampleReading:
         if chance.random() < 0.03:
             continue
         content = damaged(chance, element.text or element.html or element.latex)
-        bbox = tuple(round(1000 * side + chance.uniform(-3, 3)) for side in element.bbox)
+        box = Box(*(round(1000 * side + chance.uniform(-3, 3)) for side in element.bbox))
         label = _LABELS[element.category]
-        regions.append(
-            RegionRecord(0, label, DEFAULT_TASKS[label], 0.9, (*map(float, bbox),), bbox, None, content, State.OK)  # type: ignore[arg-type]
-        )
+        pixels = Box(*map(float, box))
+        regions.append(Region(0, label, DEFAULT_TASKS[label], 0.9, pixels, box, None, content, State.OK))
     if chance.random() < 0.2:
         at = chance.randrange(len(regions))
         regions.append(regions.pop(at))

@@ -6,10 +6,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from kopub.api.pages import NoSuchPage, Page, Pages
-from kopub.api.rows import Region
 from kopub.errors import KopubError, counted, did_you_mean
+from kopub.recognition.regions import crop_path
 from kopub.states import State, decisive
 from kopub.store.corpus_tables import TABLES
+from kopub.texts.regions import Region
 
 if TYPE_CHECKING:
     from kopub.documents.chunks import Chunk
@@ -140,9 +141,7 @@ def _linked(
 
 def _read_page(page: Page, number: int) -> "DocumentPage":
     """Return a page as in the readings, whatever happened to it later."""
-    from kopub.documents.document import DocumentPage, DocumentPicture
-    from kopub.layout.regions import Task
-    from kopub.recognition.regions import RegionRecord, crop_path
+    from kopub.documents.document import DocumentPage, PictureFile
     from kopub.texts.markdown import link_target
 
     read_from = (TABLES.readings.name, TABLES.regions.name, TABLES.pages.name)
@@ -155,25 +154,13 @@ def _read_page(page: Page, number: int) -> "DocumentPage":
         state=State.OK if ended is None else page.states[ended],
         # The page's own reason begins with the name of a table, and may be that of a later one.
         reason=ended and next(step.reason for step in page.lineage if step.asset == ended),
+        # State and reason of a region without a reading are those of the page.
         regions=tuple(
-            RegionRecord(
-                index=region.index,
-                label=region.label,
-                task=Task(region.task),
-                score=region.score or 0.0,
-                bbox=region.box,
-                bbox_2d=region.box_2d,
-                polygon=region.polygon,
-                content=region.content,
-                # State and reason of a region without a reading are those of the page.
-                state=None if region.content is None else region.state,
-                reason=None if region.content is None else region.reason,
-            )
-            for region in page.regions
+            replace(region, state=None, reason=None) if region.content is None else region for region in page.regions
         ),
         # The markdown links to each picture, so their bytes need not be read.
         pictures={
-            region.index: DocumentPicture("", 0, 0)
+            region.index: PictureFile("", 0, 0)
             for region in page.regions
             if f"]({link_target(crop_path(page.id, region.index))})" in page.markdown
         },

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import numpy as np
 import pyarrow as pa
 
-from kopub.api.rows import Picture, Region, Step, TableName, numbers_array, table_name
+from kopub.api.rows import Picture, Step, TableName, numbers_array, table_name
 from kopub.api.sources.source import Place
 from kopub.errors import KopubError, counted, did_you_mean
 from kopub.pages.page import decode
 from kopub.recognition.content import main_script
 from kopub.states import State, count_states
 from kopub.texts.markup import defuse
+from kopub.texts.regions import Region
 from kopub.texts.text_quality import DOUBTFUL
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 """The rows of a page: regions, steps and facts."""
 
 import io
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,69 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 
+from kopub.boxes import Box
 from kopub.errors import KopubError, StoreError, did_you_mean
 from kopub.states import State
 
 if TYPE_CHECKING:
     from PIL import Image
-
-Box = tuple[float, float, float, float]
-"""(x1, y1, x2, y2) in pixels of the upright page, from its top left corner."""
-Box2d = tuple[int, int, int, int]
-"""The same on a grid of 0 to 1000 in both directions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """A region of a page and its reading.
-
-    `label` is the layout's (text, paragraph_title, table, ...), `task` the work to do on it (text, table, formula,
-    skip, abandon). `content` is the reading: plain text, `<table>` HTML or LaTeX; None if the region was not read, and
-    `state` and `reason` are then those of the page. `origin` is the source of the content: recognizer, layout, or
-    text_layer for the PDF itself; None if no text was looked for.
-    """
-
-    index: int
-    """Place in the reading order, from 0."""
-    label: str
-    task: str
-    score: float | None
-    box: Box
-    box_2d: Box2d
-    polygon: tuple[tuple[float, float], ...] | None
-    content: str | None
-    state: State | None
-    reason: str | None
-    origin: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values of the region."""
-        return {
-            "index": self.index,
-            "label": self.label,
-            "task": self.task,
-            "score": self.score,
-            "bbox": list(self.box),
-            "bbox_2d": list(self.box_2d),
-            "content": self.content,
-            "state": self.state,
-            "reason": self.reason,
-            "origin": self.origin,
-        }
-
-    @property
-    def text(self) -> str:
-        """The content without markup, in NFC; empty if unread.
-
-        The cells of a table are separated by tabs, its rows by line breaks.
-        """
-        from kopub.recognition.regions import RegionText
-        from kopub.texts.markdown import page_text
-
-        if not self.content:
-            return ""
-        read = RegionText(self.index, self.label, self.content, self.state or State.OK)
-        return unicodedata.normalize("NFC", page_text([read]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +23,7 @@ class Picture:
 
     path: str
     label: str
-    box: Box
+    box: Box[float]
     data: bytes = field(repr=False)
     """The encoded JPEG."""
 

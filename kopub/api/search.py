@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from kopub.api.pages import Page
-    from kopub.api.rows import Region
     from kopub.api.sources.release import ReleaseSource
     from kopub.api.sources.source import Source
     from kopub.search.answer import Answer as SearcherAnswer
+    from kopub.texts.regions import Region
 
 _CACHE = "XDG_CACHE_HOME"
 

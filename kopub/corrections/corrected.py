@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kopub.boxes import Box
 from kopub.corrections.log import Action, Correction, CorrectionLog, PageCorrections
 from kopub.errors import MissingTable
 from kopub.fingerprints import fingerprint
@@ -232,7 +233,7 @@ class _PageEditor:
         """Apply a correction, and return whether it found its region."""
         assert change.bbox_2d is not None, "a change is of a region"
         by_box = change.action in (Action.LABEL, Action.ORDER)
-        region = self._find(change.bbox_2d, None if by_box else change.kind)
+        region = self._find(Box(*change.bbox_2d), None if by_box else change.kind)
         if region is None and change.action is Action.ADD:
             self._add(change)
             return True
@@ -294,12 +295,12 @@ class _PageEditor:
             return laid_out, (State.PARTIAL, ended[1])
         return laid_out, laid_out if state is State.OK else (state, reason)
 
-    def _find(self, box: Sequence[int], kind: str | None) -> _Region | None:
+    def _find(self, box: Box[int], kind: str | None) -> _Region | None:
         """Return the region whose box matches best, of `kind` if one is given."""
         matches = [
             (share, -at, region)
             for at, region in enumerate(self._regions)
-            if (kind is None or region.kind == kind) and (share := _overlap(region.layout["bbox_2d"], box)) >= _AGREES
+            if (kind is None or region.kind == kind) and (share := box.iou(Box(*region.layout["bbox_2d"]))) >= _AGREES
         ]
         return max(matches, key=lambda match: match[:2])[2] if matches else None
 
@@ -308,11 +309,11 @@ class _PageEditor:
         assert change.bbox is not None
         assert change.bbox_2d is not None
         assert change.label is not None
-        left, top, right, bottom = change.bbox_2d
+        new = Box(*change.bbox_2d)
         at = 0
         for position, region in enumerate(self._regions):
-            x1, y1, x2, y2 = region.layout["bbox_2d"]
-            if (y1 + y2) < (top + bottom) and x1 < right and left < x2:
+            box = Box(*region.layout["bbox_2d"])
+            if (box.y1 + box.y2) < (new.y1 + new.y2) and box.x1 < new.x2 and new.x1 < box.x2:
                 at = position + 1
         placed = {"label": change.label, "task": DEFAULT_TASKS[change.label].value, "score": 1.0, "index": -1}
         boxes = {"bbox": list(change.bbox), "bbox_2d": list(change.bbox_2d), "polygon": None, "text": None}
@@ -342,7 +343,7 @@ class _PageEditor:
 
     def _move(self, region: _Region, anchor: str) -> bool:
         """Put a region after the one at `anchor`, or first; return whether that exists."""
-        follows = self._find(json.loads(anchor), None) if anchor else None
+        follows = self._find(Box(*json.loads(anchor)), None) if anchor else None
         if follows is region or (follows is None and anchor):
             return False
         self._regions.remove(region)
@@ -359,14 +360,3 @@ class _PageEditor:
             if region.crop is not None:
                 crop, data = region.crop
                 region.crop = {**crop, "path": crop_path(self._layout["page_id"], index)}, data
-
-
-def _overlap(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the intersection of two boxes over their union."""
-    left, top, right, bottom = one
-    x1, y1, x2, y2 = other
-    width, height = min(right, x2) - max(left, x1), min(bottom, y2) - max(top, y1)
-    if width <= 0 or height <= 0:
-        return 0.0
-    both = width * height
-    return both / ((right - left) * (bottom - top) + (x2 - x1) * (y2 - y1) - both)

@@ -11,9 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
-from kopub.recognition.regions import RegionRecord, join_regions
 from kopub.store.corpus_tables import FIGURE_VECTORS, PASSAGE_VECTORS, TABLES, VECTOR_TABLES
 from kopub.store.rows import region_ids, vector_matrix, with_vector
+from kopub.texts.regions import Region, join_regions
 
 SAME = 0.5
 """Least overlap of two boxes of the same region: the usual threshold in detection (PASCAL VOC)."""
@@ -158,8 +158,8 @@ class RegionChange:
 
     kinds: tuple[str, ...]
     iou: float
-    old: RegionRecord | None
-    new: RegionRecord | None
+    old: Region | None
+    new: Region | None
     damage: Damage
 
 
@@ -176,8 +176,8 @@ class PageDiff:
     states: Mapping[str, tuple[str | None, str | None]]
     damage: Damage
     texts: tuple[str, str]
-    old: tuple[RegionRecord, ...]
-    new: tuple[RegionRecord, ...]
+    old: tuple[Region, ...]
+    new: tuple[Region, ...]
     changes: tuple[RegionChange, ...]
 
     @property
@@ -219,7 +219,7 @@ class PageSide:
     """
 
     states: Mapping[str, str]
-    regions: tuple[RegionRecord, ...]
+    regions: tuple[Region, ...]
     text: str | None = None
 
 
@@ -287,7 +287,7 @@ def _page(page_id: str, old: PageSide, new: PageSide) -> PageDiff:
 
 
 def _changes(old: PageSide, new: PageSide) -> Iterator[RegionChange]:
-    pairs = match([region.bbox for region in old.regions], [region.bbox for region in new.regions])
+    pairs = match([region.box for region in old.regions], [region.box for region in new.regions])
     for at, to, overlap in pairs:
         before, after = old.regions[at], new.regions[to]
         harm = damage(before.content or "", after.content or "")

@@ -12,8 +12,8 @@ from rapidfuzz.distance import Levenshtein, Prefix
 
 from kopub.diff.compare import PageDiff, RegionChange, ShardDiff
 from kopub.errors import visible
-from kopub.recognition.regions import RegionRecord
 from kopub.texts.markup import printable_value
+from kopub.texts.regions import Region
 
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 _STYLE = Path(__file__).with_name("style.css")
@@ -100,18 +100,17 @@ def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Map
     }
 
 
-def _boxes(regions: Sequence[RegionRecord], changes: Sequence[RegionChange], side: str) -> list[Mapping[str, Any]]:
+def _boxes(regions: Sequence[Region], changes: Sequence[RegionChange], side: str) -> list[Mapping[str, Any]]:
     """Return boxes in SVG's terms, changed ones last so that they are drawn on top."""
     kinds = {getattr(change, side).index: change.kinds[-1] for change in changes if getattr(change, side)}
     boxes: list[Mapping[str, Any]] = []
     for region in regions:
-        left, top, right, bottom = region.bbox
         boxes.append(
             {
-                "x": left,
-                "y": top,
-                "width": max(0.0, right - left),
-                "height": max(0.0, bottom - top),
+                "x": region.box.x1,
+                "y": region.box.y1,
+                "width": max(0.0, region.box.width),
+                "height": max(0.0, region.box.height),
                 "index": region.index,
                 "label": region.label,
                 "kind": kinds.get(region.index, "same"),

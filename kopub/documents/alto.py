@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element, SubElement
 
+from kopub.boxes import Box
 from kopub.documents.archived_regions import (
     ArchivedLine,
-    ArchivedRegion,
-    Box,
+    Zone,
     archived_regions,
     image_name,
     page_confidence,
@@ -73,7 +73,7 @@ class _AltoWriter:
             SubElement(software, "softwareName").text = name
             SubElement(software, "softwareVersion").text = version
 
-    def _add(self, space: Element, region: ArchivedRegion) -> None:
+    def _add(self, space: Element, region: Zone) -> None:
         label, tags = region.record.label, [f"label_{region.record.label}"]
         if label not in self._labels:
             self._labels.add(label)
@@ -115,6 +115,5 @@ def _add_line(block: Element, line: ArchivedLine) -> None:
         SubElement(made, "String", CONTENT=word)
 
 
-def _placed(box: Box) -> dict[str, str]:
-    x1, y1, x2, y2 = box
-    return {"HPOS": str(x1), "VPOS": str(y1), "WIDTH": str(x2 - x1), "HEIGHT": str(y2 - y1)}
+def _placed(box: Box[int]) -> dict[str, str]:
+    return {"HPOS": str(box.x1), "VPOS": str(box.y1), "WIDTH": str(box.width), "HEIGHT": str(box.height)}

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from xml.etree import ElementTree
 
+from kopub.boxes import Box
 from kopub.documents.document import Document, DocumentPage
 from kopub.documents.searchable_pdf import placed_lines
 from kopub.documents.tables import TableCell, TableGrid, grid_of
 from kopub.recognition.content import main_script, strip_fences
-from kopub.recognition.regions import RegionRecord, TextOrigin, pixel_box
+from kopub.recognition.regions import TextOrigin, pixel_box
 from kopub.recognition.tables import is_table, tables_and_text
 from kopub.states import State
 from kopub.texts.markdown import TABLE_LABELS
 from kopub.texts.markup import printable
+from kopub.texts.regions import Region
 
-Box = tuple[int, int, int, int]
-"""The edges (x1, y1, x2, y2) in pixels of the upright page."""
 _LANGUAGES = {"HANGUL": "ko", "HIRAGANA": "ja", "KATAKANA": "ja"}
 """The language of each script that only one language has."""
 
@@ -29,23 +29,23 @@ class ArchivedLine:
     """
 
     text: str
-    box: Box
+    box: Box[int]
     estimated: bool
     cell: TableCell | None = None
 
 
 @dataclass(frozen=True)
-class ArchivedRegion:
+class Zone:
     """A region, or a table or the text beside it.
 
-    `id` is unique on the page; `grid` is set for a table, `box` estimated for a part.
+    `id` is unique on the page, `box` is in pixels; `grid` is set for a table, `box` estimated for a part.
     """
 
     id: str
-    record: RegionRecord
+    record: Region
     page: DocumentPage
     text: str
-    box: Box
+    box: Box[int]
     estimated: bool = False
     grid: TableGrid | None = None
 
@@ -64,38 +64,37 @@ class ArchivedRegion:
     @cached_property
     def lines(self) -> list[ArchivedLine]:
         """The lines from top to bottom, or the cells of a table by row."""
-        x1, y1, x2, y2 = self.box
         if self.grid is None:
             placed = placed_lines(self.text, self.box)
             guessed = self.estimated or len(placed) > 1
             return [ArchivedLine(line.text, _pixels(line.box, self.page), guessed) for line in placed]
-        wide, high = (x2 - x1) / self.grid.columns, (y2 - y1) / self.grid.rows
+        wide, high = self.box.width / self.grid.columns, self.box.height / self.grid.rows
         cells = []
         for cell in self.grid.cells:
-            left, top = x1 + cell.column * wide, y1 + cell.row * high
+            left, top = self.box.x1 + cell.column * wide, self.box.y1 + cell.row * high
             box = _pixels((left, top, left + cell.columns * wide, top + cell.rows * high), self.page)
             cells.append(ArchivedLine(cell.text, box, self.estimated or len(self.grid.cells) > 1, cell))
         return cells
 
 
-def archived_regions(page: DocumentPage) -> Iterator[ArchivedRegion]:
+def archived_regions(page: DocumentPage) -> Iterator[Zone]:
     """Yield the regions of a page in reading order."""
     for record in page.regions:
         content = "" if record.state is State.FAILED else well_formed(record.content or "").strip()
-        box, name = _pixels(record.bbox, page), f"r{record.index}"
+        box, name = _pixels(record.box, page), f"r{record.index}"
         if record.label not in TABLE_LABELS or "<table" not in content.lower():
-            yield ArchivedRegion(name, record, page, strip_fences(content), box)
+            yield Zone(name, record, page, strip_fences(content), box)
             continue
         pieces = list(_pieces(content)) or [""]
         heights = [piece.rows if isinstance(piece, TableGrid) else piece.count("\n") + 1 for piece in pieces]
-        step, done = (record.bbox[3] - record.bbox[1]) / sum(heights), 0
+        step, done = (record.box.height) / sum(heights), 0
         for at, (piece, height) in enumerate(zip(pieces, heights, strict=True)):
-            top = record.bbox[1] + done * step
+            top = record.box.y1 + done * step
             done += height
-            place = _pixels((record.bbox[0], top, record.bbox[2], top + height * step), page)
+            place = _pixels((record.box.x1, top, record.box.x2, top + height * step), page)
             grid = piece if isinstance(piece, TableGrid) else None
             text = "\n".join(cell.text for cell in grid.cells) if grid else str(piece)
-            yield ArchivedRegion(f"{name}_{at}" if at else name, record, page, text, place, len(pieces) > 1, grid)
+            yield Zone(f"{name}_{at}" if at else name, record, page, text, place, len(pieces) > 1, grid)
 
 
 def _pieces(content: str) -> Iterator[TableGrid | str]:
@@ -111,7 +110,7 @@ def _pieces(content: str) -> Iterator[TableGrid | str]:
             yield grid
 
 
-def _pixels(box: tuple[float, float, float, float], page: DocumentPage) -> Box:
+def _pixels(box: tuple[float, float, float, float], page: DocumentPage) -> Box[int]:
     return pixel_box(box, max(page.width, 1), max(page.height, 1))
 
 

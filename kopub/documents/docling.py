@@ -207,7 +207,7 @@ class _Builder:
         return provs
 
     def _prov(self, part: BlockPart, begin: int) -> ProvenanceItem:
-        return self._place(part.page, part.region.bbox, (begin, begin + len(part.text)))
+        return self._place(part.page, part.region.box, (begin, begin + len(part.text)))
 
     @staticmethod
     def _place(page: int, box: Sequence[float], characters: tuple[int, int]) -> ProvenanceItem:

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kopub.figures.figure import FigureNote
-from kopub.recognition.regions import RegionRecord, TextOrigin
+from kopub.recognition.regions import TextOrigin
 from kopub.states import State
+from kopub.texts.regions import Region
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentPicture:
+class PictureFile:
     """A picture on a page: its file beside the document and its size in pixels."""
 
     path: str
@@ -48,10 +49,10 @@ class DocumentPage:
     height: int
     state: State
     reason: str | None
-    regions: tuple[RegionRecord, ...] = ()
-    pictures: Mapping[int, DocumentPicture] = field(default_factory=dict)
+    regions: tuple[Region, ...] = ()
+    pictures: Mapping[int, PictureFile] = field(default_factory=dict)
     notes: Mapping[int, FigureNote] = field(default_factory=dict)
-    image: DocumentPicture | None = None
+    image: PictureFile | None = None
     made_by: tuple[str, ...] = ()
     facts: PageFacts = field(default_factory=PageFacts)
 
@@ -101,7 +102,7 @@ class BlockPart:
     """
 
     page: int
-    region: RegionRecord
+    region: Region
     text: str
     joint: str = ""
     refers: tuple[tuple[int, int, str], ...] = ()
@@ -124,7 +125,7 @@ class DocumentBlock:
     sign: str = ""
     language: str = ""
     number: BlockPart | None = None
-    picture: DocumentPicture | None = None
+    picture: PictureFile | None = None
     mark: str | None = None
     printed_mark: int = 0
 

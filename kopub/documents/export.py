@@ -108,7 +108,7 @@ USE_FACTS = frozenset({"hocr", "alto", "page_xml", "label_studio"})
 
 
 @dataclass
-class DocumentExport:
+class ExportTally:
     """Counts of an export: pages by state, regions by outcome, each counted once."""
 
     documents: int = 0
@@ -139,7 +139,7 @@ def write_documents(
     markdown: MarkdownOptions | None = None,
     keep_others: bool = False,
     facts: Mapping[str, PageFacts] | None = None,
-) -> DocumentExport:
+) -> ExportTally:
     """Write every document of `shards` into `out`, in each format.
 
     `formats` are keys of `FORMATS`. Each file is written whole or not at all, and left alone if it has not changed.
@@ -227,7 +227,7 @@ class _ExportFolder:
         markdown: MarkdownOptions,
         keep_others: bool,
         with_pictures: bool,
-    ) -> DocumentExport:
+    ) -> ExportTally:
         earlier = self._claim()
         names = {name: [document.name for document in stream.documents] for name in formats}
         if keep_others:
@@ -235,7 +235,7 @@ class _ExportFolder:
         files = {**earlier, **names}
         either = {name: sorted({*earlier.get(name, ()), *listed}) for name, listed in files.items()}
         self._mark({"complete": False, "documents": either})
-        done = DocumentExport()
+        done = ExportTally()
         shown = {name for form, listed in files.items() if FORMATS[form].shows_pictures for name in listed}
         for document in stream.read(self._replace if with_pictures else None):
             of = structure_document(document)

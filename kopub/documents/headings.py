@@ -9,7 +9,8 @@ from enum import IntEnum
 from kopub.documents.document import BlockKind, DocumentBlock, DocumentPage
 from kopub.documents.joins import one_line
 from kopub.documents.outline import LETTERS
-from kopub.recognition.regions import RegionRecord, TextOrigin
+from kopub.recognition.regions import TextOrigin
+from kopub.texts.regions import Region
 
 _DEEPEST = 6
 """The deepest level of a heading in markdown."""
@@ -186,8 +187,7 @@ def find_furniture(pages: Sequence[DocumentPage]) -> set[Place]:
     return found | {
         (page.number, region.index)
         for page, region in edges
-        if len(sure.near(region, _SAME_LEVEL)) >= enough
-        and region.bbox_2d[3] - region.bbox_2d[1] <= sure.tallest + _SAME_LEVEL
+        if len(sure.near(region, _SAME_LEVEL)) >= enough and region.box_2d.height <= sure.tallest + _SAME_LEVEL
     }
 
 
@@ -198,20 +198,20 @@ class _Heights:
         self.pages: dict[int, set[int]] = defaultdict(set)
         self.tallest = 0
 
-    def near(self, region: RegionRecord, reach: int) -> set[int]:
+    def near(self, region: Region, reach: int) -> set[int]:
         middle = _middle(region)
         return set().union(*(self.pages.get(middle + off, ()) for off in range(-reach, reach + 1)))
 
 
-def _heights(regions: Iterable[tuple[DocumentPage, RegionRecord]]) -> _Heights:
+def _heights(regions: Iterable[tuple[DocumentPage, Region]]) -> _Heights:
     heights = _Heights()
     for page, region in regions:
         heights.pages[_middle(region)].add(page.number)
-        heights.tallest = max(heights.tallest, region.bbox_2d[3] - region.bbox_2d[1])
+        heights.tallest = max(heights.tallest, region.box_2d.height)
     return heights
 
 
-def _texts_by_page(regions: Iterable[tuple[DocumentPage, RegionRecord]]) -> dict[str, set[int]]:
+def _texts_by_page(regions: Iterable[tuple[DocumentPage, Region]]) -> dict[str, set[int]]:
     said: dict[str, set[int]] = defaultdict(set)
     for page, region in regions:
         said[_without_digits(region)].add(page.number)
@@ -219,7 +219,7 @@ def _texts_by_page(regions: Iterable[tuple[DocumentPage, RegionRecord]]) -> dict
     return said
 
 
-def _edges(page: DocumentPage, found: set[Place]) -> list[RegionRecord]:
+def _edges(page: DocumentPage, found: set[Place]) -> list[Region]:
     """Return the uppermost and lowest lines of text at the edges of a page."""
     lines = [
         region
@@ -228,20 +228,20 @@ def _edges(page: DocumentPage, found: set[Place]) -> list[RegionRecord]:
     ]
     if not lines:
         return []
-    upper = min(lines, key=lambda region: region.bbox_2d[1])
-    lower = max(lines, key=lambda region: region.bbox_2d[3])
+    upper = min(lines, key=lambda region: region.box_2d.y1)
+    lower = max(lines, key=lambda region: region.box_2d.y2)
     return [
         region
         for region in (upper, lower)
         if region.label in _MISLABELLED
         and "\n" not in (region.content or "").strip()
-        and (region.bbox_2d[3] < _EDGE or region.bbox_2d[1] > 1000 - _EDGE)
+        and (region.box_2d.y2 < _EDGE or region.box_2d.y1 > 1000 - _EDGE)
     ]
 
 
-def _middle(region: RegionRecord) -> int:
-    return (region.bbox_2d[1] + region.bbox_2d[3]) // 2
+def _middle(region: Region) -> int:
+    return (region.box_2d.y1 + region.box_2d.y2) // 2
 
 
-def _without_digits(region: RegionRecord) -> str:
+def _without_digits(region: Region) -> str:
     return re.sub(r"[\d\W_]+", "", region.content or "")

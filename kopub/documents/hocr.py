@@ -5,7 +5,7 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from kopub.documents.archived_regions import (
-    ArchivedRegion,
+    Zone,
     archived_regions,
     image_name,
     page_confidence,
@@ -56,7 +56,7 @@ def document_hocr(document: Document) -> str:
     return f"<!DOCTYPE html>\n{tostring(root, 'unicode', short_empty_elements=False)}\n"
 
 
-def _add_page(body: Element, document: Document, page: DocumentPage, regions: Sequence[ArchivedRegion]) -> None:
+def _add_page(body: Element, document: Document, page: DocumentPage, regions: Sequence[Zone]) -> None:
     image = quote(image_name(document, page))
     title = f'image "{image}"; bbox 0 0 {page.width} {page.height}; ppageno {page.number}'
     if (sure := page_confidence(page)) is not None:
@@ -68,7 +68,7 @@ def _add_page(body: Element, document: Document, page: DocumentPage, regions: Se
         _add_region(made, region, f"page_{page.number}_")
 
 
-def _add_region(page: Element, region: ArchivedRegion, prefix: str) -> None:
+def _add_region(page: Element, region: Zone, prefix: str) -> None:
     label, tag, kind = region.record.label, "div", _CLASSES.get(region.record.label, "ocr_carea")
     if region.grid is not None:
         tag, kind = "table", "ocr_table"

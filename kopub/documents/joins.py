@@ -11,9 +11,9 @@ from kopub.documents.document import BlockKind, BlockPart, DocumentBlock
 from kopub.documents.outline import NUMBER_SIGN
 from kopub.documents.tables import CONTINUED, TableGrid, grid_of
 from kopub.recognition.content import content_parts
-from kopub.recognition.regions import RegionRecord
 from kopub.recognition.tables import is_table, tables_and_text
 from kopub.search.morphemes import korean_analyser
+from kopub.texts.regions import Region
 
 ITEM = re.compile(r"\s*(?:[•●○◎◦▪■□▣◆◇▶▷ㆍ∙‧※]\s*|[·–*+°ㅇ\-]\s+)(?=\S)")
 """The bullet of a list entry. Tesseract reads `•` as `ㆍ` or `+`, and `◦` as `°`."""
@@ -284,9 +284,9 @@ def extent_of(blocks: Sequence[DocumentBlock]) -> PrintExtent:
         if block.kind in (BlockKind.FURNITURE, BlockKind.LOST) or not block.is_printed:
             continue
         for part in block.parts:
-            box = part.region.bbox_2d
-            tops[part.page] = min(box[1], tops.get(part.page, box[1]))
-            bottoms[part.page] = max(box[3], bottoms.get(part.page, box[3]))
+            box = part.region.box_2d
+            tops[part.page] = min(box.y1, tops.get(part.page, box.y1))
+            bottoms[part.page] = max(box.y2, bottoms.get(part.page, box.y2))
     if not tops:
         return PrintExtent(0, 1000)
     tenth = len(tops) // 10
@@ -341,23 +341,19 @@ def _may_go_on(done: Sequence[DocumentBlock], block: DocumentBlock) -> int | Non
     return None
 
 
-def _foot(between: Sequence[DocumentBlock], extent: PrintExtent) -> int:
-    """Return where the print of the page ends above its notes."""
-    notes = [block.parts[0].region.bbox_2d[1] for block in between if block.kind is BlockKind.FOOTNOTE]
-    return min([extent.bottom, *notes])
-
-
 def _as_one(
     first: DocumentBlock, second: DocumentBlock, between: Sequence[DocumentBlock], extent: PrintExtent
 ) -> DocumentBlock | None:
     """Return the two blocks as one, or None if that is not certain."""
     above, below = first.parts[-1].region, second.parts[0].region
-    captions = [block.parts[0].region.bbox_2d[1] for block in between if block.kind is BlockKind.CAPTION]
+    captions = [block.parts[0].region.box_2d.y1 for block in between if block.kind is BlockKind.CAPTION]
     if first.last_page == second.page:
         near = above is not below and _is_below(above, below)
     else:
-        top = min([below.bbox_2d[1], *captions])
-        near = _foot(between, extent) - above.bbox_2d[3] <= _FOOT and top - extent.top <= _HEAD
+        top = min([below.box_2d.y1, *captions])
+        notes = [block.parts[0].region.box_2d.y1 for block in between if block.kind is BlockKind.FOOTNOTE]
+        # The print of a page ends above its notes.
+        near = min([extent.bottom, *notes]) - above.box_2d.y2 <= _FOOT and top - extent.top <= _HEAD
     if not near:
         return None
     if first.kind is second.kind is BlockKind.TABLE:
@@ -378,10 +374,10 @@ def _one_paragraph(first: DocumentBlock, second: DocumentBlock) -> DocumentBlock
     return replace(first, parts=(*first.parts, replace(second.parts[0], joint=joint(left, right)), *second.parts[1:]))
 
 
-def _is_below(above: RegionRecord, below: RegionRecord) -> bool:
+def _is_below(above: Region, below: Region) -> bool:
     """Return whether the second region is the next line of the first one's column."""
-    gap = below.bbox_2d[1] - above.bbox_2d[3]
-    return abs(above.bbox_2d[0] - below.bbox_2d[0]) <= _SAME_EDGES and -_NEXT_LINE <= gap <= _NEXT_LINE
+    gap = below.box_2d.y1 - above.box_2d.y2
+    return abs(above.box_2d.x1 - below.box_2d.x1) <= _SAME_EDGES and -_NEXT_LINE <= gap <= _NEXT_LINE
 
 
 def _goes_on(first: BlockPart, second: BlockPart) -> bool:
@@ -398,17 +394,16 @@ def _goes_on(first: BlockPart, second: BlockPart) -> bool:
     return _are_columns(first.region, second.region) and _is_full(first.region, end)
 
 
-def _are_columns(first: RegionRecord, second: RegionRecord) -> bool:
+def _are_columns(first: Region, second: Region) -> bool:
     """Return whether the parts stand in one column, or in two columns of equal width."""
-    (left, _, right, _), (x1, _, x2, _) = first.bbox_2d, second.bbox_2d
-    return abs(left - x1) <= _ALIKE or abs((right - left) - (x2 - x1)) <= _ALIKE
+    one, other = first.box_2d, second.box_2d
+    return abs(one.x1 - other.x1) <= _ALIKE or abs(one.width - other.width) <= _ALIKE
 
 
-def _is_full(region: RegionRecord, end: str) -> bool:
+def _is_full(region: Region, end: str) -> bool:
     """Return whether the last line fills its column, if lines are known."""
     lines = [line for line in (region.content or "").split("\n") if line.strip()]
-    x1, y1, x2, y2 = region.bbox
-    if are_print_lines(lines, x2 - x1, y2 - y1):
+    if are_print_lines(lines, region.box.width, region.box.height):
         return columns(lines[-1]) >= _FULL_LINE * max(map(columns, lines))
     return columns(end) >= _LONG
 
@@ -422,8 +417,8 @@ def _one_table(first: DocumentBlock, second: DocumentBlock, is_named: bool) -> D
     upper, lower = tables_and_text(first.parts[-1].text), tables_and_text(second.parts[0].text)
     if len(upper) != 1 or len(lower) != 1 or not is_table(upper[0]) or not is_table(lower[0]):
         return None
-    (left, _, right, _), (x1, _, x2, _) = first.parts[-1].region.bbox_2d, second.parts[0].region.bbox_2d
-    if abs(left - x1) > _SAME_EDGES or abs(right - x2) > _SAME_EDGES:
+    one, other = first.parts[-1].region.box_2d, second.parts[0].region.box_2d
+    if abs(one.x1 - other.x1) > _SAME_EDGES or abs(one.x2 - other.x2) > _SAME_EDGES:
         return None
     above, below = grid_of(tables_and_text(first.parts[0].text)[0]), grid_of(lower[0])
     is_named = is_named or CONTINUED.search(below.caption) is not None

@@ -13,7 +13,7 @@ from kopub.documents.page_facts import corrections_mark
 from kopub.errors import KopubError
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import DEFAULT_TASKS, Task
-from kopub.recognition.regions import KINDS, RegionRecord
+from kopub.recognition.regions import KINDS
 from kopub.texts.markup import printable
 
 _LABEL, _TEXT, _IMAGE = "label", "text", "image"
@@ -35,7 +35,18 @@ def label_tasks(document: Document, folder: str) -> str:
 
 def _task(document: Document, page: DocumentPage, folder: str) -> dict[str, Any]:
     assert page.image is not None
-    regions = [_region(region) for region in page.regions]
+    regions = [
+        {
+            "id": f"r{region.index}",
+            "label": region.label,
+            "kind": KINDS[region.task],
+            "bbox": list(region.box),
+            "bbox_2d": list(region.box_2d),
+            "text": printable(region.content or ""),
+            "score": region.score,
+        }
+        for region in page.regions
+    ]
     return {
         "data": {
             _IMAGE: _LOCAL_FILES + quote(f"{folder}/{page.image.path}"),
@@ -53,18 +64,6 @@ def _task(document: Document, page: DocumentPage, folder: str) -> dict[str, Any]
                 "result": [result for region in regions for result in _results(page, region)],
             }
         ],
-    }
-
-
-def _region(record: RegionRecord) -> dict[str, Any]:
-    return {
-        "id": f"r{record.index}",
-        "label": record.label,
-        "kind": KINDS[record.task],
-        "bbox": list(record.bbox),
-        "bbox_2d": list(record.bbox_2d),
-        "text": printable(record.content or ""),
-        "score": record.score,
     }
 
 

@@ -62,7 +62,7 @@ def with_entries(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
         entry = _numbered(block, above) if block.kind is BlockKind.TEXT and block.label == "text" else block
         if entry.kind is BlockKind.ITEM:
             region = entry.parts[0].region
-            left = region.bbox_2d[0] if region.origin is TextOrigin.DOCUMENT else None
+            left = region.box_2d.x1 if region.origin is TextOrigin.DOCUMENT else None
             sign = replace(_sign_of(entry.sign), left=left)
             alike = next((at for at, other in enumerate(above) if sign.is_beside(other)), None)
             if alike is not None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from kopub.boxes import Box
 from kopub.documents.joins import mend_words
 from kopub.recognition.content import content_parts, fence_code
 from kopub.recognition.regions import region_texts
@@ -24,8 +25,8 @@ def text_of_page(regions: Iterable[Mapping[str, Any]] | None, width: float, heig
         if text.native_label in _NO_LINES:
             texts.append(text)
             continue
-        x1, y1, x2, y2 = region["bbox_2d"]
-        size = (x2 - x1) * width / 1000, (y2 - y1) * height / 1000
+        box = Box(*region["bbox_2d"])
+        size = box.width * width / 1000, box.height * height / 1000
         is_one_line = text.native_label in _ONE_LINE
         content = "\n".join(
             fence_code(part.text, part.language)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element, SubElement
 
+from kopub.boxes import Box
 from kopub.documents.archived_regions import (
     ArchivedLine,
-    ArchivedRegion,
-    Box,
+    Zone,
     archived_regions,
     image_name,
     page_confidence,
@@ -77,7 +77,7 @@ def _page(document: Document, page: DocumentPage) -> Element:
     return root
 
 
-def _add_region(page: Element, region: ArchivedRegion) -> None:
+def _add_region(page: Element, region: Zone) -> None:
     record = region.record
     said = {"id": region.id, "custom": f"label {{name:{record.label};}}"}
     if record.origin is not None:
@@ -116,7 +116,7 @@ def _add_cell(table: Element, name: str, line: ArchivedLine) -> None:
     _say(made, cell.text)
 
 
-def _placed(element: Element, box: Box, score: float | None = None) -> Element:
+def _placed(element: Element, box: Box[int], score: float | None = None) -> Element:
     """Give an element its outline, and return it."""
     x1, y1, x2, y2 = box
     sure = {} if score is None else {"conf": f"{min(max(score, 0.0), 1.0):.3f}"}

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from kopub.boxes import Box
 from kopub.documents.joins import columns
 
 _LINE = 1.6
@@ -19,16 +20,13 @@ _MOST = 300
 
 @dataclass(frozen=True, slots=True)
 class PlacedLine:
-    """A line of text and its box: (x1, y1, x2, y2).
-
-    The unit is that of the surrounding box.
-    """
+    """A line of text and its box, in the unit of the surrounding box."""
 
     text: str
-    box: tuple[float, float, float, float]
+    box: Box[float]
 
 
-def placed_lines(text: str, box: tuple[float, float, float, float]) -> list[PlacedLine]:
+def placed_lines(text: str, box: Box[float] | Box[int]) -> list[PlacedLine]:
     """Return the lines of a text, placed from its box's top to bottom.
 
     Their width follows from their letters. The text's own lines are kept; a text that the reader gave as one line is
@@ -37,8 +35,7 @@ def placed_lines(text: str, box: tuple[float, float, float, float]) -> list[Plac
     given = [" ".join(line.split()) for line in text.split("\n") if line.strip()]
     if not given:
         return []
-    x1, y1, x2, y2 = box
-    width, height = max(x2 - x1, 1.0), max(y2 - y1, 1.0)
+    width, height = max(box.width, 1.0), max(box.height, 1.0)
     # With `count` lines, type is height / (_LINE * count) high and a column half as wide: so many columns fit.
     fit = 2 * _LINE * width / height
     count = max(len(given), math.isqrt(int(sum(map(columns, given)) / fit)), 1)
@@ -47,10 +44,9 @@ def placed_lines(text: str, box: tuple[float, float, float, float]) -> list[Plac
         count += 1
         lines = [part for line in given for part in _wrapped(line, fit * count)]
     longest, step = max(map(columns, lines)), height / len(lines)
-    return [
-        PlacedLine(line, (x1, y1 + at * step, x1 + width * columns(line) / max(longest, 1), y1 + (at + 1) * step))
-        for at, line in enumerate(lines)
-    ]
+    ends = [box.x1 + width * columns(line) / max(longest, 1) for line in lines]
+    tops = [box.y1 + at * step for at in range(len(lines) + 1)]
+    return [PlacedLine(line, Box(box.x1, tops[at], ends[at], tops[at + 1])) for at, line in enumerate(lines)]
 
 
 def _wrapped(line: str, most: float) -> Iterator[str]:
@@ -152,14 +148,14 @@ def _add_page(writer: "_Writer", page: PdfPicture, tree: int, font: int, codes: 
 
 
 def _shown(line: PlacedLine, scale: float, height: float, codes: dict[str, int]) -> str:
-    x1, y1, x2, y2 = (edge * scale for edge in line.box)
+    box = Box(*(edge * scale for edge in line.box))
     coded = [_code(char, codes) for char in line.text]
-    size = max(_SIZE * (y2 - y1), 0.1)
+    size = max(_SIZE * box.height, 0.1)
     natural = sum(_NARROW if code <= _LATIN else _WIDE for code in coded) * size / 1000
-    stretch = 100 * (x2 - x1) / max(natural, 0.1)
+    stretch = 100 * box.width / max(natural, 0.1)
     # PDFium gives the last letter of a line no width, and does not find a letter that stands alone.
     told = "".join(f"{code:04x}" for code in [*coded, _code(" ", codes)])
-    at = f"1 0 0 1 {x1:.2f} {height - y1 - _SIZE * (y2 - y1):.2f} Tm"
+    at = f"1 0 0 1 {box.x1:.2f} {height - box.y1 - _SIZE * box.height:.2f} Tm"
     return f"/F {size:.2f} Tf {max(stretch, 1):.2f} Tz {at} <{told}> Tj\n"
 
 

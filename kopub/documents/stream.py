@@ -15,15 +15,16 @@ from importlib.metadata import version
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from kopub.documents.document import Document, DocumentPage, DocumentPicture, PageFacts
+from kopub.documents.document import Document, DocumentPage, PageFacts, PictureFile
 from kopub.errors import StoreError, without_paths
 from kopub.figures.figure import FigureNote
 from kopub.fingerprints import fingerprint
-from kopub.recognition.regions import crop_index, join_regions, pixel_box
+from kopub.recognition.regions import crop_index, pixel_box
 from kopub.release.base import OpenImages, TableReader, image_suffix
 from kopub.states import State, decisive
 from kopub.store.corpus_tables import TABLES
 from kopub.store.rows import MADE_WITH
+from kopub.texts.regions import join_regions
 
 KeepPicture = Callable[[str, bytes], None]
 """Takes the relative path and the JPEG of a picture."""
@@ -122,7 +123,12 @@ class DocumentStream:
                 planned, pages = self.documents[at], waiting[at]
                 pages.append(page if planned.shards[-1] == shard else zlib.compress(pickle.dumps(page), 1))
                 if len(pages) == len(planned.pages):
-                    yield _open_document(planned, waiting.pop(at))
+                    opened: list[DocumentPage] = [
+                        pickle.loads(zlib.decompress(page)) if isinstance(page, bytes) else page
+                        for page in waiting.pop(at)
+                    ]
+                    ordered = tuple(sorted(opened, key=lambda page: page.number))
+                    yield Document(planned.doc_id, planned.name, planned.fingerprint, ordered)
 
     def _pages(
         self, shard: str, wanted: Collection[int], keep: KeepPicture | None
@@ -158,7 +164,7 @@ class DocumentStream:
                 if keep and (data := image_of(page_id)) is not None:
                     path = f"{self.documents[at].name}{PICTURES}/page-{place.number}{image_suffix(data)}"
                     keep(path, bytes(data))
-                    page = replace(page, image=DocumentPicture(path, place.width, place.height))
+                    page = replace(page, image=PictureFile(path, place.width, place.height))
                 yield at, page
 
     def _page(
@@ -177,11 +183,11 @@ class DocumentStream:
             index = crop_index(crop["path"])
             if index not in indices:
                 raise StoreError(f"{_READINGS} of {page_id} has a picture of no region: materialize it again")
-            x1, y1, x2, y2 = pixel_box(tuple(crop["bbox"]), place.width, place.height)
+            box = pixel_box(tuple(crop["bbox"]), place.width, place.height)
             path = f"{self.documents[at].name}{PICTURES}/{place.number}-{index}.jpg"
             if keep:
                 keep(path, data)
-            pictures[index] = DocumentPicture(path, x2 - x1, y2 - y1)
+            pictures[index] = PictureFile(path, box.width, box.height)
         state, reason = read["state"], read["reason"]
         # Of a page that lost its picture nothing may be left to read.
         if decisive({_READINGS: state, _PAGES: place.state}) == _PAGES:
@@ -302,13 +308,6 @@ def page_numbers(page_nos: Sequence[int | None]) -> list[int]:
     return [number for number in page_nos if number is not None]
 
 
-def _open_document(planned: PlannedDocument, pages: Sequence[DocumentPage | bytes]) -> Document:
-    opened = [pickle.loads(zlib.decompress(page)) if isinstance(page, bytes) else page for page in pages]
-    return Document(
-        planned.doc_id, planned.name, planned.fingerprint, tuple(sorted(opened, key=lambda page: page.number))
-    )
-
-
 _SUFFIXES = frozenset({".pdf", ".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".heic", ".heif"})
 """Suffixes of the files that documents are read from; their outputs have suffixes of their own."""
 _UNSAFE = re.compile(r"[^\w.+~=@-]+")
@@ -337,7 +336,8 @@ def file_names(documents: Sequence[str]) -> list[str]:
         for group in list(groups.values()):
             if len(group) > 1:
                 for at in group:
-                    names[at] = f"{_safe(documents[at])}-{_hash(documents[at])[:digits]}"
+                    digest = hashlib.sha256(documents[at].encode("utf-8", "surrogatepass")).hexdigest()
+                    names[at] = f"{_safe(documents[at])}-{digest[:digits]}"
         groups = defaultdict(list)
         for at, name in enumerate(names):
             groups[_folded(name)].append(at)
@@ -368,7 +368,3 @@ def _korean(document: str) -> str:
 def _folded(name: str) -> str:
     """Return a form that is equal for names that some file system treats as one."""
     return unicodedata.normalize("NFKC", name).casefold()
-
-
-def _hash(document: str) -> str:
-    return hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()

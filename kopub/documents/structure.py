@@ -57,9 +57,17 @@ def structure_document(document: Document) -> DocumentStructure:
     """
     out = find_furniture(document.pages)
     blocks = [block for page in document.pages for block in _blocks(page, out)]
-    blocks = with_levels(with_entries(join_pages(tie_footnotes(_whole_titles(blocks)), _whole(document.pages))))
+    whole = {
+        page.number
+        for page in document.pages
+        if page.state is State.OK and all(region.state is not State.FAILED for region in page.regions)
+    }
+    blocks = with_levels(with_entries(join_pages(tie_footnotes(_whole_titles(blocks)), whole)))
     regions = [(page, region) for page in document.pages for region in page.regions]
-    by_kind = {kind: _regions_of(blocks, kind) for kind in BlockKind}
+    by_kind: dict[BlockKind, set[tuple[int, int]]] = {kind: set() for kind in BlockKind}
+    for block in blocks:
+        for part in (*block.parts, *([block.number] if block.number else [])):
+            by_kind[block.kind].add((part.page, part.region.index))
     heads, lost = by_kind[BlockKind.FURNITURE], by_kind[BlockKind.LOST]
     used = set().union(*by_kind.values())
     return DocumentStructure(
@@ -72,24 +80,6 @@ def structure_document(document: Document) -> DocumentStructure:
         joined=sum(block.last_page > block.page for block in blocks),
         tied=sum(block.mark is not None for block in blocks),
     )
-
-
-def _regions_of(blocks: Sequence[DocumentBlock], kind: BlockKind) -> set[tuple[int, int]]:
-    return {
-        (part.page, part.region.index)
-        for block in blocks
-        if block.kind is kind
-        for part in (*block.parts, *([block.number] if block.number else []))
-    }
-
-
-def _whole(pages: Sequence[DocumentPage]) -> set[int]:
-    """Return the pages of which every region was read."""
-    return {
-        page.number
-        for page in pages
-        if page.state is State.OK and all(region.state is not State.FAILED for region in page.regions)
-    }
 
 
 def _blocks(page: DocumentPage, out: set[tuple[int, int]]) -> Iterator[DocumentBlock]:
@@ -132,17 +122,16 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
     elif label == "figure_title":
         yield DocumentBlock(BlockKind.CAPTION, (replace(part, text=one_line(text)),))
     elif label == "footnote":
-        x1, y1, x2, y2 = part.region.bbox
-        height = (y2 - y1) / len(text.split("\n"))
+        box = part.region.box
+        height = box.height / len(text.split("\n"))
         for note in split_footnotes(text):
-            for paragraph in paragraphs(note, x2 - x1, height * len(note.split("\n"))):
+            for paragraph in paragraphs(note, box.width, height * len(note.split("\n"))):
                 # A note may begin like a list entry, with a bullet or a number.
                 yield DocumentBlock(
                     BlockKind.FOOTNOTE, (replace(part, text=f"{paragraph.bullet} {paragraph.text}".lstrip()),)
                 )
     else:
-        x1, y1, x2, y2 = part.region.bbox
-        found = paragraphs(text, x2 - x1, y2 - y1)
+        found = paragraphs(text, part.region.box.width, part.region.box.height)
         for at, paragraph in enumerate(found, 1):
             # A note on a table without cells stands once, below the whole of it.
             of = replace(part, text=paragraph.text, note=part.note if at == len(found) else None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kopub.boxes import Box
 from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock
 from kopub.texts.markup import defuse
 
@@ -214,16 +215,14 @@ class RegionPlace:
     page_id: str
     page: int
     region: int
-    bbox_2d: tuple[int, int, int, int]
+    bbox_2d: Box[int]
 
 
 def places_of(document: Document, parts: Sequence[BlockPart]) -> tuple[RegionPlace, ...]:
     """Return the regions of the parts, each once, in order."""
     page_ids = {page.number: page.page_id for page in document.pages}
     regions = {(part.page, part.region.index): part for part in parts}.values()
-    return tuple(
-        RegionPlace(page_ids[part.page], part.page, part.region.index, part.region.bbox_2d) for part in regions
-    )
+    return tuple(RegionPlace(page_ids[part.page], part.page, part.region.index, part.region.box_2d) for part in regions)
 
 
 def document_tables(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[DocumentTable]:
@@ -303,7 +302,7 @@ def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
 
     The caption is the nearest one above or below, one that says `(continued)` last.
     """
-    near: list[tuple[bool, int, int, int]] = []
+    near: list[tuple[bool, float, int, int]] = []
     for at, block in enumerate(blocks):
         if block.kind is not BlockKind.CAPTION:
             continue
@@ -318,15 +317,11 @@ def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
     return captions
 
 
-def _distance(caption: BlockPart, block: DocumentBlock) -> int | None:
+def _distance(caption: BlockPart, block: DocumentBlock) -> float | None:
     """Return a caption's distance from a picture or table near it, in parts of 1,000."""
     if block.kind not in (BlockKind.PICTURE, BlockKind.TABLE):
         return None
-    x1, y1, x2, y2 = caption.region.bbox_2d
-    gaps = [
-        max(0, y1 - bottom, top - y2)
-        for part in block.parts
-        for left, top, right, bottom in [part.region.bbox_2d]
-        if part.page == caption.page and min(x2, right) > max(x1, left)
-    ]
+    own = caption.region.box_2d
+    boxes = [part.region.box_2d for part in block.parts if part.page == caption.page]
+    gaps = [own.apart(box)[1] for box in boxes if min(own.x2, box.x2) > max(own.x1, box.x1)]
     return min(gaps, default=None)

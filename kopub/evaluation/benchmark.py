@@ -16,8 +16,8 @@ from kopub.evaluation.tables import BoundedTeds
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import Task
 from kopub.pages.documents.text_layer import MadePage
-from kopub.recognition.regions import RegionRecord
 from kopub.states import LOST, State
+from kopub.texts.regions import Region
 
 if TYPE_CHECKING:
     from kopub.pages.documents.pdf import Pdfs
@@ -293,7 +293,7 @@ class SampleReading:
     reason: str | None = None
     markdown: str = ""
     text: str = ""
-    regions: Sequence[RegionRecord] = ()
+    regions: Sequence[Region] = ()
 
     @property
     def lost(self) -> bool:

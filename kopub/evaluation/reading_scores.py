@@ -22,7 +22,7 @@ from kopub.evaluation.scoring import ADAPTERS, VERSION, Scorer
 from kopub.files import replace_bytes
 from kopub.fingerprints import fingerprint
 from kopub.pages.page import problem_with_id
-from kopub.recognition.regions import join_regions, region_texts
+from kopub.recognition.regions import region_texts
 from kopub.search.scores import ALL as WHOLE
 from kopub.search.scores import Contents, History, ScoreChange, ScoredRun
 from kopub.states import State
@@ -32,6 +32,7 @@ from kopub.store.schemas import OCR_RUNS
 from kopub.store.table_source import FooterCache, IsOfCorpus
 from kopub.store.table_store import ShardStore
 from kopub.texts.markdown import page_text
+from kopub.texts.regions import join_regions
 
 _PROGRESS_SECONDS = 10.0
 

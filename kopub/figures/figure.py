@@ -43,7 +43,7 @@ class Figure:
     index: int
     label: str
     bbox: tuple[float, float, float, float]
-    bbox_2d: Box
+    bbox_2d: Box[int]
     caption: str
     context: str
 
@@ -87,7 +87,7 @@ def page_figures(
     if not indices:
         return []
     captions = _captions(regions, boxes)
-    texts: list[tuple[Box, str]] = []
+    texts: list[tuple[Box[int], str]] = []
     for region in regions:
         explains = region["label"] == "text" and region["native_label"] not in _REPEATED
         if explains and (text := _region_text(region)):
@@ -98,7 +98,7 @@ def page_figures(
     ]
 
 
-def _captions(regions: Sequence[Row], boxes: Mapping[int, Box]) -> dict[int, list[str]]:
+def _captions(regions: Sequence[Row], boxes: Mapping[int, Box[int]]) -> dict[int, list[str]]:
     """Return the captions by figure or table, each assigned to the nearest one."""
     captioned = [region["index"] for region in regions if region["native_label"] in _CAPTIONED]
     captions: dict[int, list[str]] = {}
@@ -111,9 +111,9 @@ def _captions(regions: Sequence[Row], boxes: Mapping[int, Box]) -> dict[int, lis
     return captions
 
 
-def _context(figure: Box, texts: Sequence[tuple[Box, str]]) -> str:
+def _context(figure: Box[int], texts: Sequence[tuple[Box[int], str]]) -> str:
     """Return the texts within reach, nearest first; the last is cut at a blank."""
-    near = [(distance, text) for box, text in texts if (distance := max(_apart(figure, box))) <= _TEXT_REACH]
+    near = [(distance, text) for box, text in texts if (distance := max(figure.apart(box))) <= _TEXT_REACH]
     # Sorting is stable, so equally near texts stay in reading order.
     context = "\n".join(text for _, text in sorted(near, key=lambda pair: pair[0]))
     if len(context) <= _CONTEXT:
@@ -122,16 +122,10 @@ def _context(figure: Box, texts: Sequence[tuple[Box, str]]) -> str:
     return cut[: max(cut.rfind(" "), cut.rfind("\n"), _CONTEXT // 2)].rstrip()
 
 
-def _gap(caption: Box, box: Box) -> int | None:
+def _gap(caption: Box[int], box: Box[int]) -> float | None:
     """Return the gap between a caption and a figure; None beyond reach."""
-    across, down = _apart(caption, box)
+    across, down = caption.apart(box)
     return None if (across and down) or max(across, down) > _CAPTION_REACH else across + down
-
-
-def _apart(one: Box, other: Box) -> tuple[int, int]:
-    """Return the space between two boxes, across and down; 0 where they overlap."""
-    across = max(0, one.x1 - other.x2, other.x1 - one.x2)
-    return across, max(0, one.y1 - other.y2, other.y1 - one.y2)
 
 
 def _region_text(region: Row) -> str:

@@ -1,4 +1,4 @@
-"""The reading of a page: texts, pictures, state, and the join with layout."""
+"""The reading of a page: texts, pictures, state."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kopub.errors import StoreError
+from kopub.boxes import Box
 from kopub.layout.regions import Region, Task
 from kopub.states import Reason, State
 
@@ -150,89 +150,16 @@ KINDS: Mapping[Task, str] = {
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class RegionRecord:
-    """A region of a page and its reading.
-
-    `bbox` is (x1, y1, x2, y2) in pixels of the upright page, `bbox_2d` the same on a grid of 0 to 1000, and `polygon`
-    points (x, y) in pixels. If a region has no reading, `content` and all fields after it are None.
-    """
-
-    index: int
-    label: str
-    task: Task
-    score: float
-    bbox: tuple[float, float, float, float]
-    bbox_2d: tuple[int, int, int, int]
-    polygon: tuple[tuple[float, float], ...] | None
-    content: str | None = None
-    state: State | None = None
-    reason: str | None = None
-    finish_reason: str | None = None
-    attempts: int | None = None
-    seconds: float | None = None
-    scale: float | None = None
-    origin: TextOrigin | None = None
-
-    @property
-    def kind(self) -> str | None:
-        """The kind of the content, one of `KINDS`; None for a region without a reading."""
-        return None if self.content is None else KINDS[self.task]
-
-
-def join_regions(page_id: str, layout: Iterable[Row] | None, readings: Iterable[Row] | None) -> list[RegionRecord]:
-    """Join the regions of a page with their readings, by index.
-
-    `layout` and `readings` are the values of `regions` in the page's rows of `layout_regions` and `ocr_results`; None
-    means no regions. Raises `StoreError` for two regions or readings with one index, and for a reading whose region is
-    missing from the layout or elsewhere on the page, because the reading then belongs to an older layout.
-    """
-    # Client processes load this module, but not Arrow.
-    from kopub.store.corpus_tables import TABLES
-
-    read = _by_index(page_id, TABLES.readings.name, readings)
-    found = _by_index(page_id, TABLES.regions.name, layout)
-    for index, reading in read.items():
-        if index not in found or list(reading["bbox_2d"]) != list(found[index]["bbox_2d"]):
-            raise StoreError(
-                f"{TABLES.readings} of {page_id} read another region {index} than {TABLES.regions} has: "
-                f"materialize {TABLES.readings} again"
-            )
-    return [_join_region(region, read.get(index)) for index, region in sorted(found.items())]
-
-
 def region_texts(readings: Iterable[Row] | None) -> list[RegionText]:
     """Return the readings of a page in the form in which an engine makes them.
 
     `readings` is the value of `regions` in its row of `ocr_results`.
     """
-    return [RegionText(reading["index"], reading["native_label"], **_read_of(reading)) for reading in readings or ()]
+    return [RegionText(reading["index"], reading["native_label"], **values_of(reading)) for reading in readings or ()]
 
 
-def _by_index(page_id: str, table: str, rows: Iterable[Row] | None) -> dict[int, Row]:
-    rows = list(rows or ())
-    found = {row["index"]: row for row in rows}
-    if len(found) != len(rows):
-        raise StoreError(f"{table} of {page_id} has two regions of one index: materialize {table} again")
-    return found
-
-
-def _join_region(region: Row, reading: Row | None) -> RegionRecord:
-    polygon = region["polygon"]
-    placed = {
-        "index": region["index"],
-        "label": region["label"],
-        "task": Task(region["task"]),
-        "score": region["score"],
-        "bbox": tuple(region["bbox"]),
-        "bbox_2d": tuple(region["bbox_2d"]),
-        "polygon": None if polygon is None else tuple((x, y) for x, y in polygon),
-    }
-    return RegionRecord(**placed, **({} if reading is None else _read_of(reading)))
-
-
-def _read_of(reading: Row) -> dict[str, Any]:
-    """Return what was read of a region, as the fields of `RegionText` and `RegionRecord`."""
+def values_of(reading: Row) -> dict[str, Any]:
+    """Return what was read of a region, as fields that `RegionText` has."""
     kept = ("reason", "finish_reason", "attempts", "seconds", "scale")
     return {
         "content": reading["content"] or "",
@@ -275,11 +202,11 @@ def crop_index(path: str) -> int:
     return int(PurePosixPath(path).stem.rpartition("_")[2])
 
 
-def pixel_box(bbox: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:
+def pixel_box(bbox: tuple[float, float, float, float], width: int, height: int) -> Box[int]:
     """Round `bbox` outwards to whole pixels inside the page, at least one per side."""
     x1, y1 = min(max(0, int(bbox[0])), width - 1), min(max(0, int(bbox[1])), height - 1)
     x2, y2 = min(width, max(x1 + 1, -int(-bbox[2] // 1))), min(height, max(y1 + 1, -int(-bbox[3] // 1)))
-    return x1, y1, x2, y2
+    return Box(x1, y1, x2, y2)
 
 
 def region_pixels(image: NDArray[np.uint8], region: Region) -> NDArray[np.uint8]:

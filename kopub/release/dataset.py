@@ -19,7 +19,7 @@ from datasets import Features
 
 from kopub.errors import StoreError, without_paths
 from kopub.layout.regions import Task
-from kopub.recognition.regions import TextOrigin, crop_index, join_regions
+from kopub.recognition.regions import TextOrigin, crop_index
 from kopub.release import features
 from kopub.release.base import PAGE_ASSETS, PageImages, ReleaseInput
 from kopub.release.files import CHUNKS, CORRECTIONS, PASSAGES, SUMMARY
@@ -27,6 +27,7 @@ from kopub.states import LOST, State, count_states, decisive
 from kopub.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_NOTES, FIGURE_VECTORS, PASSAGE_VECTORS, TABLES
 from kopub.store.rows import lineage_rows, one_row_a_part, region_ids, vector_width, with_vector
 from kopub.texts.markup import defuse
+from kopub.texts.regions import join_regions
 from kopub.texts.text_quality import doubtful
 
 PICTURES_PER_GROUP = 100
@@ -155,8 +156,8 @@ def _regions(tables: ReleaseInput) -> Iterator[Row]:
                 "native_label": region.label,
                 "task": region.task,
                 "score": region.score,
-                "bbox": region.bbox,
-                "bbox_2d": region.bbox_2d,
+                "bbox": region.box,
+                "bbox_2d": region.box_2d,
                 "polygon": region.polygon,
                 "content": region.content,
                 "origin": region.origin,

@@ -19,11 +19,11 @@ import pyarrow as pa
 from kopub.errors import StoreError, without_paths
 from kopub.files import cannot_write, replace_bytes, temporary_files
 from kopub.pages.documents.folder import EXPORTED_TABLES
-from kopub.recognition.regions import RegionRecord, join_regions
 from kopub.release.base import OpenImages, PageImages, TableReader, image_suffix
 from kopub.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES, VECTOR_TABLES
 from kopub.store.rows import region_ids, vector_matrix, with_vector
 from kopub.texts.markup import defuse
+from kopub.texts.regions import Region, join_regions
 
 _LAYOUTS, _READINGS, _TEXTS = TABLES.regions.name, TABLES.readings.name, TABLES.texts.name
 _ARRAYS = {
@@ -181,7 +181,7 @@ def _one_by_one(table: pa.Table) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _result(page: dict[str, Any], regions: Sequence[RegionRecord], page_idx: int) -> dict[str, Any]:
+def _result(page: dict[str, Any], regions: Sequence[Region], page_idx: int) -> dict[str, Any]:
     return {
         "page_id": page["page_id"],
         "page_idx": page_idx,
@@ -190,7 +190,7 @@ def _result(page: dict[str, Any], regions: Sequence[RegionRecord], page_idx: int
                 "index": region.index,
                 "label": region.label,
                 "kind": region.kind,
-                "bbox_2d": region.bbox_2d,
+                "bbox_2d": region.box_2d,
                 "content": None if region.kind == "image" else region.content,
             }
             for region in regions

@@ -94,7 +94,7 @@ def _place_json(page: PageView) -> dict[str, Any]:
 
 
 def _region_json(region: RegionView) -> Mapping[str, Any]:
-    return {"index": region.index, "label": region.label, "bbox_2d": list(region.box), "text": region.text}
+    return {"index": region.index, "label": region.label, "bbox_2d": list(region.box_2d), "text": region.text}
 
 
 LONGEST = 240

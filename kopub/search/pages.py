@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kopub.boxes import Box
 from kopub.errors import StoreError
 from kopub.files import replace_bytes
 from kopub.fingerprints import fingerprint
@@ -162,12 +163,12 @@ _TABLE, _FIGURE = KINDS[Task.TABLE], KINDS[Task.SKIP]
 class RegionView:
     """A region with its text.
 
-    `box` is (x1, y1, x2, y2) on a grid of 0 to 1000 over the page.
+    `box_2d` is on a grid of 0 to 1000 over the page.
     """
 
     index: int
     label: str
-    box: tuple[int, int, int, int]
+    box_2d: Box[int]
     text: str
 
 
@@ -231,7 +232,7 @@ class PageViews:
         (row,) = table.slice(rows[page_id], 1).to_pylist()
         regions: list[RegionView] = []
         for region in json.loads(zlib.decompress(row["regions"])):
-            regions.append(RegionView(region["index"], region["label"], tuple(region["bbox_2d"]), region["text"]))
+            regions.append(RegionView(region["index"], region["label"], Box(*region["bbox_2d"]), region["text"]))
         return PageView(shard, regions=tuple(regions), **{column: row[column] for column in _PAGE_COLUMNS})
 
     def picture(self, shard: str, page_id: str) -> str | None:

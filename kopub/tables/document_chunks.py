@@ -200,7 +200,6 @@ class DocumentChunks(RowTable):
 def _content(page: DocumentPage) -> list[Any]:
     """Return the parts of a page that decide the chunks of its document."""
     regions = [
-        [region.index, region.label, region.bbox, region.bbox_2d, region.content, region.state]
-        for region in page.regions
+        [region.index, region.label, region.box, region.box_2d, region.content, region.state] for region in page.regions
     ]
     return [page.page_id, page.number, page.width, page.height, page.state, regions, sorted(page.pictures)]

@@ -16,7 +16,6 @@ from kopub.errors import DamagedTable, KopubError, SourceError, StoreError, did_
 from kopub.pages.corpus import Corpus
 from kopub.pages.page_reader import origins
 from kopub.parallel import bounded_map
-from kopub.recognition.regions import join_regions
 from kopub.store import ledger, run_records
 from kopub.store.corpus_tables import (
     CHUNK_VECTORS,
@@ -34,6 +33,7 @@ from kopub.tables.hf_release import HfRelease
 from kopub.tables.provenance import content_of, footer_of
 from kopub.tables.search_sink import SearchSink
 from kopub.tables.staleness import differences, settings_changed
+from kopub.texts.regions import join_regions
 
 Versions = dict[str, str | None]
 """A version for each table of a shard: the recipe of a kept version, or None for the present table."""
@@ -187,7 +187,8 @@ def _regions(page_id: str, tables: Mapping[str, pa.Table]) -> list[dict[str, Any
     except StoreError:
         # The readings belong to an older layout; their step is shown as stale.
         regions = join_regions(page_id, layout, None)
-    return [asdict(region) for region in regions]
+    names = {"box": "bbox", "box_2d": "bbox_2d"}
+    return [{names.get(name, name): value for name, value in asdict(region).items()} for region in regions]
 
 
 def _missing(store: ShardStore, shard: str, asset: str | None, versions: Versions) -> list[str]:

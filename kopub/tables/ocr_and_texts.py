@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from kopub.boxes import Box
 from kopub.config.choices import Pdf
 from kopub.config.settings import Resources
 from kopub.corrections.corrected import CorrectedTables
@@ -390,11 +391,10 @@ def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:
         label, is_skipped = region["native_label"], region["finish_reason"] == "skipped"
         if region["state"] == State.FAILED or (is_skipped and label not in PICTURES):
             continue
-        x1, y1, x2, y2 = region["bbox_2d"]
         letters = len("".join(region["content"].split()))
         is_cut = region["finish_reason"] == "length"
         judged.append(
-            JudgedRegion(label, (x2 - x1) * (y2 - y1), letters, is_cut, _is_unsure(region), picture=is_skipped)
+            JudgedRegion(label, Box(*region["bbox_2d"]).area, letters, is_cut, _is_unsure(region), picture=is_skipped)
         )
     return judged
 

@@ -3,8 +3,8 @@
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -119,12 +119,12 @@ def _added(page: kopub.Page, sent: Mapping[str, str]) -> dict[str, Any]:
 def _region(page: kopub.Page, box: str) -> kopub.Region:
     """Return the region that the form shows with this box and label."""
     for region in page.regions:
-        if _shown_box(region) == box:
+        if _place(region) == box:
             return region
     raise KopubError("{page} was read again since, and has no such region any more: load the page again", page=page.id)
 
 
-def _shown_box(region: kopub.Region) -> str:
+def _place(region: kopub.Region) -> str:
     # A region that a person added may have the box of another one, with another label.
     return f"{','.join(map(str, region.box_2d))} {region.label}"
 
@@ -164,29 +164,12 @@ def _with_cells(content: str, sent: Mapping[str, str]) -> str:
     return _CELL.sub(changed, content)
 
 
-@dataclass(frozen=True, slots=True)
-class EditedRegion:
-    """A region as its form shows it."""
-
-    index: int
-    box: str
-    label: str
-    content: str
-    cells: Sequence[Sequence[tuple[int, str]]]
-
-
 def edit_view(editor: Editor, store: "ShardStore", page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
     """Return the values that the view of the forms needs besides the page."""
     done = CorrectionLog(store).page(page.id)
-    regions = [
-        EditedRegion(
-            region.index, _shown_box(region), region.label, content, cells(content) if is_table(content) else []
-        )
-        for region in page.regions
-        for content in [region.content or ""]
-    ]
     return {
-        "edited": regions,
+        "place_of": _place,
+        "cells_of": lambda region: cells(region.content) if is_table(region.content or "") else [],
         "labels": _GIVEN,
         "seen": done.seen,
         "form": editor.form,

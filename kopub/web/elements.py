@@ -124,24 +124,17 @@ Piece = tuple[bool, str]
 
 
 @dataclass(frozen=True, slots=True)
-class ShownRegion:
+class Rendering:
     """A region as a page shows it.
 
-    `box` is (x1, y1, x2, y2) on a grid from 0 to 1000; `held` says that it has words of the question. `table` is its
-    HTML if a table was read; `paragraphs` are its running text, cut around words of the question, and code unchanged.
-    `lines` are shown over the picture, in pixels of the upright page. `from_pdf` says that the text is from the PDF's
-    text layer.
+    `held` says that it has words of the question. `table` is its HTML if a table was read; `paragraphs` are its running
+    text, cut around words of the question, and code unchanged. `lines` are shown over the picture, in pixels of the
+    upright page. `from_pdf` says that the text is from the PDF's text layer.
     """
 
-    index: int
-    label: str
+    region: kopub.Region
     hue: str
-    box: tuple[int, int, int, int]
     held: bool
-    state: str | None
-    reason: str | None
-    is_read: bool
-    is_formula: bool
     content: str
     paragraphs: Sequence[tuple[Sequence[Piece], bool]]
     """(pieces, whether it is code)."""
@@ -150,32 +143,20 @@ class ShownRegion:
     from_pdf: bool
 
 
-def shown_regions(page: kopub.Page, words: QueryWords | None) -> list[ShownRegion]:
-    """Return a page's regions in reading order, with the question's words marked.
-
-    Raises `StoreError`.
-    """
-    return [_shown(region, words) for region in page.regions]
-
-
-def _shown(region: kopub.Region, words: QueryWords | None) -> ShownRegion:
+def rendered(region: kopub.Region, words: QueryWords | None) -> Rendering:
+    """Return what a page shows of a region, with the question's words marked."""
     content = printable(region.content or "")
-    is_formula = region.task == "formula" and bool(content)
-    has_table = is_table(content)
-    said = [(_pieces(text, words), is_code) for text, is_code in _paragraphs(region)]
-    return ShownRegion(
-        index=region.index,
-        label=region.label,
+    said = []
+    for text, is_code in _paragraphs(region):
+        marks = [] if words is None else [(start, end) for start, end, _ in words.marks(text)]
+        said.append((list(pieces(text, marks)), is_code))
+    return Rendering(
+        region,
         hue=hue(region.label),
-        box=region.box_2d,
         held=any(is_mark for pieces_of, _ in said for is_mark, _ in pieces_of),
-        state=region.state and region.state.value,
-        reason=region.reason,
-        is_read=region.content is not None and region.task not in ("skip", "abandon"),
-        is_formula=is_formula,
         content=content,
         paragraphs=said,
-        table=table(content) if has_table else None,
+        table=table(content) if is_table(content) else None,
         lines=placed_lines(region.text[:MOST], region.box),
         from_pdf=region.origin in (TextOrigin.TEXT_LAYER, TextOrigin.DOCUMENT),
     )
@@ -192,13 +173,8 @@ def _paragraphs(region: kopub.Region) -> Iterator[tuple[str, bool]]:
     elif hue(region.label) == "title":
         yield one_line(content), False
     else:
-        x1, y1, x2, y2 = region.box
-        for each in paragraphs(content, x2 - x1, y2 - y1):
+        for each in paragraphs(content, region.box.width, region.box.height):
             yield f"{each.bullet} {each.text}".lstrip(), each.is_code
-
-
-def _pieces(text: str, words: QueryWords | None) -> list[Piece]:
-    return list(pieces(text, [] if words is None else [(start, end) for start, end, _ in words.marks(text)]))
 
 
 def pieces(text: str, marks: Sequence[tuple[int, int]]) -> Iterator[Piece]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from kopub import Page
-    from kopub.api.rows import Box
+    from kopub.boxes import Box
 
 SIDES = {"thumb": 360, "small": 900, "large": 1800}
 """Lengths of the longer side in pixels: enough to recognize a page, to make out its text, and to read it."""
@@ -67,7 +67,7 @@ class PictureCache:
             return ServedPicture(data, kind)
         return self._made(name, size, read, lambda image: image, SIDES.get(size))
 
-    def crop(self, name: str, read: Callable[[], bytes], box: "Box") -> ServedPicture:
+    def crop(self, name: str, read: Callable[[], bytes], box: "Box[float]") -> ServedPicture:
         """Return a box of the page, as large as `small`. Raises `NoPicture`."""
 
         def cut(image: "np.ndarray") -> "np.ndarray":

@@ -149,6 +149,9 @@ def test_a_home_and_its_release_are_the_same(made: Platform):
         for what in ("regions", "text", "markdown", "reason", "states", "doubts", "sha256", "license", "pictures"):
             assert getattr(one, what) == getattr(other, what), (one.id, what)
         assert [step.fingerprint for step in one.lineage] == [step.fingerprint for step in other.lineage]
+    # Its texts and tables are made of the same regions, which know where their texts come from.
+    document, _ = home.page("a_1").document.structured[0]
+    assert document.pages[0].regions == home.page("a_1").regions
 
 
 def test_pictures_of_regions_come_with_their_page(tmp_path: Path):

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from pypdfium2 import PdfDocument
 
+from kopub.boxes import Box
 from kopub.config.settings import ROOT
 from kopub.documents.searchable_pdf import PdfPicture, placed_lines, searchable_pdf
 
@@ -19,7 +20,7 @@ from kopub.documents.searchable_pdf import PdfPicture, placed_lines, searchable_
 def picture(text: str, box: tuple[float, float, float, float] = (100.0, 200.0, 700.0, 300.0)) -> PdfPicture:
     data = io.BytesIO()
     Image.new("RGB", (400, 500), (10, 200, 30)).save(data, "JPEG")
-    return PdfPicture(data.getvalue(), (400, 500), (800, 1000), placed_lines(text, box))
+    return PdfPicture(data.getvalue(), (400, 500), (800, 1000), placed_lines(text, Box(*box)))
 
 
 def test_the_text_of_a_picture_is_found_where_it_stands() -> None:
@@ -45,7 +46,7 @@ def test_nothing_but_the_picture_is_drawn() -> None:
 
 
 def test_a_page_without_a_picture_has_its_text_and_a_hostile_one_is_a_page() -> None:
-    hostile = PdfPicture(None, (0, 0), (0, 0), placed_lines("\ud800 ) Tj ET \x00 %%EOF", (0.0, 0.0, 0.0, 0.0)))
+    hostile = PdfPicture(None, (0, 0), (0, 0), placed_lines("\ud800 ) Tj ET \x00 %%EOF", Box(0.0, 0.0, 0.0, 0.0)))
     bare = PdfPicture(None, (0, 0), (800, 1000), picture("글").lines)
     document = PdfDocument(searchable_pdf("\udfff) >>", [bare, hostile]))
     assert len(document) == 2

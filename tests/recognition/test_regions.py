@@ -6,20 +6,14 @@ import cv2
 import numpy as np
 import pytest
 
+from kopub.boxes import Box
 from kopub.errors import StoreError
-from kopub.layout.regions import Region, Task
+from kopub.layout import regions as layout
+from kopub.layout.regions import Task
 from kopub.pages.page import Page, decode
-from kopub.recognition.regions import (
-    RegionRecord,
-    RegionText,
-    TextOrigin,
-    cut_pictures,
-    join_regions,
-    page_reading,
-    region_texts,
-    skipped,
-)
+from kopub.recognition.regions import RegionText, TextOrigin, cut_pictures, page_reading, region_texts, skipped
 from kopub.states import State
+from kopub.texts.regions import Region, join_regions
 
 
 def region(index: int, label: str = "text", task: str = "text", at: int = 0) -> dict[str, Any]:
@@ -41,11 +35,12 @@ def reading(index: int, content: str = "글", at: int = 0) -> dict[str, Any]:
 def test_regions_come_by_index_with_their_readings():
     first, second = join_regions("p", [region(1, "table", "table"), region(0)], [reading(1, "표"), reading(0)])
     assert (first.index, first.content, first.kind) == (0, "글", "text")
-    assert second == RegionRecord(
-        1, "table", Task.TABLE, 0.5, (0.0, 0.0, 10.0, 10.0), (0, 0, 10, 10), ((0.0, 0.0), (1.0, 1.0)),
+    assert second == Region(
+        1, "table", Task.TABLE, 0.5, Box(0.0, 0.0, 10.0, 10.0), Box(0, 0, 10, 10), ((0.0, 0.0), (1.0, 1.0)),
         "표", State.OK, None, "stop", 2, 0.5, 0.7, TextOrigin.RECOGNIZER,
     )  # fmt: skip
     assert second.kind == "table"
+    assert (second.finish_reason, second.attempts, second.seconds, second.scale) == ("stop", 2, 0.5, 0.7)
 
 
 def test_a_region_without_a_reading_has_no_content():
@@ -114,5 +109,5 @@ def test_the_state_of_a_page(texts: list[RegionText], state: State, reason: str 
 def test_a_picture_longer_than_a_jpeg_may_be_is_kept_smaller() -> None:
     strip = np.tile(np.arange(70_000, dtype=np.uint8)[:, None, None], (1, 20, 3))
     page = Page("comic", cv2.imencode(".png", strip)[1].tobytes())
-    (crop,) = cut_pictures(page, [Region(0, "image", Task.SKIP, 0.9, (0.0, 0.0, 20.0, 70_000.0))])
+    (crop,) = cut_pictures(page, [layout.Region(0, "image", Task.SKIP, 0.9, (0.0, 0.0, 20.0, 70_000.0))])
     assert decode(crop.data).shape == (65_500, 18, 3)

@@ -1,6 +1,7 @@
 """A home: the tables of its store and the pages of its corpus."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -8,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from kopub.api import rows
-from kopub.api.rows import Facts, Picture, Region, Step, TableName
+from kopub.api.rows import Facts, Picture, Step, TableName
 from kopub.api.sources import source
 from kopub.api.sources.source import OpenFiles, ParquetRows, Place
+from kopub.boxes import Box
 from kopub.corrections.corrected import CorrectedPage, CorrectedTables, correct_page
 from kopub.errors import DamagedTable, SourceError, StoreError
 from kopub.fingerprints import fingerprint
@@ -18,7 +20,6 @@ from kopub.pages.manifest import Manifest, shard_source
 from kopub.pages.page_reader import Origin, PageReader, open_shard, origins
 from kopub.pages.places import CorpusPlace, place_of
 from kopub.pages.upright import PageTransform
-from kopub.recognition.regions import join_regions
 from kopub.states import Reason, State, decisive
 from kopub.store import ledger
 from kopub.store.corpus_tables import TABLES, VECTOR_TABLES, Table
@@ -27,6 +28,7 @@ from kopub.store.schemas import LAYOUT_REGIONS, OCR_RESULTS
 from kopub.store.table_source import FooterCache
 from kopub.store.table_store import TableStore
 from kopub.texts.markup import defuse
+from kopub.texts.regions import Region, join_regions
 
 _PAGE_TABLES = {table.name: table for table in TABLES.of_pages}
 _VECTORS = {kind: VECTOR_TABLES[kind] for kind in rows.VECTORS}
@@ -125,21 +127,9 @@ class HomeSource:
             return ()
         joined = join_regions(place.page_id, layout["regions"], reading["regions"] if reading else None)
         ended = (State(reading["state"]), reading["reason"]) if reading else (None, None)
+        # For a page that was not read, its reason applies to each of its regions.
         return tuple(
-            Region(
-                region.index,
-                region.label,
-                region.task.value,
-                region.score,
-                region.bbox,
-                region.bbox_2d,
-                region.polygon,
-                region.content,
-                # For a page that was not read, its reason applies to each of its regions.
-                *((region.state, region.reason) if region.content is not None else ended),
-                region.origin and region.origin.value,
-            )
-            for region in joined
+            replace(region, state=ended[0], reason=ended[1]) if region.content is None else region for region in joined
         )
 
     def vectors(self, place: Place) -> Mapping[str, np.ndarray]:
@@ -152,7 +142,7 @@ class HomeSource:
         if not row:
             return ()
         crops = zip(row["image_crops"] or (), row["crop_images"] or (), strict=True)
-        return tuple(Picture(crop["path"], crop["label"], tuple(crop["bbox"]), data) for crop, data in crops)
+        return tuple(Picture(crop["path"], crop["label"], Box._make(crop["bbox"]), data) for crop, data in crops)
 
     def lineage(self, place: Place) -> tuple[Step, ...]:
         tables: dict[str, pa.Table] = {}

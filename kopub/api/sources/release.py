@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopub.api import rows
-from kopub.api.rows import VECTORS, Facts, Picture, Region, Step, TableName
+from kopub.api.rows import VECTORS, Facts, Picture, Step, TableName
 from kopub.api.sources import source
 from kopub.api.sources.source import OpenFiles, ParquetRows, Place
+from kopub.boxes import Box
 from kopub.errors import SourceError, StoreError, first_line
 from kopub.pages.fetched_files import FetchedFiles
 from kopub.pages.page_reader import Origin
@@ -36,6 +37,7 @@ from kopub.states import Reason, State
 from kopub.store.corpus_tables import PASSAGE_VECTORS, TABLES
 from kopub.store.rows import MADE_WITH
 from kopub.store.schemas import OCR_RESULTS, STATE
+from kopub.texts.regions import Region
 
 PAGES = "pages"
 _LISTED = ("page_id", "doc_id", "page_no", "state", "doubt")
@@ -157,7 +159,7 @@ class ReleaseSource:
 
     def pictures(self, place: Place) -> tuple[Picture, ...]:
         rows = self._of_page("crops", place, ["path", "label", "bbox", "image"]).to_pylist()
-        return tuple(Picture(row["path"], row["label"], tuple(row["bbox"]), row["image"]["bytes"]) for row in rows)
+        return tuple(Picture(row["path"], row["label"], Box(*row["bbox"]), row["image"]["bytes"]) for row in rows)
 
     def lineage(self, place: Place) -> tuple[Step, ...]:
         rows = self.rows("lineage", place.shard)

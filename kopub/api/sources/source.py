@@ -14,12 +14,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from cachetools import LRUCache
 
-from kopub.api.rows import Facts, Picture, Region, Step, TableName
+from kopub.api.rows import Facts, Picture, Step, TableName
+from kopub.boxes import Box
 from kopub.errors import StoreError, first_line
+from kopub.layout.regions import Task
 from kopub.pages.page_reader import Origin
 from kopub.pages.upright import PageTransform
+from kopub.recognition.regions import TextOrigin
 from kopub.states import State
 from kopub.store.corpus_tables import lacking
+from kopub.texts.regions import Region
 
 
 class Place(NamedTuple):
@@ -209,19 +213,19 @@ def facts(page: Row, states: Mapping[str, str], reason: str | None, doubts: Iter
 
 def region(row: Row) -> Region:
     """Return the region in a row of the release's config `regions`."""
-    polygon, box, box_2d = row["polygon"], row["bbox"], row["bbox_2d"]
+    polygon = row["polygon"]
     return Region(
         index=row["index"],
         label=row["native_label"],
-        task=row["task"],
+        task=Task(row["task"]),
         score=row["score"],
-        box=(box[0], box[1], box[2], box[3]),
-        box_2d=(box_2d[0], box_2d[1], box_2d[2], box_2d[3]),
+        box=Box(*row["bbox"]),
+        box_2d=Box(*row["bbox_2d"]),
         polygon=None if polygon is None else tuple((x, y) for x, y in polygon),
         content=row["content"],
         state=None if row["state"] is None else State(row["state"]),
         reason=row["reason"],
-        origin=row["origin"],
+        origin=row["origin"] and TextOrigin(row["origin"]),
     )
 
 

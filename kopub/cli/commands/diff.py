@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kopub.diff.compare import Damage, PageDiff, ShardDiff
     from kopub.diff.html import EmbeddedPicture, Upgrade
     from kopub.pages.corpus import Corpus
-    from kopub.recognition.regions import RegionRecord
+    from kopub.texts.regions import Region
 
 _LISTED = 20
 """Most pages listed on a terminal; the files have them all."""
@@ -151,10 +151,11 @@ def _ends(page: "PageDiff") -> str:
     return ", ".join(f"{asset}: {old} → {new}" for asset, (old, new) in states.items())
 
 
-def _region(region: "RegionRecord | None") -> dict[str, Any] | None:
+def _region(region: "Region | None") -> dict[str, Any] | None:
     if region is None:
         return None
-    return {name: getattr(region, name) for name in ("index", "label", "bbox", "content", "state")}
+    values = region.to_dict()
+    return {name: values[name] for name in ("index", "label", "bbox", "content", "state")}
 
 
 def _as_json(found: "ShardDiff") -> dict[str, Any]:

@@ -17,7 +17,7 @@ from kopub.states import phrase
 
 if TYPE_CHECKING:
     from kopub.config.settings import Settings
-    from kopub.documents.export import DocumentExport
+    from kopub.documents.export import ExportTally
     from kopub.documents.markdown import MarkdownOptions
     from kopub.release.base import OpenImages
 
@@ -137,7 +137,7 @@ def _page_images(settings: "Settings") -> "OpenImages":
 
 def _documents(
     settings: "Settings", folder: Path, formats: list[str], images: "OpenImages | None", markdown: "MarkdownOptions"
-) -> "DocumentExport":
+) -> "ExportTally":
     from kopub.corrections.corrected import CorrectedTables
     from kopub.documents.export import USE_FACTS, sound_notes, write_documents
     from kopub.documents.page_facts import page_facts
@@ -150,7 +150,7 @@ def _documents(
     return write_documents(tables, keys, folder, formats, notes, images, markdown, facts=facts)
 
 
-def _say(folder: str, done: "DocumentExport") -> None:
+def _say(folder: str, done: "ExportTally") -> None:
     """Print what was written, with the sums of pages and regions."""
     states = ", ".join(said(phrase("{count:,} {state}", count, state)) for state, count in done.pages.most_common())
     regions = done.regions

@@ -15,6 +15,7 @@ from typing import Any
 
 from PIL import Image
 
+from kopub.boxes import Box
 from kopub.errors import ConfigError, SourceError
 from kopub.evaluation import characters
 from kopub.evaluation.benchmark import (
@@ -39,8 +40,8 @@ from kopub.evaluation.benchmarks.tables_and_formulas import (
 from kopub.evaluation.layout_boxes import Block, coco_map, find
 from kopub.evaluation.metrics import ALL, means
 from kopub.layout.regions import Task
-from kopub.recognition.regions import RegionRecord
 from kopub.states import LOST
+from kopub.texts.regions import Region
 
 KINDS: Mapping[str, str] = MappingProxyType(
     {
@@ -123,14 +124,20 @@ def gold_blocks(gold: PageElements) -> list[Block]:
     ]
 
 
-def region_blocks(regions: Sequence[RegionRecord]) -> list[Block]:
+def region_blocks(regions: Sequence[Region]) -> list[Block]:
     """Return a page's regions on a grid of 1,000, except parts of other regions."""
     kinds = [(region, _REGION_KINDS.get(region.label, "text")) for region in regions]
-    return [Block(kind, region.bbox_2d, region.score) for region, kind in kinds if kind]
+    return [Block(kind, region.box_2d, region.score) for region, kind in kinds if kind]
 
 
 def _text_scores(sample: Sample, texts: Sequence[Element], reading: SampleReading) -> list[SampleScore]:
-    read = [region for region in reading.regions if _is_text(region)]
+    read = [
+        region
+        for region in reading.regions
+        if region.task is Task.TEXT
+        and _REGION_KINDS.get(region.label, "text") in ("text", "title")
+        and region.state not in LOST
+    ]
     gold = "".join(characters.normalized_text(element.text) for element in texts)
     text = "".join(characters.normalized_text(region.content or "") for region in read)
     page = characters.Edits.between(gold, text)
@@ -144,7 +151,7 @@ def _text_scores(sample: Sample, texts: Sequence[Element], reading: SampleReadin
     return scores
 
 
-def _order_edit(blocks: Sequence[Element], regions: Sequence[RegionRecord]) -> float:
+def _order_edit(blocks: Sequence[Element], regions: Sequence[Region]) -> float:
     """Return the edit distance of the reading order.
 
     A block that no region covers is missing. A region that covers several blocks counts as reading them in order.
@@ -156,15 +163,12 @@ def _order_edit(blocks: Sequence[Element], regions: Sequence[RegionRecord]) -> f
     return characters.edit(list(range(len(blocks))), [at for _, at in sorted(places)])
 
 
-def _place(block: Element, regions: Sequence[RegionRecord]) -> int | None:
+def _place(block: Element, regions: Sequence[Region]) -> int | None:
     """Return the position, in reading order, of the region that covers most of a block."""
-    x1, y1, x2, y2 = _grid(block.bbox)
-    shared = []
-    for region in regions:
-        a1, b1, a2, b2 = region.bbox_2d
-        shared.append(max(0.0, min(x2, a2) - max(x1, a1)) * max(0.0, min(y2, b2) - max(y1, b1)))
+    box = Box(*_grid(block.bbox))
+    shared = [box.intersection(region.box_2d).area for region in regions]
     most = max(shared, default=0.0)
-    return shared.index(most) if most > _COVERED * (x2 - x1) * (y2 - y1) else None
+    return shared.index(most) if most > _COVERED * box.width * box.height else None
 
 
 def _table_scores(sample: Sample, tables: Sequence[str], reading: SampleReading, tools: Tools) -> list[SampleScore]:
@@ -188,15 +192,6 @@ def _overall(samples: Sequence[Sample], scores: Sequence[SampleScore]) -> Sample
         return SampleScore(None, "page_overall", None, len(samples), f"{skipped[0]} was skipped on some pages")
     text, teds, cdm = (parts[name].value or 0.0 for name in ("page_edit", "teds", "cdm"))
     return SampleScore(None, "page_overall", (1 - text + teds + cdm) / 3, len(samples))
-
-
-def _is_text(region: RegionRecord) -> bool:
-    return (
-        region.task is Task.TEXT
-        and _REGION_KINDS.get(region.label, "text") in ("text", "title")
-        and region.state not in LOST
-        and bool(region.content)
-    )
 
 
 def _order(element: Element) -> int:

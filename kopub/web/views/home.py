@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kopub.errors import KopubError
-from kopub.evaluation.benchmark import SampleScore
 from kopub.states import State
 from kopub.web.answers import ScoredBenchmark, explained, legend, other_evaluations
 from kopub.web.elements import counted_lists, document_cards, page_card
@@ -106,8 +105,5 @@ def _mean(row: Mapping[str, Any], request: ViewRequest) -> dict[str, Any]:
 def _figures(benchmark: ScoredBenchmark, page_id: str, request: ViewRequest) -> str:
     scores = benchmark.values[page_id]
     shown = [scores[name] for name in benchmark.headline if name in scores] or list(scores.values())
-    return ", ".join(f"{score.metric} {_value(score, request)}" for score in shown)
-
-
-def _value(score: SampleScore, request: ViewRequest) -> str:
-    return request.t("evaluation.skipped") if score.value is None else f"{score.value:.3f}"
+    skipped = request.t("evaluation.skipped")
+    return ", ".join(f"{score.metric} {skipped if score.value is None else f'{score.value:.3f}'}" for score in shown)

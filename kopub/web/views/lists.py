@@ -90,9 +90,7 @@ def _hit(hit: Hit, request: ViewRequest, way: dict[str, str], weak: bool) -> dic
         "thumb": request.to.picture(page.page_id, "small", page.sha256) if page.width else None,
         "width": page.width,
         "height": page.height,
-        "boxes": [
-            {"index": region.index, "box": region.box, "hue": hue(region.label), "held": True} for region in matching
-        ],
+        "boxes": [{"region": region, "hue": hue(region.label), "held": True} for region in matching],
         "matching": [region.index for region in matching],
         "has_text": bool(passage.text),
         "pieces": list(pieces(passage.text, passage.marks)),

@@ -15,7 +15,7 @@ from kopub.texts.text_quality import DOUBTFUL
 from kopub.web import elements
 from kopub.web.answers import PageScore, answers_of, explained, page_scores
 from kopub.web.editing import edit_view
-from kopub.web.elements import document_name, page_name, shown_regions
+from kopub.web.elements import document_name, page_name, rendered
 from kopub.web.pictures import FULL, picture_stamp
 from kopub.web.requests import LONGEST_QUERY, ViewRequest, ViewResponse
 from kopub.web.room import LISTS, Room, page_versions
@@ -60,7 +60,6 @@ def page(room: Room, request: ViewRequest) -> ViewResponse:
     document = found.document
     problem = _no_picture(found)
     words = QueryWords.of(request.text("q")[:LONGEST_QUERY]) if way.get("q") else None
-    regions = shown_regions(found, words)
     return ViewResponse(
         PAGE,
         {
@@ -90,7 +89,7 @@ def page(room: Room, request: ViewRequest) -> ViewResponse:
             "picture": to.picture(found.id, "small", picture_stamp(found)),
             "sharp": to.picture(found.id, "large", picture_stamp(found)),
             "full": to.picture(found.id, FULL, picture_stamp(found)),
-            "regions": regions,
+            "regions": [rendered(region, words) for region in found.regions],
             "view": view,
             "views": [(name, to.page(found.id, **way, view=name if name != TEXT else "")) for name in views],
             **(_MORE[view](room, found, request) if view in _MORE else {}),

@@ -8,12 +8,13 @@ from typing import Any
 import pyarrow as pa
 from PIL import Image
 
+from kopub.boxes import Box
 from kopub.documents.document import Document, DocumentPage
 from kopub.layout.regions import DEFAULT_TASKS
-from kopub.recognition.regions import RegionRecord
 from kopub.states import State
 from kopub.store import schemas
 from kopub.store.corpus_tables import TABLES
+from kopub.texts.regions import Region
 
 WIDTH, HEIGHT = 1000, 2000
 
@@ -49,16 +50,16 @@ def _page(number: int, regions: Sequence[Printed]) -> DocumentPage:
     return DocumentPage(number, f"d_{number}", WIDTH, HEIGHT, State.OK, None, read)
 
 
-def _region(index: int, printed: Printed) -> RegionRecord:
+def _region(index: int, printed: Printed) -> Region:
     task, state = DEFAULT_TASKS[printed.label], State.FAILED if printed.text is None else State.OK
-    return RegionRecord(
-        index, printed.label, task, 1.0, _pixels(printed.box), printed.box, None, printed.text or "", state
+    return Region(
+        index, printed.label, task, 1.0, _pixels(printed.box), Box(*printed.box), None, printed.text or "", state
     )
 
 
-def _pixels(box: tuple[int, int, int, int]) -> tuple[float, float, float, float]:
+def _pixels(box: tuple[int, int, int, int]) -> Box[float]:
     x1, y1, x2, y2 = box
-    return x1 * WIDTH / 1000, y1 * HEIGHT / 1000, x2 * WIDTH / 1000, y2 * HEIGHT / 1000
+    return Box(x1 * WIDTH / 1000, y1 * HEIGHT / 1000, x2 * WIDTH / 1000, y2 * HEIGHT / 1000)
 
 
 def jpeg() -> bytes:
