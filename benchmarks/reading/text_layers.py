@@ -34,7 +34,7 @@ from kopub.tables.asset import RunContext
 from kopub.tables.checks import Problems
 from kopub.tables.graph import GRAPH
 from kopub.tables.shard_loop import make_all
-from kopub.texts.extracted_text import unsound
+from kopub.texts.layer_soundness import unsound
 
 PROFILE = {
     "layout": {"engine": "cpu", "threads": 1},

@@ -15,7 +15,7 @@ from kopub.engine import releases
 from kopub.errors import UndecodableImage
 from kopub.figures.figure import FigurePicture
 from kopub.fingerprints import CodeVersion
-from kopub.pages.page import Page
+from kopub.pages.page import Page, room_for
 from kopub.parallel import bounded_map
 from kopub.states import State
 
@@ -76,7 +76,8 @@ class HashedEmbedder(Embedder):
 
     def _embed_image(self, page: Page) -> Embedding:
         try:
-            values = describe_page(page.image)
+            with room_for(page.data):
+                values = describe_page(page.image)
         except UndecodableImage as error:
             return Embedding(page.page_id, error.state, reason=str(error))
         terms = ((str(position), value) for position, value in enumerate(values))

@@ -130,13 +130,6 @@ def _both(gold: str, text: str) -> TedsScores:
         return TedsScores(0.0, 0.0)
 
 
-def _serve() -> None:
-    for line in sys.stdin:
-        compared = _both(*json.loads(line))
-        sys.stdout.write(json.dumps([compared.teds, compared.structure]) + "\n")
-        sys.stdout.flush()
-
-
 _STOPS = "td"
 
 
@@ -205,7 +198,8 @@ def teds(gold: str, text: str, structure: bool = False) -> float:
     wanted, read = table_of(gold), table_of(text)
     if wanted is None or read is None:
         return 0.0
-    size = max(_elements(wanted), _elements(read))
+    # The elements below a table, even in cells, are what a distance is divided by.
+    size = max(sum(1 for _ in table.iterdescendants("*")) for table in (wanted, read))
     if not size:
         return 0.0  # neither has a row, for which the official code would divide by zero
     first, second = _Node(read, structure), _Node(wanted, structure)
@@ -237,11 +231,6 @@ def table_of(document: str) -> "HtmlElement | None":
     return tables[0] if tables else None
 
 
-def _elements(table: "HtmlElement") -> int:
-    """Count the elements below a table, even in cells; a distance is divided by this."""
-    return sum(1 for _ in table.iterdescendants("*"))
-
-
 def _nodes(table: "HtmlElement") -> int:
     """Return the number of nodes in the compared tree."""
     return 1 if table.tag == _STOPS else 1 + sum(map(_nodes, table))
@@ -256,10 +245,6 @@ def _tokens(element: "HtmlElement") -> Iterator[str]:
         yield f"</{element.tag}>"
     if element.tag != _STOPS:
         yield from element.tail or ""
-
-
-if __name__ == "__main__":
-    _serve()
 
 
 Place = tuple[int, int]
@@ -421,3 +406,11 @@ def _next(at: Mapping[Place, Place], place: Place, cell: Cell, step: Place, heig
                     yield neighbour
                     break
                 y, x = y + down, x + right
+
+
+# The process of `BoundedTeds`: a line with two tables is answered by a line with their scores.
+if __name__ == "__main__":
+    for line in sys.stdin:
+        compared = _both(*json.loads(line))
+        sys.stdout.write(json.dumps([compared.teds, compared.structure]) + "\n")
+        sys.stdout.flush()

@@ -3,8 +3,9 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
+from kopub.boxes import Box
 from kopub.engine import Engine
 from kopub.fingerprints import CodeVersion
 from kopub.recognition.regions import RegionText, crop_index, region_texts
@@ -29,19 +30,6 @@ _CONTEXT = 500
 """Most characters of the text around a figure."""
 
 Row = Mapping[str, Any]
-
-
-class Box(NamedTuple):
-    """A box on the grid of a page."""
-
-    left: int
-    top: int
-    right: int
-    bottom: int
-
-    @property
-    def area(self) -> int:
-        return max(0, self.right - self.left) * max(0, self.bottom - self.top)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +130,8 @@ def _gap(caption: Box, box: Box) -> int | None:
 
 def _apart(one: Box, other: Box) -> tuple[int, int]:
     """Return the space between two boxes, across and down; 0 where they overlap."""
-    across = max(0, one.left - other.right, other.left - one.right)
-    return across, max(0, one.top - other.bottom, other.top - one.bottom)
+    across = max(0, one.x1 - other.x2, other.x1 - one.x2)
+    return across, max(0, one.y1 - other.y2, other.y1 - one.y2)
 
 
 def _region_text(region: Row) -> str:

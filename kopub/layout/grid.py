@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Protocol
 
-from kopub.layout.lines import InkBox, RuledLines, merge_intervals
+from kopub.boxes import Box
+from kopub.layout.lines import RuledLines, merge_intervals
 
 _COVERED = 0.6
 """Share of a cell's edge that must be ruled; the rest may be lost where rules cross or are pale."""
@@ -34,7 +35,7 @@ class RuledCell:
     column: int
     row_span: int
     column_span: int
-    box: InkBox
+    box: Box
 
 
 def grid_lines(rules: Sequence[tuple[int, int]], end: int, em: float) -> list[tuple[int, int]]:
@@ -107,7 +108,7 @@ def _cell(
     xs: list[tuple[int, int]], ys: list[tuple[int, int]], first: tuple[int, int], last: tuple[int, int]
 ) -> RuledCell:
     (row, column), (last_row, last_column) = first, last
-    box = InkBox(xs[column][1], ys[row][1], xs[last_column + 1][0], ys[last_row + 1][0])
+    box = Box(xs[column][1], ys[row][1], xs[last_column + 1][0], ys[last_row + 1][0])
     return RuledCell(row, column, last_row - row + 1, last_column - column + 1, box)
 
 

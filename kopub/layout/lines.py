@@ -1,53 +1,15 @@
 """Text lines and ruled lines of a page from its ink, as boxes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kopub.boxes import Box, union
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-class InkBox(NamedTuple):
-    """A box in whole pixels, `x2` and `y2` exclusive."""
-
-    x1: int
-    y1: int
-    x2: int
-    y2: int
-
-    @property
-    def width(self) -> int:
-        return self.x2 - self.x1
-
-    @property
-    def height(self) -> int:
-        return self.y2 - self.y1
-
-    def inside(self, other: "InkBox") -> bool:
-        """Return whether the centre of this box lies in `other`."""
-        x, y = (self.x1 + self.x2) / 2, (self.y1 + self.y2) / 2
-        return other.x1 <= x <= other.x2 and other.y1 <= y <= other.y2
-
-    def inside_any(self, others: Iterable["InkBox"]) -> bool:
-        """Return whether the centre of this box lies in one of the `others`."""
-        return any(self.inside(other) for other in others)
-
-    def overlaps(self, other: "InkBox") -> bool:
-        """Return whether the boxes share a pixel."""
-        return self.x1 < other.x2 and other.x1 < self.x2 and self.y1 < other.y2 and other.y1 < self.y2
-
-
-def union(boxes: Sequence[InkBox]) -> InkBox:
-    """Return the smallest box around `boxes`, of which there is at least one."""
-    return InkBox(
-        min(box.x1 for box in boxes),
-        min(box.y1 for box in boxes),
-        max(box.x2 for box in boxes),
-        max(box.y2 for box in boxes),
-    )
 
 
 def merge_intervals(intervals: Sequence[tuple[int, int]], gap: float) -> list[tuple[int, int]]:
@@ -72,7 +34,7 @@ class TextLine:
     `stroke` is the mean length in pixels of its horizontal runs of ink.
     """
 
-    box: InkBox
+    box: Box
     stroke: float
 
 
@@ -104,7 +66,7 @@ def find_lines(ink: "NDArray[np.uint8]", em: float) -> list[TextLine]:
     kernel = np.ones((max(3, round(0.2 * em)), round(em)), np.uint8)
     _, _, stats, _ = cv2.connectedComponentsWithStats(cv2.morphologyEx(ink, cv2.MORPH_CLOSE, kernel), connectivity=8)
     boxes = [
-        InkBox(x, y, x + w, y + h)
+        Box(x, y, x + w, y + h)
         for x, y, w, h, _ in stats[1:].tolist()
         # Specks, smaller in both directions than the dot of an i, are dropped.
         if w >= 0.12 * em or h >= 0.12 * em
@@ -114,14 +76,14 @@ def find_lines(ink: "NDArray[np.uint8]", em: float) -> list[TextLine]:
     return [TextLine(box, _box_sum(area, box) / max(1, _box_sum(runs, box))) for box in _join_parts(boxes, em)]
 
 
-def _box_sum(integral: "NDArray[np.int32]", box: InkBox) -> int:
+def _box_sum(integral: "NDArray[np.int32]", box: Box) -> int:
     x1, y1, x2, y2 = box
     return int(integral[y2, x2] - integral[y1, x2] - integral[y2, x1] + integral[y1, x1])
 
 
-def _join_parts(boxes: list[InkBox], em: float) -> list[InkBox]:
+def _join_parts(boxes: list[Box], em: float) -> list[Box]:
     """Join parts of one line: accents, equals signs, and parts that a rule cut off."""
-    done: list[InkBox] = []
+    done: list[Box] = []
     for box in sorted(boxes, key=lambda b: -b.width * b.height)[:MOST]:
         for number, line in enumerate(done):
             high = min(box.y2, line.y2) - max(box.y1, line.y1)
@@ -147,16 +109,16 @@ _EVEN = 0.25
 class RuledLines:
     """The horizontal and vertical rules of a page, in pixels."""
 
-    horizontal: tuple[InkBox, ...]
-    vertical: tuple[InkBox, ...]
+    horizontal: tuple[Box, ...]
+    vertical: tuple[Box, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RuledAreas:
     """The areas that connected rules enclose: tables, and frames of text or other blocks."""
 
-    tables: tuple[InkBox, ...]
-    frames: tuple[InkBox, ...]
+    tables: tuple[Box, ...]
+    frames: tuple[Box, ...]
 
 
 def find_rules(contrast: "NDArray[np.uint8]", em: float) -> RuledLines:
@@ -174,7 +136,7 @@ def find_rules(contrast: "NDArray[np.uint8]", em: float) -> RuledLines:
     )
 
 
-def _find_thin_lines(contrast: "NDArray[np.uint8]", width: int, height: int, thickest: int) -> tuple[InkBox, ...]:
+def _find_thin_lines(contrast: "NDArray[np.uint8]", width: int, height: int, thickest: int) -> tuple[Box, ...]:
     import cv2
 
     # Beyond the edge is no ink, which would make a rule of a letter that is cut off there.
@@ -182,11 +144,11 @@ def _find_thin_lines(contrast: "NDArray[np.uint8]", width: int, height: int, thi
         contrast, cv2.MORPH_OPEN, np.ones((height, width), np.uint8), borderType=cv2.BORDER_CONSTANT, borderValue=0
     )
     _, _, stats, _ = cv2.connectedComponentsWithStats((strong > FAINT).astype(np.uint8), connectivity=8)
-    boxes = (InkBox(x, y, x + w, y + h) for x, y, w, h, _ in stats[1:].tolist())
+    boxes = (Box(x, y, x + w, y + h) for x, y, w, h, _ in stats[1:].tolist())
     return tuple(box for box in boxes if min(box.width, box.height) <= thickest and _is_even(contrast, box))
 
 
-def _is_even(contrast: "NDArray[np.uint8]", box: InkBox) -> bool:
+def _is_even(contrast: "NDArray[np.uint8]", box: Box) -> bool:
     """Return whether a thin line is evenly dark, unlike a row of blurred letters."""
     along = contrast[box.y1 : box.y2, box.x1 : box.x2].max(axis=int(box.width < box.height))
     palest, usual = np.percentile(along, (10, 50))
@@ -225,7 +187,7 @@ def _group_touching(rules: RuledLines, shape: tuple[int, int]) -> list[RuledLine
     for x1, y1, x2, y2 in (*rules.horizontal, *rules.vertical):
         canvas[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = 1
     count, labels = cv2.connectedComponents(canvas)
-    groups: list[tuple[list[InkBox], list[InkBox]]] = [([], []) for _ in range(count)]
+    groups: list[tuple[list[Box], list[Box]]] = [([], []) for _ in range(count)]
     for direction, boxes in enumerate((rules.horizontal, rules.vertical)):
         for box in boxes:
             groups[labels[box.y1, box.x1]][direction].append(box)

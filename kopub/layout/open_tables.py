@@ -6,9 +6,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from kopub.boxes import Box, union
 from kopub.layout.grid import RuledCell
 from kopub.layout.ink import true_runs
-from kopub.layout.lines import InkBox, merge_intervals, union
+from kopub.layout.lines import merge_intervals
 
 _FEWEST = 3
 """Fewest rows and columns of a table that nothing but white shows."""
@@ -26,15 +27,15 @@ _WIDE, _FULL = 10, 0.8
 """Width in heights of the body text, and share of it that is filled, of a column of prose."""
 
 
-def find_open_tables(lines: Sequence[InkBox], em: float) -> list[InkBox]:
+def find_open_tables(lines: Sequence[Box], em: float) -> list[Box]:
     """Return the boxes of tables among lines of text that are parted by wide gaps."""
-    rows: list[list[InkBox]] = []
+    rows: list[list[Box]] = []
     for line in sorted(lines, key=lambda line: line.y1 + line.y2):
         if rows and rows[-1][0].y1 < (line.y1 + line.y2) / 2 < rows[-1][0].y2:
             rows[-1].append(line)
         else:
             rows.append([line])
-    runs: list[list[list[InkBox]]] = [[]]
+    runs: list[list[list[Box]]] = [[]]
     for row in rows:
         if runs[-1] and (len(row) < 2 or union(row).y1 - union(runs[-1][-1]).y2 > _PITCH * em):
             runs.append([])
@@ -43,7 +44,7 @@ def find_open_tables(lines: Sequence[InkBox], em: float) -> list[InkBox]:
     return [union([line for row in run for line in row]) for run in runs if _is_table(run, em)]
 
 
-def _is_table(rows: Sequence[Sequence[InkBox]], em: float) -> bool:
+def _is_table(rows: Sequence[Sequence[Box]], em: float) -> bool:
     """Return whether rows have several columns, none of them of prose."""
     if len(rows) < _FEWEST:
         return False
@@ -82,7 +83,7 @@ def open_cells(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: f
         start = 0
         for end in range(1, len(edges)):
             if end == len(columns) or not filled[row, edges[end]]:
-                box = InkBox(edges[start], max(0, top - _ABOVE), edges[end], min(height, bottom + _ABOVE))
+                box = Box(edges[start], max(0, top - _ABOVE), edges[end], min(height, bottom + _ABOVE))
                 cells.append(RuledCell(row, start, 1, end - start, box))
                 start = end
     return cells

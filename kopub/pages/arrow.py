@@ -7,6 +7,7 @@ itself follows offsets unchecked, and a wrong one would crash the process.
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -49,6 +50,12 @@ _COLUMNS_SHOWN = 300
 """Most characters of a list of columns in a message."""
 _PARQUET_BATCH = 32
 """Pages read from a row group at once: some 30 MB of page images at 300 dpi."""
+_BATCH_BYTES, _BYTES_KEPT = 1 << 28, 1 << 29
+"""Bytes of a batch, and of those that are kept for threads that read rows nearly in order."""
+_MOST_UNPACKED, _MOST_PACKED = 1 << 30, 50
+"""Bytes to which pages may unpack if they become so many times larger, as no pictures do."""
+_LONGEST_TEXT = 1 << 16
+"""Most bytes of an id, a name or a reason, on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ class Row:
 class RowBatch(Protocol):
     """Consecutive rows of a file; `problem` says why none of them can be read.
 
-    `misread` describes a column with values of an unexpected kind, which the rows then lack.
+    `misread` describes a column with values of an unexpected kind, which the rows then lack, and `size` is in bytes.
     """
 
     @property
@@ -84,6 +91,9 @@ class RowBatch(Protocol):
 
     @property
     def misread(self) -> str | None: ...
+
+    @property
+    def size(self) -> int: ...
 
     def row(self, index: int) -> Row: ...
 
@@ -183,9 +193,12 @@ class ArrowFile(PageFile):
         except _DAMAGE as error:
             self.problem = _damage(error)
             return
+        unpacked = 0
         while True:
             try:
                 batch = reader.read_next_batch()
+                unpacked += batch.get_total_buffer_size()
+                _require_no_bomb(unpacked, self._file.size())
             except StopIteration:
                 break
             except _DAMAGE as error:
@@ -203,8 +216,11 @@ class ParquetFile(PageFile):
     def __init__(self, path: Path, place: str) -> None:
         super().__init__(place)
         self._lock = Lock()
-        self._group: tuple[int, list[RowBatch]] = (-1, [])
+        self._group, self._rest = -1, iter(tuple[RowBatch]())
+        self._kept: deque[tuple[int, RowBatch]] = deque()
+        """The batches of the group that were read last, with their first rows in it."""
         self._ends: list[int] = []
+        self._size = path.stat().st_size
         try:
             self._file = pq.ParquetFile(path, memory_map=True)
             schema = self._file.schema_arrow
@@ -224,33 +240,35 @@ class ParquetFile(PageFile):
         group = bisect_right(self._ends, index)
         if group == len(self._ends):
             return Row(problem=self.problem or Reason("{file} has no row {row}", file=str(self.place), row=index))
-        with self._lock:
-            if self._group[0] != group:
-                self._group = (group, list(self._read(group)))
-            batches = self._group[1]
         at = index - self._ends[group] + self._rows(group)
-        for batch in batches:
-            if at < batch.rows:
-                return batch.row(at)
-            at -= batch.rows
-        return Row(problem=Reason("{file} has no row {row}", file=str(self.place), row=index))
+        with self._lock:
+            if self._group != group or (self._kept and at < self._kept[0][0]):
+                self._group, self._rest = group, self._read(group)
+                self._kept.clear()
+            first = self._kept[-1][0] + self._kept[-1][1].rows if self._kept else 0
+            while at >= first and (batch := next(self._rest, None)) is not None:
+                self._kept.append((first, batch))
+                first += batch.rows
+                while len(self._kept) > 1 and sum(kept.size for _, kept in self._kept) > _BYTES_KEPT:
+                    self._kept.popleft()
+            rows = (batch.row(at - start) for start, batch in self._kept if start <= at < start + batch.rows)
+            return next(rows, Row(problem=Reason("{file} has no row {row}", file=str(self.place), row=index)))
 
     def text_layers(self) -> list[str | None]:
         """Return the text layers, read without the images, which are much larger."""
         if self.problem or TEXT_LAYER not in self._columns:
             return [None] * (self._ends[-1] if self._ends else 0)
         try:
-            return self._file.read([TEXT_LAYER])[TEXT_LAYER].cast(pa.string()).to_pylist()
+            return [_read_or_none(_text, layer) for layer in self._texts(TEXT_LAYER)]
         except _DAMAGE:
             return super().text_layers()
 
     def names(self) -> list[tuple[str | None, str | None]]:
         """Return the ids and document names, read without the images."""
-        wanted = [name for name in (ID, FILE_NAME) if not self.problem and name in self._file.schema_arrow.names]
         try:
-            read = [self._file.read([name])[name].to_pylist() for name in wanted]
-            ids, names = (read[0], read[1]) if len(read) > 1 else (read[0], [None] * len(read[0]))
-        except (*_DAMAGE, IndexError):
+            ids = self._texts(ID)
+            names = self._texts(FILE_NAME) if ids and FILE_NAME in self._columns else [None] * len(ids)
+        except _DAMAGE:
             return super().names()
         return [(_id(identity), _read_or_none(_text, name)) for identity, name in zip(ids, names, strict=True)]
 
@@ -260,11 +278,36 @@ class ParquetFile(PageFile):
     def _read(self, group: int) -> Iterator[RowBatch]:
         missing = self._rows(group)
         try:
-            for batch in self._file.iter_batches(_PARQUET_BATCH, row_groups=[group], columns=self._columns):
+            for batch in self._unpacked(group, self._columns):
                 yield _check(batch)
                 missing -= batch.num_rows
         except _DAMAGE as error:
             yield _LostBatch(missing, Reason("the file is damaged ({error})", error=first_line(error)))
+
+    def _texts(self, name: str) -> list[Any]:
+        """Return the values of a column. Raises what pyarrow raises for damage."""
+        values, unpacked = list[Any](), 0
+        for group in range(len(self._ends)):
+            for batch in self._unpacked(group, [name]):
+                unpacked += batch.get_total_buffer_size()
+                _require_no_bomb(unpacked, self._size)
+                values += batch.column(0).to_pylist()
+        return values
+
+    def _unpacked(self, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield columns of a row group in batches, small ones of large rows."""
+        facts = self._file.metadata.row_group(group)
+        chunks = [chunk for at in range(facts.num_columns) if (chunk := facts.column(at)).path_in_schema in columns]
+        largest = max((chunk.total_uncompressed_size for chunk in chunks), default=0)
+        _require_no_bomb(largest, self._size)
+        # A dictionary repeats its values, one of which may be as large as all of them.
+        count = max(1, min(_BATCH_BYTES // max(1, largest), _PARQUET_BATCH))
+        yield from self._file.iter_batches(count, row_groups=[group], columns=columns)
+
+
+def _require_no_bomb(unpacked: int, packed: int) -> None:
+    if unpacked > max(_MOST_UNPACKED, _MOST_PACKED * packed):
+        raise pa.ArrowInvalid(f"its rows unpack from {packed:,} to {unpacked:,} bytes")
 
 
 def open_stream(file: pa.NativeFile) -> pa.RecordBatchStreamReader:
@@ -308,6 +351,7 @@ class _LostBatch:
     rows: int
     problem: str
     misread: None = None
+    size: int = 0
 
     def row(self, index: int) -> Row:
         return Row(problem=self.problem)
@@ -319,8 +363,11 @@ class _ReadBatch:
     problem = None
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        self.rows = batch.num_rows
+        self.rows, self.size = batch.num_rows, batch.get_total_buffer_size()
         self.misread: str | None = None
+        for name in {ID, FILE_NAME, LICENSE, PROBLEM, PARTS}.intersection(batch.schema.names):
+            if batch.column(name).get_total_buffer_size() > _LONGEST_TEXT * (self.rows + 1):
+                raise pa.ArrowInvalid(f"the column {name} has texts of more than {_LONGEST_TEXT:,} bytes")
         image = batch.column(IMAGE)
         image.validate()
         self._ids = _Values(batch.column(ID))

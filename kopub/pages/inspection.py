@@ -13,7 +13,7 @@ from threading import BoundedSemaphore
 from typing import Self
 
 from kopub.errors import UndecodableImage, UnreadImage, first_line, is_of_machine
-from kopub.pages.page import PackedPixels, decode, inspect
+from kopub.pages.page import PackedPixels, decode, inspect, room_for
 from kopub.pages.upright import PageTransform, find_transform
 from kopub.parallel import tuned_for_decoding
 from kopub.processes import ChildPool, LostAnswer, answer_requests, keep_blocks
@@ -80,7 +80,8 @@ class PageInspector:
         An image that crashes its process, or takes too long, raises `UnreadImage`.
         """
         if self._processes is None:
-            return _inspect(data, may_turn, self._checking)
+            with room_for(data):
+                return _inspect(data, may_turn, self._checking)
         try:
             answer = self._processes.ask((bytes(data), may_turn))
         except LostAnswer as error:

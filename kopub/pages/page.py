@@ -5,9 +5,10 @@ import math
 import struct
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from threading import RLock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from PIL import Image
 from PIL.Image import Transpose
 
 from kopub.errors import UndecodableImage, UnreadImage, first_line, is_of_machine, visible
+from kopub.processes import give_back
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -109,6 +111,12 @@ FORMATS = ("PNG", "JPEG", "WEBP", "TIFF")
 MAX_PIXELS = 178_956_970
 """Largest page accepted, in pixels: Pillow's own limit, 540 MB decoded. An A0 sheet at 300 dpi has 139 million."""
 
+_LARGE = 1 << 25
+"""Pixels from which on a page is worked on alone."""
+_alone = RLock()
+_MOST_CLEAR_WEBP = 70_000_000
+"""Most pixels of a WebP with transparency, whose decoder takes 28 bytes for each."""
+
 _PLAIN_MODES = frozenset({"RGB", "L", "1"})
 _UPRIGHT = 1
 _SIDEWAYS = frozenset({5, 6, 7, 8})
@@ -157,7 +165,9 @@ def inspect(data: Picture) -> ImageInfo:
     if isinstance(data, PackedPixels):
         return ImageInfo("", data.width, data.height)
     with _open(data, "the image is damaged: {error}") as image:
-        info = ImageInfo(_format(image), *_upright_size(image))
+        # Pillow has already turned a TIFF.
+        is_sideways = image.format != "TIFF" and _orientation(image) in _SIDEWAYS
+        info = ImageInfo(_format(image), *(image.size[::-1] if is_sideways else image.size))
         if info.format == "TIFF":
             image.load()
             if is_fax(image):
@@ -189,7 +199,10 @@ def decode(data: Picture) -> np.ndarray:
     """
     if isinstance(data, PackedPixels):
         return data.unpack()
-    with _open(data, "the image is not decodable: {error}") as image:
+    with room_for(data), _open(data, "the image is not decodable: {error}") as image:
+        if image.format == "WEBP" and image.mode != "RGB" and math.prod(image.size) > _MOST_CLEAR_WEBP:
+            form = "a {format} of more than {pixels:,} pixels needs too much memory: save it as TIFF or PNG"
+            raise UndecodableImage(form, format="WEBP", pixels=_MOST_CLEAR_WEBP)
         upright = _orientation(image) == _UPRIGHT
         if image.mode in _PLAIN_MODES and upright and "transparency" not in image.info:
             pixels = _decode_plain(data, image)
@@ -199,42 +212,28 @@ def decode(data: Picture) -> np.ndarray:
         if image.mode == "P" and image.palette is None:
             raise UndecodableImage("the image is not decodable: {error}", error="its palette is missing")
         page = image if upright else turned(image)
-        if is_deep(page):
-            samples, clear = np.asarray(page), page.info.get("transparency")
-            page = Image.fromarray(to_8_bits(samples))
-            if clear is not None:
-                page.putalpha(Image.fromarray(np.where(samples == clear, 0, 255).astype(np.uint8)))
-        if page.has_transparency_data:
-            page = _on_paper(page.convert("RGBA"))
-        return np.asarray(page.convert("RGB"))
+        from kopub.pages.rgb import draw_rgb
+
+        pixels = np.empty((page.height, page.width, 3), np.uint8)
+        # Transparency is on white, on black, or opaque: the first that shows something.
+        for paper in ("white", "black", None) if page.has_transparency_data else (None,):
+            draw_rgb(page, paper, pixels)
+            if not page.has_transparency_data or np.ptp(pixels, axis=(0, 1)).any():
+                return pixels
+        pixels.fill(255)
+        return pixels
 
 
-def _on_paper(page: Image.Image) -> Image.Image:
-    """Return an RGBA page on white, on black, or opaque: the first that shows something."""
-    papers = (Image.alpha_composite(Image.new("RGBA", page.size, paper), page) for paper in ("white", "black"))
-    for shown in (*papers, page):
-        if np.ptp(np.asarray(shown.convert("RGB")), axis=(0, 1)).any():
-            return shown
-    return Image.new("RGB", page.size, "white")
-
-
-def is_deep(image: Image.Image) -> bool:
-    """Return whether a grey picture has samples of more than 8 bits, which Pillow clips."""
-    return image.mode.startswith("I") or image.mode == "F"
-
-
-def to_8_bits(samples: np.ndarray) -> np.ndarray:
-    """Return grey samples as uint8.
-
-    Of 16 or 32 bits, the 8 highest in use are kept (scanners store 12 bits in 16). Floats are scaled from a maximum of
-    1 or, if any is above 1, of 255 or their own maximum.
-    """
-    if samples.dtype.kind == "f":
-        most = float(np.nanmax(samples))
-        scale = 255 if most <= 1 else 255 / max(most, 255)
-        return np.nan_to_num(samples * scale).clip(0, 255).astype(np.uint8)
-    samples = samples.clip(0)
-    return (samples >> max(0, int(samples.max()).bit_length() - 8)).astype(np.uint8)
+@contextmanager
+def room_for(data: bytes | memoryview) -> Iterator[None]:
+    """Let one large page be worked on at a time: that takes several times its pixels."""
+    is_large = False
+    with suppress(Exception), Image.open(io.BytesIO(data), formats=FORMATS) as image:  # whoever decodes it says why not
+        is_large = math.prod(image.size) > _LARGE
+    with _alone if is_large else nullcontext():
+        yield
+    if is_large:
+        give_back()
 
 
 def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> np.ndarray | None:
@@ -354,7 +353,11 @@ def _refuse_several(image: "ImageFile") -> None:
             form = "the TIFF holds {count} pages: save each as a file and a row of its own"
             raise UndecodableImage(form, count=count)
         return
-    pictures = _jpeg_pictures(image) if name == "JPEG" else getattr(image, "n_frames", 1)
+    pictures = getattr(image, "n_frames", 1)
+    if name == "JPEG":
+        # Thumbnails, and a phone's depth and gain maps, are no further views.
+        entries = getattr(image, "mpinfo", {}).get(_MP_ENTRIES, ())
+        pictures = 1 + sum(entry["Attribute"]["MPType"].startswith(_MULTI_FRAME) for entry in entries[1:])
     if pictures > 1:
         form = "the {format} holds {count:,} pictures and a page is one: save that one alone"
         raise UndecodableImage(form, format=name, count=pictures)
@@ -387,19 +390,6 @@ def is_fax(image: "ImageFile") -> bool:
     from kopub.pages.damage import GROUP_4
 
     return image.tag_v2.get(_TIFF_COMPRESSION) == GROUP_4  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _jpeg_pictures(image: "ImageFile") -> int:
-    """Count a JPEG's views, without thumbnails and a phone's depth or gain maps."""
-    entries = getattr(image, "mpinfo", {}).get(_MP_ENTRIES, ())
-    return 1 + sum(entry["Attribute"]["MPType"].startswith(_MULTI_FRAME) for entry in entries[1:])
-
-
-def _upright_size(image: "ImageFile") -> tuple[int, int]:
-    """Return (width, height) after EXIF rotation, which Pillow has already applied to TIFFs."""
-    width, height = image.size
-    sideways = image.format != "TIFF" and _orientation(image) in _SIDEWAYS
-    return (height, width) if sideways else (width, height)
 
 
 def _orientation(image: Image.Image) -> int:

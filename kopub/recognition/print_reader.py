@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from kopub.boxes import Box
 from kopub.layout.grid import RuledCell, grid_lines, ruled_cells, table_html
 from kopub.layout.ink import INK_CONTRAST, PAPER_REACH, PRINT_CONTRAST, ink_contrast, ink_mask, shrink, true_runs
-from kopub.layout.lines import InkBox, RuledLines, erase_rules, estimate_em, find_rules
+from kopub.layout.lines import RuledLines, erase_rules, estimate_em, find_rules
 from kopub.layout.open_tables import open_cells
 from kopub.states import TRIES_AGAIN
 
@@ -113,7 +114,7 @@ def has_print(gray: "NDArray[np.uint8]") -> bool:
     return min(gray.shape) >= NARROWEST and int(np.ptp(gray)) >= _EMPTY
 
 
-def find_rows(gray: "NDArray[np.uint8]") -> list[InkBox]:
+def find_rows(gray: "NDArray[np.uint8]") -> list[Box]:
     """Return boxes around the rows of a block, uint8 (height, width), top to bottom.
 
     They are tight, and without specks. Tesseract's own line finding may take the short last line of a Korean paragraph
@@ -139,10 +140,10 @@ def find_rows(gray: "NDArray[np.uint8]") -> list[InkBox]:
             rows[-1] = (top, end)
         else:
             rows.append((start, end))
-    boxes: list[InkBox] = []
+    boxes: list[Box] = []
     for top, bottom in rows:
         columns = np.flatnonzero(ink[top:bottom].any(axis=0))
-        boxes.append(InkBox(int(columns[0]), top, int(columns[-1]) + 1, bottom))
+        boxes.append(Box(int(columns[0]), top, int(columns[-1]) + 1, bottom))
     return boxes
 
 
@@ -178,6 +179,6 @@ def find_cells(gray: "NDArray[np.uint8]", scale: float) -> list[RuledCell]:
     for cell in cells:
         x1, y1 = round(cell.box.x1 / scale + trim), round(cell.box.y1 / scale + trim)
         x2, y2 = round(cell.box.x2 / scale - trim), round(cell.box.y2 / scale - trim)
-        box = InkBox(max(0, x1), max(0, y1), min(width, max(x1, x2)), min(height, max(y1, y2)))
+        box = Box(max(0, x1), max(0, y1), min(width, max(x1, x2)), min(height, max(y1, y2)))
         scaled.append(replace(cell, box=box))
     return scaled

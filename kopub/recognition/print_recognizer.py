@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kopub.errors import EngineError
 from kopub.layout.regions import Region
-from kopub.pages.page import Page
+from kopub.pages.page import Page, room_for
 from kopub.parallel import bounded_map, of_two_cores
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading
@@ -52,8 +52,9 @@ class PrintRecognizer(Recognizer):
             if not hasattr(local, "reader"):
                 local.reader = self.open_reader()
                 readers.append(local.reader)
-            local.reader.limit(self.page_seconds)
-            return read_page(local.reader, *item)
+            with room_for(item[0].data):
+                local.reader.limit(self.page_seconds)
+                return read_page(local.reader, *item)
 
         try:
             yield from bounded_map(work, pages, self.threads)

@@ -5,6 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from datasets import DatasetInfo, Features
 from datasets.info import DatasetInfosDict
 from huggingface_hub import DatasetCardData
 from huggingface_hub.repocard import REGEX_YAML_BLOCK
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from kopub.errors import visible, without_paths
@@ -67,9 +68,6 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
 
     Text from pages, sources and settings is shown as plain text.
     """
-    environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=markdown, autoescape=False
-    )
     pages = inventory["pages"]
     rows = {config: sum(part.rows for part in loadable_parts(inventory[config])) for config in ALL_CONFIGS}
     stated = licences(inventory, about.license)
@@ -80,7 +78,7 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
         regions.update(part.summary["regions"])
         ended.update(part.summary["ended"])
     scores = [] if about.scores is None else about.scores.to_pylist()
-    body = environment.from_string(_TEMPLATE.read_text("utf-8")).render(
+    body = _template().render(
         about=about,
         fitness=fitness(inventory, about),
         published=len(pages),
@@ -109,6 +107,15 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
         page_images='"image"' in loadable_parts(pages)[0].features if rows["pages"] else False,
     )
     return compose_card(front_matter(inventory, _card_keys(rows["pages"], stated, about), hashes), body)
+
+
+@cache
+def _template() -> Template:
+    """Return the compiled template of the body; compiling takes longer than filling it in."""
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=markdown, autoescape=False
+    )
+    return environment.from_string(_TEMPLATE.read_text("utf-8"))
 
 
 def _card_keys(pages: int, stated: Licences, about: ReleaseDescription) -> dict[str, Any]:

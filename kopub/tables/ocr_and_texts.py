@@ -32,16 +32,9 @@ from kopub.tables.checks import Check
 from kopub.tables.metadata import first_markdown, first_text
 from kopub.tables.pages_and_layout import LayoutRegions, RawPages
 from kopub.tables.rows import Row, RowResult, RowSpec, ShardResult, page_rows, picture_inputs, with_parent
-from kopub.texts.extracted_text import (
-    CODE,
-    SOUND,
-    UNSOUND,
-    compare,
-    doubt_blank,
-    extract_texts,
-    layer_figures,
-    unsound,
-)
+from kopub.texts.extracted_text import CODE, compare, doubt_blank, extract_texts
+from kopub.texts.layer_counts import SOUND, UNSOUND, layer_figures
+from kopub.texts.layer_soundness import unsound
 from kopub.texts.markdown import page_markdown
 from kopub.texts.piece_regions import texts_of_pieces
 from kopub.texts.text_quality import (

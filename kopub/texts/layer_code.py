@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kopub.layout.regions import Region, Task
-from kopub.pages.documents.text_layer import Mark, TextLayer
-from kopub.texts.layer_lines import Line, words_of_regions
-from kopub.texts.layer_tables import printed_rows
+from kopub.pages.documents.text_layer import Mark, TextLayer, characters_of
+from kopub.texts.layer_lines import Line, printed_rows, words_in
+from kopub.texts.region_words import bbox_around, regions_with_words
 
 CODE_LABEL = "algorithm"
 _FEWEST_ROWS = 2
@@ -31,32 +31,27 @@ def with_code(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
         return list(regions)
     is_typed = fixed > _TYPED * layer.characters
     rows: list[_Row] = []
-    for region, within in zip(regions, words_of_regions(layer, [region.bbox for region in regions]), strict=True):
+    for region, within in regions_with_words(regions, layer):
         is_text = region.task is Task.TEXT and region.label != "seal"
-        rows += [_Row(region, line, is_text and _is_code(line)) for line in printed_rows(within.words)] or [
-            _Row(region)
-        ]
-    listings = [
-        replace(row, is_code=len(run) >= _FEWEST_ROWS and (not is_typed or _looks_like_code(run)))
-        if row.is_code
-        else row
-        for run in _runs(rows)
-        for row in run
-    ]
+        lines = printed_rows(within.words)
+        rows += [_Row(region, line, is_text and _is_code(line)) for line in lines] if lines else [_Row(region)]
+    for run in _runs(rows):
+        if run[0].is_code and (len(run) < _FEWEST_ROWS or (is_typed and not _looks_like_code(run))):
+            for row in run:
+                row.is_code = False
+    torn = {id(row.region) for row in rows if row.is_code}
     changed: list[Region] = []
-    torn = {id(row.region) for row in listings if row.is_code}
-    for run in _runs(listings):
-        region, lines = run[0].region, [row.line for row in run if row.line]
+    for run in _runs(rows):
+        region = run[0].region
         if id(region) in torn:
-            x1, y1, x2, y2 = zip(*(line.box for line in lines), strict=True)
-            box = min(x1) - 1.0, min(y1) - 1.0, max(x2) + 1.0, max(y2) + 1.0
+            words = words_in(row.line for row in run if row.line)
             label = CODE_LABEL if run[0].is_code else region.label
-            region = replace(region, bbox=box, polygon=None, label=label)
+            region = replace(region, bbox=bbox_around(words, 1.0), polygon=None, label=label)
         changed.append(region)
     return changed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Row:
     """A printed row of a region, or a region without one."""
 
@@ -68,12 +63,12 @@ class _Row:
         """Return whether it goes on with the text or the listing of the row above."""
         if self.region is above.region or not (self.is_code and self.line and above.is_code and above.line):
             return self.region is above.region and self.is_code is above.is_code
-        (_, _, _, end), (_, start, _, foot) = above.line.box, self.line.box
-        height = foot - start
-        return -height <= start - end <= _PITCH * height
+        height = self.line.box.height
+        return -height <= self.line.box.y1 - above.line.box.y2 <= _PITCH * height
 
 
 def _runs(rows: Iterable[_Row]) -> list[list[_Row]]:
+    """Return the rows by the text or listing that they are of."""
     runs: list[list[_Row]] = []
     for row in rows:
         if runs and row.follows(runs[-1][-1]):
@@ -84,19 +79,20 @@ def _runs(rows: Iterable[_Row]) -> list[list[_Row]]:
 
 
 def _is_code(line: Line) -> bool:
-    text = "".join(word.text for word in line.words)
-    fixed = sum(len(word.text) for word in line.words if word.marks & Mark.FIXED)
-    starts = line.words[0].marks & Mark.FIXED
-    return (
-        bool(starts) and fixed >= _MOSTLY_FIXED * len(text) and len(_HANGUL.findall(text)) <= _MOST_HANGUL * len(text)
-    )
+    """Return whether a line begins in a font of even width and is mostly so."""
+    if not line.words[0].marks & Mark.FIXED:
+        return False
+    text = line.letters
+    is_fixed = characters_of(line.words, Mark.FIXED) >= _MOSTLY_FIXED * len(text)
+    return is_fixed and len(_HANGUL.findall(text)) <= _MOST_HANGUL * len(text)
 
 
 def _looks_like_code(rows: Sequence[_Row]) -> bool:
+    """Return whether most lines are indented or have signs of code."""
     lines = [row.line for row in rows if row.line]
-    left = min(line.box[0] for line in lines)
-    height = lines[0].box[3] - lines[0].box[1]
-    told = sum(
-        line.box[0] - left > height or bool(_SIGNS.search("".join(word.text for word in line.words))) for line in lines
-    )
-    return 2 * told >= len(lines)
+    left = min(line.box.x1 for line in lines)
+    height = lines[0].box.height
+    like_code = 0
+    for line in lines:
+        like_code += line.box.x1 - left > height or bool(_SIGNS.search(line.letters))
+    return 2 * like_code >= len(lines)

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 import numpy as np
 
 from kopub.layout.regions import Region, Task
 from kopub.pages.documents.text_layer import Mark, TextLayer, Word
-from kopub.texts.layer_lines import words_of_regions
-from kopub.texts.layer_tables import chunks_of, printed_rows
+from kopub.texts.layer_lines import printed_rows, usual_height, words_in
+from kopub.texts.layer_tables import chunks_of
+from kopub.texts.region_words import bbox_around, regions_with_words
 
 _FEWEST_ROWS = 8
 """Rows that a gutter must part: fewer may leave a gap by chance."""
@@ -37,6 +37,14 @@ class _Gutter:
         """The line at which words are parted."""
         return (self.left + self.right) / 2
 
+    def part(self, words: Sequence[Word]) -> tuple[list[Word], list[Word]]:
+        """Return the words on its left and those on its right."""
+        left: list[Word] = []
+        right: list[Word] = []
+        for word in words:
+            (left if word.box.middle[0] < self.middle else right).append(word)
+        return left, right
+
 
 def split_columns(regions: Sequence[Region], layer: TextLayer) -> list[list[Region]]:
     """Return the regions above, left of, right of and below a gutter.
@@ -46,90 +54,79 @@ def split_columns(regions: Sequence[Region], layer: TextLayer) -> list[list[Regi
     gutter = _gutter(layer, [region.bbox for region in regions if region.task is Task.TABLE])
     if gutter is None:
         return [list(regions)]
-    held = words_of_regions(layer, [region.bbox for region in regions])
-    groups: list[list[Region]] = [[], [], [], []]
+    above: list[Region] = []
+    left: list[Region] = []
+    right: list[Region] = []
+    below: list[Region] = []
     is_split = False
-    for region, within in zip(regions, held, strict=True):
-        sides = [[word for word in within.words if _is_left(word, gutter) is left] for left in (True, False)]
-        level = gutter.top <= (region.bbox[1] + region.bbox[3]) / 2 <= gutter.bottom
-        if region.task is Task.TEXT and all(sides) and level:
+    for region, within in regions_with_words(regions, layer):
+        x1, y1, x2, y2 = region.bbox
+        on_left, on_right = gutter.part(within.words)
+        if not gutter.top <= (y1 + y2) / 2 <= gutter.bottom:
+            (above if y1 < gutter.top else below).append(region)
+        elif region.task is Task.TEXT and on_left and on_right:
             is_split = True
-            for group, words in zip(groups[1:3], sides, strict=True):
-                group.append(_around(region, words))
-        elif level:
-            groups[1 + ((region.bbox[0] + region.bbox[2]) / 2 > gutter.middle)].append(region)
+            left.append(replace(region, bbox=bbox_around(on_left, 1.0), polygon=None))
+            right.append(replace(region, bbox=bbox_around(on_right, 1.0), polygon=None))
         else:
-            groups[0 if region.bbox[1] < gutter.top else 3].append(region)
-    return groups if is_split else [list(regions)]
+            (right if (x1 + x2) / 2 > gutter.middle else left).append(region)
+    return [above, left, right, below] if is_split else [list(regions)]
 
 
-def _gutter(layer: TextLayer, tables: Sequence[Sequence[float]] = ()) -> _Gutter | None:
+def _gutter(layer: TextLayer, tables: Sequence[Sequence[float]]) -> _Gutter | None:
     """Return the gutter that parts most rows, if one side of it is prose.
 
     The other side is prose too, or holds a drawing, such as a chart.
     """
-    words = [word for word in layer.words if not word.marks & (Mark.UP | Mark.DOWN) and not _is_in(word, tables)]
+    words: list[Word] = []
+    for word in layer.words:
+        x, y = word.box.middle
+        in_table = any(x1 <= x <= x2 and y1 <= y <= y2 for x1, y1, x2, y2 in tables)
+        if not (in_table or word.marks & (Mark.UP | Mark.DOWN)):
+            words.append(word)
     rows = printed_rows(words)
     if len(rows) < _FEWEST_ROWS:
         return None
-    em = median(word.box[3] - word.box[1] for word in words)
+    em = usual_height(words)
     white = np.ones((len(rows), layer.width), bool)
     for at, row in enumerate(rows):
         for word in row.words:
-            white[at, max(0, word.box[0]) : word.box[2] + 1] = False
-    candidates: list[tuple[int, int, int]] = []
+            white[at, max(0, word.box.x1) : word.box.x2 + 1] = False
+    # Runs of rows with a white strip at one place, the longest first.
+    strips: list[tuple[int, int, int]] = []
     for left in range(int(0.2 * layer.width), int(0.8 * layer.width), max(1, int(em / 4))):
         free = white[:, left : left + int(_WIDE * em)].all(axis=1)
         edges = np.flatnonzero(np.diff(np.concatenate(([False], free, [False])).astype(np.int8))).reshape(-1, 2)
-        candidates += [(first, end, left) for first, end in edges.tolist() if end - first >= _FEWEST_ROWS]
+        strips += [(first, end, left) for first, end in edges.tolist() if end - first >= _FEWEST_ROWS]
     tried: set[tuple[int, int, int]] = set()
-    middles = [np.array([(word.box[0] + word.box[2]) / 2 for word in row.words]) for row in rows]
-    for first, end, left in sorted(candidates, key=lambda candidate: candidate[0] - candidate[1]):
+    for first, end, left in sorted(strips, key=lambda strip: strip[0] - strip[1]):
         band = rows[first:end]
-        gutter = _Gutter(left, left + _WIDE * em, band[0].box[1], max(row.box[3] for row in band))
+        gutter = _Gutter(left, left + _WIDE * em, band[0].box.y1, max(row.box.y2 for row in band))
+        sides = gutter.part(words_in(band))
         # Strips of one white area part the same words.
-        before = int((np.concatenate(middles[first:end]) < gutter.middle).sum())
-        if (first, end, before) in tried:
+        if (first, end, len(sides[0])) in tried:
             continue
-        tried.add((first, end, before))
-        printed = [word for row in band for word in row.words]
-        sides = [[word for word in printed if _is_left(word, gutter) is side] for side in (True, False)]
+        tried.add((first, end, len(sides[0])))
         if all(sides) and _parts_columns(layer, gutter, sides, em):
             # A running head stands above both columns.
-            return replace(gutter, top=max(min(word.box[1] for word in words) for words in sides))
+            return replace(gutter, top=max(min(word.box.y1 for word in side) for side in sides))
     return None
 
 
 def _parts_columns(layer: TextLayer, gutter: _Gutter, sides: Sequence[Sequence[Word]], em: float) -> bool:
     """Return whether one side is prose, and the other, too, or has a drawing."""
-    prose = [_is_prose(words, em) for words in sides]
-    if all(prose):
-        return True
-    if not any(prose):
-        return False
+    left, right = (_is_prose(words, em) for words in sides)
+    if left == right:
+        return left
     rows = layer.bare[int(gutter.top // layer.cell) : int(gutter.bottom // layer.cell) + 1]
     middle = int(gutter.middle // layer.cell)
-    drawn = rows[:, middle:] if prose[0] else rows[:, :middle]
+    drawn = rows[:, middle:] if left else rows[:, :middle]
     return bool(drawn.size and drawn.mean() >= _CHART)
 
 
 def _is_prose(words: Sequence[Word], em: float) -> bool:
     """Return whether several lines without gaps fill the width of their column."""
     lines = printed_rows(words)
-    width = max(line.box[2] for line in lines) - min(line.box[0] for line in lines)
-    full = sum(line.box[2] - line.box[0] >= _FULL * width and len(chunks_of(line.words)) == 1 for line in lines)
+    width = max(line.box.x2 for line in lines) - min(line.box.x1 for line in lines)
+    full = sum(line.box.width >= _FULL * width and len(chunks_of(line)) == 1 for line in lines)
     return width >= _NARROWEST * em and full >= max(_FEWEST_FULL, 0.4 * len(lines))
-
-
-def _is_left(word: Word, gutter: _Gutter) -> bool:
-    return (word.box[0] + word.box[2]) / 2 < gutter.middle
-
-
-def _is_in(word: Word, boxes: Sequence[Sequence[float]]) -> bool:
-    x, y = (word.box[0] + word.box[2]) / 2, (word.box[1] + word.box[3]) / 2
-    return any(x1 <= x <= x2 and y1 <= y <= y2 for x1, y1, x2, y2 in boxes)
-
-
-def _around(region: Region, words: Sequence[Word]) -> Region:
-    x1, y1, x2, y2 = zip(*(word.box for word in words), strict=True)
-    return replace(region, bbox=(min(x1) - 1.0, min(y1) - 1.0, max(x2) + 1.0, max(y2) + 1.0), polygon=None)

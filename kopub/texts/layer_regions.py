@@ -3,21 +3,31 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from statistics import median
 
 import numpy as np
 
+from kopub.boxes import Box, union
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import PICTURES, READ_TASKS, PageLayout, Region, Task
-from kopub.pages.documents.text_layer import NO_MARK, Box, Mark, TextLayer, Word
+from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
 from kopub.states import State
-from kopub.texts.extracted_text import unsound
 from kopub.texts.layer_code import with_code
 from kopub.texts.layer_columns import split_columns
-from kopub.texts.layer_lines import MOST_BARE, Line, area, outside_of, set_upright, shared, words_of_regions
-from kopub.texts.layer_tables import aligned, chunks_of, is_plain_table, printed_rows, table_of, without_rules
+from kopub.texts.layer_lines import Line, joined, printed_rows, set_upright, usual_height, words_in
+from kopub.texts.layer_soundness import unsound
+from kopub.texts.layer_tables import aligned, chunks_of, is_plain_table, table_of
 from kopub.texts.layer_tags import follow_tags, tagged_tables
 from kopub.texts.piece_regions import regions_of_pieces
+from kopub.texts.region_words import (
+    MOST_BARE,
+    area,
+    bbox_around,
+    outside_of,
+    regions_with_words,
+    shared,
+    without_rules,
+    words_of_boxes,
+)
 
 CODE = CodeVersion(
     "texts.layer_regions",
@@ -61,34 +71,42 @@ def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
     if layout.state not in (State.OK, State.PARTIAL, State.BLANK):
         return layout
     if layer.pieces:
-        own, beside, rest = regions_of_pieces(layout, layer)
+        regions, beside, rest = regions_of_pieces(layout, layer)
         for region in _with_homeless(beside, rest):
-            own.insert(_place(own, region.bbox), region)
-        regions = tuple(replace(region, index=at) for at, region in enumerate(own))
-        return replace(layout, state=State.OK, reason=None, regions=regions)
+            regions.insert(_place(regions, region.bbox), region)
+        return replace(layout, state=State.OK, reason=None, regions=_numbered(regions))
     if unsound(layer) is not None:
         return layout
     printed = tuple(word for word in layer.words if not word.marks & _NOT_PRINT)
-    if not _letters(printed):
+    if not _has_letters(printed):
         return layout
     layer = replace(layer, words=printed)
-    regions = list(layout.regions)
     tables = list(_ruled_tables(layer))
-    tables += [box for box in tagged_tables(layer) if not any(shared(box, other) for other in tables)]
-    regions = _without_joined(regions, tables, layer)
+    for box in tagged_tables(layer):
+        if not any(shared(box, ruled) for ruled in tables):
+            tables.append(box)
+    regions = _without_joined(layout.regions, tables, layer)
     for box in tables:
         regions = _with_table(regions, box)
-    read_by_layout = any(region.text for region in regions)
-    if not read_by_layout:
-        groups = split_columns(regions, layer)
-        regions = [region for group in groups for region in with_code(_with_plain_tables(group, layer), layer)]
-        regions = follow_tags(regions, layer)
-    regions = _with_one_vertical(regions, layer)
-    regions = _without_emptied(_without_prose_formulas(_with_homeless(regions, layer), layer), layer)
+    if not any(region.text for region in regions):
+        in_columns: list[Region] = []
+        for group in split_columns(regions, layer):
+            in_columns += with_code(_with_plain_tables(group, layer), layer)
+        regions = follow_tags(in_columns, layer)
+    regions = _with_homeless(_with_one_vertical(regions, layer), layer)
+    regions = _with_fitting_tasks(regions, layer)
     if layout.state is State.BLANK:
         # The print is finer than what counts as ink.
         layout = replace(layout, state=State.OK, reason=None)
-    return replace(layout, regions=tuple(replace(region, index=at) for at, region in enumerate(regions)))
+    return replace(layout, regions=_numbered(regions))
+
+
+def _numbered(regions: Sequence[Region]) -> tuple[Region, ...]:
+    return tuple(replace(region, index=at) for at, region in enumerate(regions))
+
+
+def _has_letters(words: Sequence[Word]) -> bool:
+    return any(map(str.isalnum, joined(words)))
 
 
 def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
@@ -96,7 +114,8 @@ def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
     import cv2
 
     most = _WHOLE_PAGE * layer.width * layer.height
-    boxes = [*layer.rules, *(fill for fill in layer.fills if (fill[2] - fill[0]) * (fill[3] - fill[1]) < most)]
+    fills = [fill for fill in layer.fills if fill.width * fill.height < most]
+    boxes = [*layer.rules, *fills]
     if len(boxes) < 2:
         return
     shrink = max(1, layer.cell // 2)
@@ -105,207 +124,161 @@ def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
         canvas[max(0, y1) // shrink : max(0, y2) // shrink + 1, max(0, x1) // shrink : max(0, x2) // shrink + 1] = 1
     count, labels = cv2.connectedComponents(canvas)
     groups: list[list[Box]] = [[] for _ in range(count)]
-    for x1, y1, x2, y2 in boxes:
-        row, column = max(0, y1) // shrink, max(0, x1) // shrink
+    for box in boxes:
+        row, column = max(0, box.y1) // shrink, max(0, box.x1) // shrink
         if row < canvas.shape[0] and column < canvas.shape[1]:
-            groups[labels[row, column]].append((x1, y1, x2, y2))
-    whole = [_around(group) for group in groups if len(group) >= 3]
+            groups[labels[row, column]].append(box)
     rules = set(layer.rules)
-    bands = [_around(group) for group in groups if group and rules.isdisjoint(group)]
-    banded = list(_banded(sorted(bands, key=lambda box: box[1]), layer))
-    around = [*banded, *(box for box in whole if not any(shared(box, band) >= area(box) for band in banded))]
-    for box, within in zip(around, words_of_regions(layer, around), strict=True):
-        own = replace(layer, rules=tuple(_inside(layer.rules, box)), fills=tuple(_inside(layer.fills, box, most)))
-        table = table_of(own, within.words, box) if within.words else None
+    bands = [union(group) for group in groups if group and rules.isdisjoint(group)]
+    around = list(_banded(sorted(bands, key=lambda band: band.y1), layer))
+    banded = around.copy()
+    for group in groups:
+        if len(group) >= 3 and not any(shared(union(group), band) >= area(union(group)) for band in banded):
+            around.append(union(group))
+    for box, within in zip(around, words_of_boxes(layer, around), strict=True):
+        own = replace(layer, rules=tuple(_inside(layer.rules, box)), fills=tuple(_inside(fills, box)))
+        table = table_of(own, within.words, box)
         if table is None or table.rows < 2 or table.columns < 2:
             continue
         if sum(map(bool, table.words)) >= max(3, _FILLED * len(table.cells)):
             yield box
 
 
-def _banded(boxes: Sequence[Box], layer: TextLayer) -> Iterator[Box]:
+def _inside(boxes: Sequence[Box], box: Box) -> Iterator[Box]:
+    for inner in boxes:
+        if box.x1 <= inner.x1 and box.y1 <= inner.y1 and inner.x2 <= box.x2 and inner.y2 <= box.y2:
+            yield inner
+
+
+def _banded(bands: Sequence[Box], layer: TextLayer) -> Iterator[Box]:
     """Yield the boxes around bands of one width with plain rows between them.
 
     The rows above the first band and below the last one may be such rows, too.
     """
     runs: list[list[Box]] = []
-    for box in boxes:
+    for band in bands:
         for run in runs:
             last = run[-1]
-            aligned = max(abs(box[0] - last[0]), abs(box[2] - last[2])) <= layer.cell
-            if aligned and 0 < box[1] - last[3] <= _BAND_GAP * min(box[3] - box[1], last[3] - last[1]):
-                run.append(box)
+            is_aligned = max(abs(band.x1 - last.x1), abs(band.x2 - last.x2)) <= layer.cell
+            if is_aligned and 0 < band.y1 - last.y2 <= _BAND_GAP * min(band.height, last.height):
+                run.append(band)
                 break
         else:
-            runs.append([box])
+            runs.append([band])
     for run in runs:
-        if len(run) > 1:
-            x1, y1, x2, y2 = _around(run)
-            gap = run[-1][1] - run[-2][3]
-            above, below = (x1, y1 - gap, x2, y1), (x1, y2, x2, y2 + gap)
-            words = [within.words for within in words_of_regions(layer, (above, below))]
-            is_row = [bool(some) and len(chunks_of(printed_rows(some)[0].words)) > 1 for some in words]
-            yield x1, y1 - gap * is_row[0], x2, y2 + gap * is_row[1]
-
-
-def _inside(boxes: Sequence[Box], box: Box, most: float = np.inf) -> Iterator[Box]:
-    for x1, y1, x2, y2 in boxes:
-        if box[0] <= x1 and box[1] <= y1 and x2 <= box[2] and y2 <= box[3] and (x2 - x1) * (y2 - y1) < most:
-            yield x1, y1, x2, y2
+        if len(run) < 2:
+            continue
+        whole = union(run)
+        gap = run[-1].y1 - run[-2].y2
+        higher, lower = whole._replace(y1=whole.y1 - gap), whole._replace(y2=whole.y2 + gap)
+        above, below = words_of_boxes(layer, (higher._replace(y2=whole.y1), lower._replace(y1=whole.y2)))
+        if above.words and len(chunks_of(printed_rows(above.words)[0])) > 1:
+            whole = whole._replace(y1=higher.y1)
+        if below.words and len(chunks_of(printed_rows(below.words)[0])) > 1:
+            whole = whole._replace(y2=lower.y2)
+        yield whole
 
 
 def _without_joined(regions: Sequence[Region], tables: Sequence[Box], layer: TextLayer) -> list[Region]:
     """Return the regions without tables that are two, with words between them."""
-    joined = [
-        region
-        for region in regions
-        if region.task is Task.TABLE and sum(shared(region.bbox, box) >= _SAME * area(box) for box in tables) > 1
-    ]
-    between = [word.box for word in outside_of(layer, tables)] if joined else []
-    return [
-        region
-        for region in regions
-        if region not in joined or not any(shared(region.bbox, word) >= _WITHIN * area(word) for word in between)
-    ]
+    between = [word.box for word in outside_of(layer, tables)]
+    separate: list[Region] = []
+    for region in regions:
+        several = sum(shared(region.bbox, box) >= _SAME * area(box) for box in tables) > 1
+        is_joined = region.task is Task.TABLE and several
+        if not is_joined or not any(shared(region.bbox, word) >= _WITHIN * area(word) for word in between):
+            separate.append(region)
+    return separate
 
 
 def _with_table(regions: Sequence[Region], box: Box) -> list[Region]:
     """Return the regions with a table in a box, in place of those within it."""
     inner = [region for region in regions if shared(region.bbox, box) >= _WITHIN * area(region.bbox)]
     outer = [region for region in regions if shared(region.bbox, box) >= _SAME * area(box)]
-    known = next((region for region in outer if region.task is Task.TABLE), None)
-    if known is not None and len(inner) <= 1:
+    table = next((region for region in outer if region.task is Task.TABLE), None)
+    if table is not None and len(inner) <= 1:
         # Layout may lose a last row without a rule below it.
-        (x1, y1, x2, y2), (left, top, right, bottom) = known.bbox, box
-        whole = replace(known, bbox=(min(x1, left), min(y1, top), max(x2, right), max(y2, bottom)))
-        return [whole if region is known else region for region in regions]
-    table = Region(0, "table", Task.TABLE, 1.0, _floats(box))
-    kept = [region for region in regions if region not in inner]
-    at = regions.index(inner[0]) if inner else _place(kept, box)
-    return [*kept[:at], table, *kept[at:]]
+        x1, y1, x2, y2 = table.bbox
+        whole = replace(table, bbox=(min(x1, box.x1), min(y1, box.y1), max(x2, box.x2), max(y2, box.y2)))
+        return [whole if region is table else region for region in regions]
+    rest = [region for region in regions if region not in inner]
+    at = regions.index(inner[0]) if inner else _place(rest, box)
+    return [*rest[:at], _table(box), *rest[at:]]
+
+
+def _table(box: Box) -> Region:
+    return Region(0, "table", Task.TABLE, 1.0, (float(box.x1), float(box.y1), float(box.x2), float(box.y2)))
 
 
 def _with_plain_tables(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
     """Return the regions with the tables of aligned words in those of text."""
-    texts = [region for region in regions if region.task is Task.TEXT and region.label != "seal"]
-    held = words_of_regions(layer, [region.bbox for region in regions])
-    words = {region.index: within.words for region, within in zip(regions, held, strict=True) if region in texts}
-    tables = list(_plain_tables([word for some in words.values() for word in some]))
+    texts: list[tuple[Region, Sequence[Word]]] = []
+    for region, within in regions_with_words(regions, layer):
+        if region.task is Task.TEXT and region.label != "seal":
+            texts.append((region, within.words))
+    words = [word for _, own in texts for word in own]
     changed = list(regions)
-    for rows in tables:
-        inside = {word for row in rows for word in row.words}
-        touched = [region for region in texts if region in changed and inside & set(words[region.index])]
+    for rows in _plain_tables(words):
+        cells = set(words_in(rows))
+        touched = [(region, own) for region, own in texts if region in changed and not cells.isdisjoint(own)]
         if not touched:
             continue
-        table = Region(0, "table", Task.TABLE, 1.0, _floats(_around([word.box for word in inside])))
-        at = changed.index(touched[0])
+        table = _table(union(word.box for word in cells))
+        at = changed.index(touched[0][0])
         above: list[Region] = []
         below: list[Region] = []
-        for region in touched:
-            rest = [word for word in words[region.index] if word not in inside]
-            for side, is_above in ((above, True), (below, False)):
-                boxes = [word.box for word in rest if (word.box[1] < table.bbox[1]) is is_above]
-                if boxes:
-                    side.append(replace(region, bbox=_floats(_around(boxes)), polygon=None))
-        others = [region for region in changed if region not in touched]
-        changed = [*others[:at], *above, table, *below, *others[at:]]
+        for region, own in touched:
+            changed.remove(region)
+            over = [word for word in own if word not in cells and word.box.y1 < table.bbox[1]]
+            under = [word for word in own if word not in cells and word.box.y1 >= table.bbox[1]]
+            if over:
+                above.append(replace(region, bbox=bbox_around(over), polygon=None))
+            if under:
+                below.append(replace(region, bbox=bbox_around(under), polygon=None))
+        changed[at:at] = [*above, table, *below]
     return changed
 
 
 def _plain_tables(words: Sequence[Word]) -> Iterator[list[Line]]:
     """Yield the printed rows of each table of aligned words."""
-    run: list[Line] = []
-    for row in [*printed_rows(words), None]:
-        is_row = (
-            row is not None
-            and len(chunks_of(row.words)) > 1
-            and not any(_LEADER.search(word.text) for word in row.words)
-        )
-        follows = row is not None and run and row.box[1] - run[-1].box[3] <= _PITCH * _height(row.words)
-        if run and not (is_row and follows):
-            table = aligned([word for line in run for word in line.words])
-            if table is not None and is_plain_table(table):
-                yield run
-            run = []
-        if row is not None and is_row:
+    runs: list[list[Line]] = [[]]
+    for row in printed_rows(words):
+        run = runs[-1]
+        if len(chunks_of(row)) < 2 or any(_LEADER.search(word.text) for word in row.words):
+            runs.append([])
+        elif not run or row.box.y1 - run[-1].box.y2 <= _PITCH * usual_height(row.words):
             run.append(row)
+        else:
+            runs.append([row])
+    for run in filter(None, runs):
+        table = aligned(words_in(run))
+        if table is not None and is_plain_table(table):
+            yield run
 
 
 def _with_homeless(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
     """Return the regions with new ones for the words in pictures and in no region."""
-    boxes = [region.bbox for region in regions]
-    held_words = words_of_regions(layer, boxes) if boxes else []
-    changed = list(regions)
-    for region, within, plain in zip(regions, held_words, words_of_regions(without_rules(layer), boxes), strict=True):
-        if region.task is not Task.SKIP or region.label not in PICTURES or not _letters(within.words):
-            continue
-        at = changed.index(region)
-        blocks = [replace(_text(block), polygon=None) for block in _blocks(within.words)]
-        kept = [] if plain.bare_share <= MOST_BARE else [region]
-        changed[at : at + 1] = [*kept, *blocks]
-    held = {id(word) for within in held_words for word in within.words}
-    for block in _blocks([word for word in layer.words if id(word) not in held]):
-        if _letters(block):
+    changed: list[Region] = []
+    homeless = {id(word): word for word in layer.words}
+    plain = words_of_boxes(without_rules(layer), [region.bbox for region in regions])
+    for (region, within), unruled in zip(regions_with_words(regions, layer), plain, strict=True):
+        for word in within.words:
+            homeless.pop(id(word), None)
+        if region.task is Task.SKIP and region.label in PICTURES and _has_letters(within.words):
+            if unruled.bare_share > MOST_BARE:
+                changed.append(region)
+            changed += map(_text, _blocks(within.words))
+        else:
+            changed.append(region)
+    for block in _blocks(list(homeless.values())):
+        if _has_letters(block):
             text = _text(block)
             changed.insert(_place(changed, text.bbox), text)
     return changed
 
 
-def _with_one_vertical(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
-    """Return the regions with those of a page of vertical writing as one.
-
-    Its columns, which run from right to left, look like blocks side by side.
-    """
-    down = sum(len(word.text) for word in layer.words if word.marks & Mark.DOWN)
-    if down <= layer.characters / 2:
-        return list(regions)
-    held = words_of_regions(layer, [region.bbox for region in regions])
-    columns = [
-        region
-        for region, within in zip(regions, held, strict=True)
-        if region.task is Task.TEXT and any(word.marks & Mark.DOWN for word in within.words)
-    ]
-    if not columns:
-        return list(regions)
-    x1, y1, x2, y2 = zip(*(region.bbox for region in columns), strict=True)
-    whole = replace(columns[0], label="text", bbox=(min(x1), min(y1), max(x2), max(y2)), polygon=None)
-    return [whole if region is columns[0] else region for region in regions if region not in columns[1:]]
-
-
-def _without_emptied(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
-    """Return the regions without those whose words all stand in smaller ones.
-
-    Read once more, their words would come out twice. One with more in print is a picture.
-    """
-    kept: list[Region] = []
-    plain = without_rules(layer)
-    for region, own in zip(regions, words_of_regions(layer, [region.bbox for region in regions]), strict=True):
-        [inside] = words_of_regions(plain, [region.bbox])
-        if region.task not in READ_TASKS or own.words or not _letters(inside.words):
-            kept.append(region)
-        elif inside.bare_share > MOST_BARE:
-            kept.append(replace(region, label="image", task=Task.SKIP))
-    return kept
-
-
-def _without_prose_formulas(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
-    """Return the regions with formulas that hold several Hangul as text."""
-    held = words_of_regions(layer, [region.bbox for region in regions])
-    return [
-        replace(region, label="text", task=Task.TEXT)
-        if region.task is Task.FORMULA and len(_HANGUL.findall("".join(word.text for word in within.words))) > 1
-        else region
-        for region, within in zip(regions, held, strict=True)
-    ]
-
-
 def _text(words: Sequence[Word]) -> Region:
-    x1, y1, x2, y2 = _around([word.box for word in words])
-    return Region(0, "text", Task.TEXT, 1.0, (x1 - 1.0, y1 - 1.0, x2 + 1.0, y2 + 1.0))
-
-
-def _letters(words: Sequence[Word]) -> int:
-    return sum(char.isalnum() for word in words for char in word.text)
+    return Region(0, "text", Task.TEXT, 1.0, bbox_around(words, 1.0))
 
 
 def _blocks(words: Sequence[Word]) -> Iterator[list[Word]]:
@@ -314,20 +287,20 @@ def _blocks(words: Sequence[Word]) -> Iterator[list[Word]]:
         own = [word for word in words if word.marks & (Mark.UP | Mark.DOWN) == turn]
         upright = set_upright(own)
         drawn = dict(zip(map(id, upright), own, strict=True))
-        blocks: list[list[list[Word]]] = []
+        blocks: list[list[Line]] = []
         for row in printed_rows(upright):
-            for chunk in chunks_of(row.words):
-                box = _around([word.box for word in chunk])
+            for chunk in chunks_of(row):
+                box = chunk.box
                 for block in blocks:
-                    last = _around([word.box for word in block[-1]])
-                    near = -1 <= (box[1] - last[3]) / max(1, _height(chunk)) <= 1 and box[1] > last[1]
-                    if near and min(box[2], last[2]) - max(box[0], last[0]) > 0:
+                    last = block[-1].box
+                    is_near = -1 <= (box.y1 - last.y2) / max(1, usual_height(chunk.words)) <= 1 and box.y1 > last.y1
+                    if is_near and min(box.x2, last.x2) > max(box.x1, last.x1):
                         block.append(chunk)
                         break
                 else:
                     blocks.append([chunk])
         for block in blocks:
-            yield [drawn[id(word)] for line in block for word in line]
+            yield [drawn[id(word)] for word in words_in(block)]
 
 
 def _place(regions: Sequence[Region], box: Sequence[float]) -> int:
@@ -340,15 +313,42 @@ def _place(regions: Sequence[Region], box: Sequence[float]) -> int:
     return places[-1] if places else sum(region.bbox[3] <= box[1] for region in regions)
 
 
-def _height(words: Sequence[Word]) -> float:
-    return median(word.box[3] - word.box[1] for word in words)
+def _with_one_vertical(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
+    """Return the regions with those of a page of vertical writing as one.
+
+    Its columns, which run from right to left, look like blocks side by side.
+    """
+    if layer.marked(Mark.DOWN) <= layer.characters / 2:
+        return list(regions)
+    columns: list[Region] = []
+    changed: list[Region] = []
+    for region, within in regions_with_words(regions, layer):
+        is_column = region.task is Task.TEXT and any(word.marks & Mark.DOWN for word in within.words)
+        if is_column:
+            columns.append(region)
+        if not is_column or len(columns) == 1:
+            changed.append(region)
+    if columns:
+        x1, y1, x2, y2 = zip(*(region.bbox for region in columns), strict=True)
+        whole = replace(columns[0], label="text", bbox=(min(x1), min(y1), max(x2), max(y2)), polygon=None)
+        changed[changed.index(columns[0])] = whole
+    return changed
 
 
-def _around(boxes: Sequence[Box]) -> Box:
-    x1, y1, x2, y2 = zip(*boxes, strict=True)
-    return min(x1), min(y1), max(x2), max(y2)
+def _with_fitting_tasks(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
+    """Return the regions as text, picture or not at all where their words say so.
 
-
-def _floats(box: Sequence[float]) -> tuple[float, float, float, float]:
-    x1, y1, x2, y2 = map(float, box)
-    return x1, y1, x2, y2
+    A formula with several Hangul is text. A region whose words all stand in smaller ones would be read twice; it is a
+    picture if it has more in print.
+    """
+    rest: list[Region] = []
+    plain = without_rules(layer)
+    for region, own in regions_with_words(regions, layer):
+        [inside] = words_of_boxes(plain, [region.bbox])
+        if region.task is Task.FORMULA and len(_HANGUL.findall(joined(own.words))) > 1:
+            rest.append(replace(region, label="text", task=Task.TEXT))
+        elif region.task not in READ_TASKS or own.words or not _has_letters(inside.words):
+            rest.append(region)
+        elif inside.bare_share > MOST_BARE:
+            rest.append(replace(region, label="image", task=Task.SKIP))
+    return rest

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
@@ -11,12 +11,14 @@ from statistics import median
 
 import numpy as np
 
+from kopub.boxes import Box
 from kopub.layout.grid import RuledCell, ruled_cells, table_html
 from kopub.layout.ink import true_runs
-from kopub.layout.lines import InkBox, RuledLines, merge_intervals
-from kopub.pages.documents.text_layer import Box, TextLayer, Word
-from kopub.texts.layer_lines import Line, lines_of, on_one_line, text_of
+from kopub.layout.lines import RuledLines, merge_intervals
+from kopub.pages.documents.text_layer import TextLayer, Word
+from kopub.texts.layer_lines import Line, lines_of, printed_rows, text_of, usual_height, words_in
 from kopub.texts.layer_tags import tagged_cells
+from kopub.texts.region_words import shared
 
 _MOST_CUT = 0.05
 """Most words of a table, as a share, that may reach over a line between two of its cells."""
@@ -81,61 +83,41 @@ def table_of(layer: TextLayer, words: Sequence[Word], box: Sequence[float]) -> L
     """
     if not words:
         return None
-    em = median(word.box[3] - word.box[1] for word in words)
+    em = usual_height(words)
     around = box[0] - em, box[1] - em, box[2] + em, box[3] + em
-    rules = [rule for rule in layer.rules if _is_inside(rule, around)]
-    sides = [side for fill in layer.fills for side in _sides(fill) if _is_inside(side, around)]
-    level = [side for side in sides if side[2] - side[0] > side[3] - side[1]]
+    rules = [rule for rule in layer.rules if shared(rule, around)]
+    sides = [side for side in layer.fill_sides if shared(side, around)]
+    level = [side for side in sides if side.width > side.height]
     # A table ends where its upright rules meet a level one: what stands below is a paragraph.
-    foot = max((y2 for x1, y1, x2, y2 in rules if y2 - y1 > max(em / 2, x2 - x1)), default=inf)
-    closed = any(abs(y2 - foot) <= em / 2 and x2 - x1 > em for x1, _, x2, y2 in rules)
-    below = [word for word in words if closed and word.box[1] + word.box[3] > 2 * foot]
+    foot = max((rule.y2 for rule in rules if rule.height > max(em / 2, rule.width)), default=inf)
+    is_closed = any(abs(rule.y2 - foot) <= em / 2 and rule.width > em for rule in rules)
+    below = [word for word in words if is_closed and word.box.y1 + word.box.y2 > 2 * foot]
     within = [word for word in words if word not in below]
-    table = _ruled(rules, within, em) if rules and within else None
+    table = _ruled(rules, within, em)
     if (table is None or table.columns == 1) and (tagged := tagged_cells(layer, words)):
         return LayerTable(*zip(*tagged, strict=True))
-    for lines in filter(None, (rules, sides and [*rules, *sides], level and [*rules, *level])):
-        table = _ruled(lines, within, em) if within else None
+    for lines in (rules, [*rules, *sides] if sides else [], [*rules, *level] if level else []):
+        table = _ruled(lines, within, em)
         if table is None or len(table.cells) == 1:
             continue
         if table.columns == 1:
             return replace(_with_columns(table), below=below)
-        # Of bands, every other row has no cells of its own.
-        if lines is rules or not any(_is_unparted(table, at) for at in range(len(table.cells))):
+        # Of bands, every other row has no cells of its own: one cell holds a whole row that nothing parts.
+        is_unparted = False
+        for cell, own in zip(table.cells, table.words, strict=True):
+            if lines is not rules and cell.column_span == table.columns:
+                is_unparted |= any(len(chunks_of(line)) > 1 for line in printed_rows(own))
+        if not is_unparted:
             return replace(_with_rows(table), below=below)
     return aligned(words)
 
 
-def _is_unparted(table: LayerTable, at: int) -> bool:
-    """Return whether a cell holds a whole row of cells that nothing parts."""
-    is_row = table.cells[at].column_span == table.columns
-    return is_row and any(len(chunks_of(line.words)) > 1 for line in printed_rows(table.words[at]))
-
-
-def without_rules(layer: TextLayer) -> TextLayer:
-    """Return a layer without the bare ink of rules and filled boxes."""
-    bare = layer.bare.copy()
-    for x1, y1, x2, y2 in (*layer.rules, *(side for fill in layer.fills for side in _sides(fill))):
-        top, left = (max(0, (edge - 1) // layer.cell) for edge in (y1, x1))
-        bare[top : y2 // layer.cell + 1, left : x2 // layer.cell + 1] = False
-    return replace(layer, bare=bare)
-
-
-def _is_inside(rule: Box, box: Sequence[float]) -> bool:
-    across = min(rule[2], box[2]) - max(rule[0], box[0])
-    down = min(rule[3], box[3]) - max(rule[1], box[1])
-    return across > 0 and down > 0
-
-
-def _sides(box: Box) -> tuple[Box, Box, Box, Box]:
-    x1, y1, x2, y2 = box
-    return (x1, y1, x2, y1 + 1), (x1, y2 - 1, x2, y2), (x1, y1, x1 + 1, y2), (x2 - 1, y1, x2, y2)
-
-
 def _ruled(rules: Sequence[Box], words: Sequence[Word], em: float) -> LayerTable | None:
     """Return the table within the rules, with each word in the cell of its middle."""
-    level = tuple(InkBox(*rule) for rule in rules if rule[2] - rule[0] >= max(em, rule[3] - rule[1]))
-    upright = tuple(InkBox(*rule) for rule in rules if rule[3] - rule[1] > max(em / 2, rule[2] - rule[0]))
+    if not rules or not words:
+        return None
+    level = tuple(rule for rule in rules if rule.width >= max(em, rule.height))
+    upright = tuple(rule for rule in rules if rule.height > max(em / 2, rule.width))
     lefts, tops, rights, bottoms = zip(*(word.box for word in words), strict=True)
     xs = _bounds([(rule.x1, rule.x2) for rule in upright], min(lefts), max(rights), em)
     ys = _bounds([(rule.y1, rule.y2) for rule in level], min(tops), max(bottoms), em)
@@ -144,18 +126,22 @@ def _ruled(rules: Sequence[Box], words: Sequence[Word], em: float) -> LayerTable
     cells = ruled_cells(xs, ys, RuledLines(level, upright))
     if not cells:
         return None
-    held: list[list[Word]] = [[] for _ in cells]
+    words_of_cells: list[list[Word]] = [[] for _ in cells]
     cut = 0
     for word in words:
-        x1, y1, x2, y2 = word.box
-        middle = (x1 + x2) / 2, (y1 + y2) / 2
-        home = min(range(len(cells)), key=lambda at: _distance(cells[at].box, middle))
-        held[home].append(word)
+        middle = word.box.middle
+        distances = [_distance(cell.box, middle) for cell in cells]
+        home = distances.index(min(distances))
+        words_of_cells[home].append(word)
         bounds = cells[home].box
-        cut += x1 < bounds.x1 - _REACH * em or x2 > bounds.x2 + _REACH * em
-    if cut > _MOST_CUT * len(words):
-        return None
-    return LayerTable(cells, held)
+        cut += word.box.x1 < bounds.x1 - _REACH * em or word.box.x2 > bounds.x2 + _REACH * em
+    return LayerTable(cells, words_of_cells) if cut <= _MOST_CUT * len(words) else None
+
+
+def _distance(box: Box, point: tuple[float, float]) -> float:
+    """Return how far a point lies outside of a box, across and down."""
+    x, y = point
+    return max(box.x1 - x, 0, x - box.x2) + max(box.y1 - y, 0, y - box.y2)
 
 
 def _bounds(rules: Sequence[tuple[int, int]], start: int, end: int, em: float) -> list[tuple[int, int]]:
@@ -168,62 +154,57 @@ def _bounds(rules: Sequence[tuple[int, int]], start: int, end: int, em: float) -
     return lines
 
 
-def _distance(box: InkBox, point: tuple[float, float]) -> float:
-    x, y = point
-    return max(box.x1 - x, 0, x - box.x2) + max(box.y1 - y, 0, y - box.y2)
-
-
 def _with_columns(table: LayerTable) -> LayerTable:
     """Return a table of ruled rows with its columns from the alignment of words."""
-    by_row = [printed_rows(words) for words in table.words]
-    parted = iter(_parted([line for lines in by_row for line in lines]))
-    rows = [[next(parted) for _ in lines] for lines in by_row]
-    columns = _columns([line for lines in rows for line in lines])
-    several = sum(len(line) > 1 for lines in rows for line in lines)
-    if sum(map(bool, rows)) <= _FEW_BANDS and several >= _MOSTLY * sum(map(len, rows)):
+    lines_of_rows = [printed_rows(words) for words in table.words]
+    lines = [line for row in lines_of_rows for line in row]
+    parted = _parted(lines)
+    columns = _columns(parted)
+    bands = sum(map(bool, lines_of_rows))
+    if bands <= _FEW_BANDS and sum(len(line) > 1 for line in parted) >= _MOSTLY * len(lines):
         # Rules above, below and under the head alone: each line is a row.
         return aligned([word for words in table.words for word in words]) or table
     if len(columns) < 2:
         return table
-    placed = [(_placed(columns, (chunk for line in lines for chunk in line)), table.cells[row].box)
-              for row, lines in enumerate(rows)]  # fmt: skip
-    return _with_rows(_of_columns(placed, len(columns)))
+    chunks = iter(parted)
+    rows: list[tuple[_Placed, Box]] = []
+    for row, cell in zip(lines_of_rows, table.cells, strict=True):
+        chunks_of_row = [chunk for _ in row for chunk in next(chunks)]
+        rows.append((_placed(columns, chunks_of_row), cell.box))
+    return _with_rows(_of_columns(rows, len(columns)))
 
 
 def _with_rows(table: LayerTable) -> LayerTable:
     """Return the table with rows of several figures split into lines."""
-    cells: list[RuledCell] = []
-    held: list[Sequence[Word]] = []
+    placed: list[tuple[RuledCell, Sequence[Word]]] = []
     shift = 0
     for row in range(table.rows):
-        own = [at for at, cell in enumerate(table.cells) if cell.row == row]
-        lines = {at: printed_rows(table.words[at]) for at in own}
-        count = max((len(found) for found in lines.values()), default=0)
-        figures = [found for found in lines.values() if len(found) == count and all(map(_is_figure, found))]
-        alone = all(table.cells[at].row_span == 1 for at in own) and not any(
+        own = [(cell, words) for cell, words in zip(table.cells, table.words, strict=True) if cell.row == row]
+        lines = [printed_rows(words) for _, words in own]
+        count = max(map(len, lines), default=0)
+        figures: list[list[Line]] = []
+        for column in lines:
+            if len(column) == count and all(
+                _NUMERIC.fullmatch(" ".join(word.text for word in line.words)) for line in column
+            ):
+                figures.append(column)
+        is_joined = any(cell.row_span > 1 for cell, _ in own) or any(
             cell.row < row < cell.row + cell.row_span for cell in table.cells
         )
-        if count < 2 or not alone or len(figures) < (2 if count == 2 else 1):
-            for at in own:
-                cells.append(replace(table.cells[at], row=row + shift))
-                held.append(table.words[at])
+        if count < 2 or is_joined or len(figures) < (2 if count == 2 else 1):
+            placed += ((replace(cell, row=row + shift), words) for cell, words in own)
             continue
-        middles = [line.box[1] + line.box[3] for line in figures[0]]
-        for at in own:
+        middles = [line.box.y1 + line.box.y2 for line in figures[0]]
+        for (cell, _), column in zip(own, lines, strict=True):
             parts: list[list[Word]] = [[] for _ in middles]
-            for line in lines[at]:
-                middle = line.box[1] + line.box[3]
-                parts[min(range(count), key=lambda to: abs(middles[to] - middle))].extend(line.words)
+            for line in column:
+                distances = [abs(middle - line.box.y1 - line.box.y2) for middle in middles]
+                parts[distances.index(min(distances))].extend(line.words)
             for part, words in enumerate(parts):
-                cells.append(replace(table.cells[at], row=row + shift + part))
-                held.append(words)
+                placed.append((replace(cell, row=row + shift + part), words))
         shift += count - 1
-    order = sorted(range(len(cells)), key=lambda at: (cells[at].row, cells[at].column))
-    return LayerTable([cells[at] for at in order], [held[at] for at in order])
-
-
-def _is_figure(line: Line) -> bool:
-    return bool(_NUMERIC.fullmatch(" ".join(word.text for word in line.words)))
+    placed.sort(key=lambda item: (item[0].row, item[0].column))
+    return LayerTable(*zip(*placed, strict=True))
 
 
 def aligned(words: Sequence[Word]) -> LayerTable | None:
@@ -233,9 +214,9 @@ def aligned(words: Sequence[Word]) -> LayerTable | None:
     columns = _columns(rows)
     if len(columns) < 2 or len(rows) < 2:
         return None
-    steps = [below.box[3] - above.box[3] for above, below in pairwise(lines)]
+    steps = [below.box.y2 - above.box.y2 for above, below in pairwise(lines)]
     usual = median(steps)
-    whole: list[tuple[_Placed, InkBox]] = []
+    whole: list[tuple[_Placed, Box]] = []
     for at, (line, row) in enumerate(zip(lines, rows, strict=True)):
         placed = _placed(columns, row)
         goes_on = at and steps[at - 1] < _WRAPPED * usual and len(placed) < len(whole[-1][0])
@@ -243,7 +224,7 @@ def aligned(words: Sequence[Word]) -> LayerTable | None:
             for span, more in placed.items():
                 whole[-1][0][span].extend(more)
         else:
-            whole.append((placed, InkBox(*line.box)))
+            whole.append((placed, line.box))
     return _of_columns(whole, len(columns))
 
 
@@ -252,19 +233,21 @@ def is_plain_table(table: LayerTable) -> bool:
 
     Most of its rows have several cells, which are short, and it has three columns, or its second holds figures.
     """
-    filled = [
-        [at for at, cell in enumerate(table.cells) if cell.row == row and table.words[at]] for row in range(table.rows)
-    ]
-    several = sum(len(row) > 1 for row in filled)
+    filled = [0] * table.rows
     by_column: list[list[str]] = [[] for _ in range(table.columns)]
     for cell, words in zip(table.cells, table.words, strict=True):
         if words:
+            filled[cell.row] += 1
             by_column[cell.column].append(" ".join(word.text for word in words))
-    if several < _MOSTLY * table.rows or sum(map(len, filled)) < _MOSTLY * len(table.cells):
+    several = sum(cells > 1 for cells in filled)
+    if several < _MOSTLY * table.rows or sum(filled) < _MOSTLY * len(table.cells):
         return False
-    if any(texts and median(map(len, texts)) > _LONG for texts in by_column):
-        return False
-    if table.rows < 3 and sum(bool(texts and _NUMERIC.fullmatch(texts[-1])) for texts in by_column) < _FEW_FIGURES:
+    last_figures = 0
+    for texts in by_column:
+        if texts and median(map(len, texts)) > _LONG:
+            return False
+        last_figures += bool(texts and _NUMERIC.fullmatch(texts[-1]))
+    if table.rows < 3 and last_figures < _FEW_FIGURES:
         return False
     if all(map(_NUMBERING.fullmatch, by_column[0])) and all(map(str.isdigit, by_column[-1])):
         return False  # a table of contents
@@ -276,87 +259,76 @@ _Placed = dict[tuple[int, int], list[Word]]
 """The words of a row by the first and last column that they stand in."""
 
 
-def _placed(columns: Sequence[tuple[int, int]], chunks: Iterable[Sequence[Word]]) -> _Placed:
+def _placed(columns: Sequence[tuple[int, int]], chunks: Iterable[Line]) -> _Placed:
     placed: _Placed = {}
     for chunk in chunks:
-        placed.setdefault(_span(columns, _extent(chunk)), []).extend(chunk)
+        touched = [at for at, column in enumerate(columns) if _overlaps(chunk, column)]
+        if not touched:
+            # Beside all columns, a word belongs to the one on its left.
+            touched = [max(0, bisect_right(columns, (chunk.box.x1, chunk.box.x2)) - 1)]
+        placed.setdefault((touched[0], touched[-1]), []).extend(chunk.words)
     return placed
 
 
-def _of_columns(rows: Iterable[tuple[_Placed, InkBox]], columns: int) -> LayerTable:
+def _of_columns(rows: Iterable[tuple[_Placed, Box]], columns: int) -> LayerTable:
     """Return the table of rows, with empty cells between those that hold words."""
     cells: list[RuledCell] = []
-    held: list[list[Word]] = []
+    words_of_cells: list[list[Word]] = []
     for row, (placed, box) in enumerate(rows):
         column = 0
         for (first, last), words in sorted([*placed.items(), ((columns, columns), [])]):
             start = max(first, column)
             for empty in range(column, start):
                 cells.append(RuledCell(row, empty, 1, 1, box))
-                held.append([])
+                words_of_cells.append([])
             if last < start:
-                held[-1].extend(words)
+                words_of_cells[-1].extend(words)
             elif words:
                 cells.append(RuledCell(row, start, 1, last - start + 1, box))
-                held.append(words)
+                words_of_cells.append(words)
             column = max(column, last + 1)
-    return LayerTable(cells, held)
+    return LayerTable(cells, words_of_cells)
 
 
-def printed_rows(words: Iterable[Word]) -> list[Line]:
-    """Return the words by printed row, from the top and the left."""
-    rows: list[list[Word]] = []
-    for word in sorted(words, key=lambda word: word.box[1] + word.box[3]):
-        if rows and on_one_line(rows[-1][0].box, word.box):
-            rows[-1].append(word)
-        else:
-            rows.append([word])
-    return [Line(tuple(sorted(row, key=lambda word: word.box[0]))) for row in rows]
-
-
-def chunks_of(words: Sequence[Word]) -> list[list[Word]]:
+def chunks_of(line: Line) -> list[Line]:
     """Return the words of a printed row by the cells that they may stand in."""
-    em = median(word.box[3] - word.box[1] for word in words)
-    chunks = [[words[0]]]
-    for before, word in pairwise(words):
-        if word.box[0] - before.box[2] > _GAP * em:
-            chunks.append([])
-        chunks[-1].append(word)
-    return chunks
+    least = _GAP * usual_height(line.words)
+    return _cut(line, lambda start, end: end - start > least)
 
 
-def _parted(lines: Sequence[Line]) -> list[list[list[Word]]]:
+def _cut(line: Line, is_wide: Callable[[int, int], bool]) -> list[Line]:
+    """Return the parts of a line between the gaps (start, end) that are wide."""
+    parts = [[line.words[0]]]
+    for before, word in pairwise(line.words):
+        if is_wide(before.box.x2, word.box.x1):
+            parts.append([])
+        parts[-1].append(word)
+    return [Line(tuple(part)) for part in parts]
+
+
+def _parted(lines: Sequence[Line]) -> list[list[Line]]:
     """Return the words of printed rows by cell.
 
     Cells are parted by wide gaps, and by white that runs down through the rows and is wider than their blanks.
     """
-    words = [word for line in lines for word in line.words]
-    em = median(word.box[3] - word.box[1] for word in words)
-    covered = _covered([(word.box[0], word.box[2]) for word in words], len(lines))
-    white = [(a[1], b[0]) for a, b in pairwise(covered)]
-    gaps = [(a.box[2], b.box[0]) for line in lines for a, b in pairwise(line.words)]
-    blanks = [
-        end - start
-        for start, end in gaps
-        if end - start <= _GAP * em and not any(_overlap((start, end), run) for run in white)
-    ]
+    words = words_in(lines)
+    em = usual_height(words)
+    covered = _covered([(word.box.x1, word.box.x2) for word in words], len(lines))
+    white = [(before[1], after[0]) for before, after in pairwise(covered)]
+    blanks: list[int] = []
+    for line in lines:
+        for before, after in pairwise(line.words):
+            start, end = before.box.x2, after.box.x1
+            if end - start <= _GAP * em and not any(start < right and left < end for left, right in white):
+                blanks.append(end - start)
     # Rows of words that all end at the same places show no blank to compare with.
     least = max(_LEAST_WHITE * em, _WIDER * median(blanks)) if blanks else _GAP * em
-    parted: list[list[list[Word]]] = []
-    for line in lines:
-        parts = [[line.words[0]]]
-        for before, word in pairwise(line.words):
-            gap = before.box[2], word.box[0]
-            own = [min(gap[1], end) - max(gap[0], start) for start, end in white]
-            if gap[1] - gap[0] > _GAP * em or max(own, default=0) >= least:
-                parts.append([])
-            parts[-1].append(word)
-        parted.append(parts)
-    return parted
 
+    def is_wide(start: int, end: int) -> bool:
+        widest = max((min(end, right) - max(start, left) for left, right in white), default=0)
+        return end - start > _GAP * em or widest >= least
 
-def _extent(words: Sequence[Word]) -> tuple[int, int]:
-    return min(word.box[0] for word in words), max(word.box[2] for word in words)
+    return [_cut(line, is_wide) for line in lines]
 
 
 def _covered(extents: Sequence[tuple[int, int]], rows: int) -> list[tuple[int, int]]:
@@ -369,14 +341,17 @@ def _covered(extents: Sequence[tuple[int, int]], rows: int) -> list[tuple[int, i
     return [(start + left, end + left) for start, end in true_runs(np.cumsum(depth) > int(_MOST_CROSSING * rows))]
 
 
-def _columns(rows: Sequence[Sequence[Sequence[Word]]]) -> list[tuple[int, int]]:
+def _columns(rows: Sequence[Sequence[Line]]) -> list[tuple[int, int]]:
     """Return the columns (start, end) in which most rows have words."""
-    extents = [_extent(chunk) for row in rows for chunk in row]
-    if not extents:
+    chunks = [chunk for row in rows for chunk in row]
+    if not chunks:
         return []
-    columns = _covered(extents, len(rows))
+    columns = _covered([(chunk.box.x1, chunk.box.x2) for chunk in chunks], len(rows))
     # A word that is alone in its column still has one.
-    alone = [extent for extent in extents if not any(_overlap(extent, column) for column in columns)]
+    alone: list[tuple[int, int]] = []
+    for chunk in chunks:
+        if not any(_overlaps(chunk, column) for column in columns):
+            alone.append((chunk.box.x1, chunk.box.x2))
     joined: list[tuple[int, int]] = []
     for column in sorted([*columns, *merge_intervals(alone, 1)]):
         # A head to the left of its figures is in no row of theirs.
@@ -387,18 +362,9 @@ def _columns(rows: Sequence[Sequence[Sequence[Word]]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _touches(row: Sequence[Sequence[Word]], column: tuple[int, int]) -> bool:
-    return any(_overlap(_extent(chunk), column) for chunk in row)
+def _touches(row: Sequence[Line], column: tuple[int, int]) -> bool:
+    return any(_overlaps(chunk, column) for chunk in row)
 
 
-def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    return a[0] < b[1] and b[0] < a[1]
-
-
-def _span(columns: Sequence[tuple[int, int]], extent: tuple[int, int]) -> tuple[int, int]:
-    """Return the first and last column that a word's extent touches."""
-    touched = [at for at, column in enumerate(columns) if _overlap(extent, column)]
-    if touched:
-        return touched[0], touched[-1]
-    at = max(0, bisect_right(columns, extent) - 1)
-    return at, at
+def _overlaps(chunk: Line, column: tuple[int, int]) -> bool:
+    return chunk.box.x1 < column[1] and column[0] < chunk.box.x2

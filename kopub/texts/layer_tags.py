@@ -6,14 +6,15 @@ Tags that disagree with the page are not followed.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise, product
 from statistics import median
 
+from kopub.boxes import Box, union
 from kopub.layout.grid import RuledCell
-from kopub.layout.lines import InkBox
 from kopub.layout.regions import Region, Task
-from kopub.pages.documents.text_layer import Box, TextLayer, Word
-from kopub.texts.layer_lines import area, lines_of, shared, words_of_regions
+from kopub.pages.documents.text_layer import TextLayer, Word, characters_of
+from kopub.texts.layer_lines import lines_of, usual_height
+from kopub.texts.region_words import area, regions_with_words, shared
 
 _TITLES = frozenset({"Title", "H", "H1", "H2", "H3", "H4", "H5", "H6"})
 _ENTRY = "LI"
@@ -44,25 +45,26 @@ def follow_tags(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
     """
     if not layer.tags:
         return list(regions)
-    titled = sum(len(word.text) for word in layer.words if _role(layer, word) in _TITLES)
+    titled = characters_of(word for word in layer.words if _role(layer, word) in _TITLES)
     believed = set(_LABELS) - (_TITLES if titled > _MOST_TITLES * layer.characters else set())
     changed: list[Region] = []
-    for region, within in zip(regions, words_of_regions(layer, [region.bbox for region in regions]), strict=True):
+    for region, within in regions_with_words(regions, layer):
         parts: dict[int, list[Word]] = defaultdict(list)
         run = 0
         for word in within.words:
             # Words between two tagged blocks stay together, apart from those before and after.
             run -= bool(parts) and next(reversed(parts)) >= 0
             parts[word.tag if _role(layer, word) in believed else run - 1].append(word)
-        labels = {tag: _LABELS[layer.tags[tag].role] for tag in parts if tag >= 0}
-        boxes = {tag: _around(words) for tag, words in parts.items()}
+        is_believed = region.task is Task.TEXT and region.label != "seal"
+        labels: dict[int, str] = {}
+        boxes: dict[int, Box] = {}
+        for tag, words in parts.items():
+            boxes[tag] = union(word.box for word in words)
+            if tag >= 0:
+                labels[tag] = _LABELS[layer.tags[tag].role]
+                is_believed &= labels[tag] != "paragraph_title" or characters_of(words) <= _LONGEST_TITLE
         is_apart = all(shared(a, b) <= _CROSSING * min(area(a), area(b)) for a, b in combinations(boxes.values(), 2))
-        is_short = all(
-            sum(len(word.text) for word in words) <= _LONGEST_TITLE
-            for tag, words in parts.items()
-            if labels.get(tag) == "paragraph_title"
-        )
-        if region.task is not Task.TEXT or region.label == "seal" or not labels or not is_apart or not is_short:
+        if not (is_believed and labels and is_apart):
             changed.append(region)
             continue
         for tag, box in boxes.items():
@@ -83,83 +85,77 @@ def title_level(layer: TextLayer, words: Sequence[Word]) -> int:
     return int(role[1:]) if role in _TITLES and role[1:].isdigit() else 0
 
 
+def _role(layer: TextLayer, word: Word) -> str:
+    return layer.tags[word.tag].role if word.tag >= 0 else ""
+
+
 def tagged_tables(layer: TextLayer) -> list[Box]:
     """Return the boxes of the tables that are tagged as they are printed."""
     tables: dict[int, list[Word]] = defaultdict(list)
     for word in layer.words:
         if word.tag >= 0 and (number := layer.tags[word.tag].table) >= 0:
             tables[number].append(word)
-    boxes = [(_around(words), words) for words in tables.values() if tagged_cells(layer, words)]
-    return [
-        (round(x1), round(y1), round(x2), round(y2))
-        for (x1, y1, x2, y2), words in boxes
-        if sum(x1 <= word.box[0] and word.box[2] <= x2 and y1 <= word.box[1] and word.box[3] <= y2
-               for word in layer.words) == len(words)
-    ]  # fmt: skip
+    boxes: list[Box] = []
+    for words in tables.values():
+        x1, y1, x2, y2 = box = union(word.box for word in words)
+        within = 0
+        for word in layer.words:
+            within += x1 <= word.box.x1 and word.box.x2 <= x2 and y1 <= word.box.y1 and word.box.y2 <= y2
+        if within == len(words) and tagged_cells(layer, words):
+            boxes.append(box)
+    return boxes
 
 
 def tagged_cells(layer: TextLayer, words: Sequence[Word]) -> list[tuple[RuledCell, Sequence[Word]]]:
     """Return the cells of a tagged table with their words; none if wrong."""
     if any(word.tag < 0 for word in words) or len({layer.tags[word.tag].table for word in words}) != 1:
         return []
-    held: dict[int, list[Word]] = defaultdict(list)
+    words_of_tags: dict[int, list[Word]] = defaultdict(list)
     for word in words:
-        held[word.tag].append(word)
-    tags = {number: layer.tags[number] for number in held}
-    if next(iter(tags.values())).table < 0 or not _agrees(layer, held):
+        words_of_tags[word.tag].append(word)
+    if layer.tags[words[0].tag].table < 0 or not _agrees(layer, words_of_tags):
         return []
-    placed = {
-        (tag.row, tag.column): (RuledCell(tag.row, tag.column, tag.row_span, tag.column_span, InkBox(*box)), cell)
-        for number, tag in tags.items()
-        for cell in [held[number]]
-        for box in [_around(cell)]
-    }
-    taken = {
-        (row + down, column + over)
-        for (row, column), (cell, _) in placed.items()
-        for down in range(cell.row_span)
-        for over in range(cell.column_span)
-    }
-    rows, columns = (1 + max(place[axis] for place in taken) for axis in (0, 1))
-    empty = InkBox(0, 0, 0, 0)
-    for row in range(rows):
-        for column in range(columns):
-            if (row, column) not in taken:
-                placed[row, column] = RuledCell(row, column, 1, 1, empty), []
+    placed: dict[tuple[int, int], tuple[RuledCell, list[Word]]] = {}
+    for number, own in words_of_tags.items():
+        tag = layer.tags[number]
+        box = union(word.box for word in own)
+        placed[tag.row, tag.column] = RuledCell(tag.row, tag.column, tag.row_span, tag.column_span, box), own
+    taken: set[tuple[int, int]] = set()
+    for cell, _ in placed.values():
+        last = cell.row + cell.row_span, cell.column + cell.column_span
+        taken.update(product(range(cell.row, last[0]), range(cell.column, last[1])))
+    rows, columns = 1 + max(row for row, _ in taken), 1 + max(column for _, column in taken)
+    for row, column in product(range(rows), range(columns)):
+        if (row, column) not in taken:
+            placed[row, column] = RuledCell(row, column, 1, 1, Box(0, 0, 0, 0)), []
     return [placed[place] for place in sorted(placed)] if rows > 1 and columns > 1 else []
 
 
-def _agrees(layer: TextLayer, held: Mapping[int, Sequence[Word]]) -> bool:
+def _agrees(layer: TextLayer, words_of_tags: Mapping[int, Sequence[Word]]) -> bool:
     """Return whether the cells of each row and column stand beside each other."""
-    slack = _SLACK * median(word.box[3] - word.box[1] for words in held.values() for word in words)
+    if median(map(characters_of, words_of_tags.values())) > _LONG_CELL:
+        return False
+    slack = _SLACK * usual_height(chain.from_iterable(words_of_tags.values()))
     rows: dict[int, list[Box]] = defaultdict(list)
     columns: dict[int, list[Box]] = defaultdict(list)
-    for number, words in held.items():
-        tag, box = layer.tags[number], _around(words)
+    for number, words in words_of_tags.items():
+        tag, box = layer.tags[number], union(word.box for word in words)
         if tag.row_span == 1:
             rows[tag.row].append(box)
         if tag.column_span == 1:
             columns[tag.column].append(box)
-    bands = [(min(box[1] for box in rows[at]), max(box[3] for box in rows[at])) for at in sorted(rows)]
-    strips = [(min(box[0] for box in columns[at]), max(box[2] for box in columns[at])) for at in sorted(columns)]
-    if any(before[1] > after[0] + slack for each in (bands, strips) for before, after in pairwise(each)):
+    bands = [union(rows[at]) for at in sorted(rows)]
+    strips = [union(columns[at]) for at in sorted(columns)]
+    if any(above.y2 > below.y1 + slack for above, below in pairwise(bands)):
         return False
-    if median(sum(len(word.text) for word in words) for words in held.values()) > _LONG_CELL:
+    if any(left.x2 > right.x1 + slack for left, right in pairwise(strips)):
         return False
-    upright = [rule for rule in layer.rules if rule[3] - rule[1] > rule[2] - rule[0]]
-    return not any(
-        a.box[2] <= (rule[0] + rule[2]) / 2 <= b.box[0] and rule[1] <= (a.box[1] + a.box[3]) / 2 <= rule[3]
-        for words in held.values()
-        for line in lines_of(words)
-        for a, b in pairwise(line.words)
-        for rule in upright
-    )
-
-
-def _role(layer: TextLayer, word: Word) -> str:
-    return layer.tags[word.tag].role if word.tag >= 0 else ""
-
-
-def _around(words: Sequence[Word]) -> Box:
-    x1, y1, x2, y2 = zip(*(word.box for word in words), strict=True)
-    return min(x1), min(y1), max(x2), max(y2)
+    upright = [rule for rule in layer.rules if rule.height > rule.width]
+    for words in words_of_tags.values():
+        for line in lines_of(words):
+            for before, after in pairwise(line.words):
+                for rule in upright:
+                    is_level = rule.y1 <= before.box.middle[1] <= rule.y2
+                    if is_level and before.box.x2 <= rule.middle[0] <= after.box.x1:
+                        return False
+    return True

@@ -35,10 +35,9 @@ def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
     ordered = readable(regions)
     pictures = {crop_index(crop.path): crop for crop in crops}
     numbers = formula_numbers([(region.native_label, region.content) for region in ordered])
-    taken = set(numbers.values())
     blocks = []
     for position, region in enumerate(ordered):
-        if position in taken:
+        if position in numbers.values():
             continue
         crop = pictures.get(region.index)
         if crop is not None:
@@ -47,7 +46,7 @@ def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
         if region.origin is TextOrigin.UNPRINTED:
             blocks.append(NOT_PRINTED)
         blocks.append(_block(region, number))
-    return "\n\n".join(block for block in blocks if block)
+    return "\n\n".join(filter(None, blocks))
 
 
 def link_target(path: str) -> str:
@@ -63,16 +62,16 @@ def formula_numbers(regions: Sequence[tuple[str, str]]) -> dict[int, int]:
     A number is the region after its formula or before it. `regions` are the label and content of each region of a page,
     in reading order.
     """
-    found: dict[int, int] = {}
+    numbers: dict[int, int] = {}
     for position, (label, content) in enumerate(regions):
         if label != "formula_number" or not content.strip():
             continue
         for neighbour in (position - 1, position + 1):
-            free = neighbour not in found and 0 <= neighbour < len(regions)
+            free = neighbour not in numbers and 0 <= neighbour < len(regions)
             if free and regions[neighbour][0] in _FORMULAS and regions[neighbour][1].strip():
-                found[neighbour] = position
+                numbers[neighbour] = position
                 break
-    return found
+    return numbers
 
 
 def _block(region: RegionText, number: str | None) -> str:
@@ -87,26 +86,20 @@ def _block(region: RegionText, number: str | None) -> str:
         return "\n\n".join(piece if is_table(piece) else block_markdown(piece) for piece in pieces)
     if region.native_label in _FORMULAS:
         return formula_markdown(strip_delimiters(content), number)
-    return "\n".join(
-        fence_code(passage.text, passage.language) if passage.is_code else _lines(passage.text)
-        for passage in content_parts(content)
-    )
-
-
-def _lines(text: str) -> str:
-    """Return printed lines, list entries among them.
-
-    A bullet is kept unless a renderer shows its own for it.
-    """
-    passage = "\n".join(line for line in map(str.strip, text.split("\n")) if line)
-    done: list[str] = []
-    for line in inline_markdown(passage).split("\n"):
-        bullet = _BULLET.match(line)
-        if bullet is None:
-            done.append(line_start(line))
-        else:
-            done.append(f"- {line_start(line[bullet.end() :]) if bullet[1] in DOTS else line}")
-    return "\n".join(done)
+    lines: list[str] = []
+    for passage in content_parts(content):
+        if passage.is_code:
+            lines.append(fence_code(passage.text, passage.language))
+            continue
+        printed = "\n".join(filter(None, map(str.strip, passage.text.split("\n"))))
+        for line in inline_markdown(printed).split("\n"):
+            # A bullet is kept unless a renderer shows its own for it.
+            bullet = _BULLET.match(line)
+            if bullet is None:
+                lines.append(line_start(line))
+            else:
+                lines.append(f"- {line_start(line[bullet.end() :]) if bullet[1] in DOTS else line}")
+    return "\n".join(lines)
 
 
 def page_text(regions: Sequence[RegionText]) -> str:
@@ -115,20 +108,20 @@ def page_text(regions: Sequence[RegionText]) -> str:
     Regions are separated by blank lines, the cells of a table by tabs, its rows by line breaks. Failed regions are left
     out.
     """
-    texts = (_text(region).strip() for region in readable(regions))
-    return "\n\n".join(text for text in texts if text)
-
-
-def _text(region: RegionText) -> str:
-    content = region.content
-    if region.native_label in _TITLES:
-        return HASHES.sub("", strip_fences(content))
-    if region.native_label not in TABLE_LABELS or not content.lstrip().startswith("<table"):
-        return strip_fences(content)
-    parser = _Cells()
-    parser.feed(content)
-    parser.close()
-    return parser.text()
+    texts: list[str] = []
+    for region in readable(regions):
+        content = region.content
+        if region.native_label in _TITLES:
+            text = HASHES.sub("", strip_fences(content))
+        elif region.native_label in TABLE_LABELS and content.lstrip().startswith("<table"):
+            parser = _Cells()
+            parser.feed(content)
+            parser.close()
+            text = parser.text()
+        else:
+            text = strip_fences(content)
+        texts.append(text.strip())
+    return "\n\n".join(filter(None, texts))
 
 
 class _Cells(HTMLParser):

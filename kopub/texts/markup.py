@@ -48,11 +48,16 @@ def inline_markdown(text: str) -> str:
 
     A reader's formula, `$x^2$`, stays one.
     """
-    changes = {found.start(): _ENTITIES.get(found[0], f"\\{found[0]}") for found in _MARKUP.finditer(text)}
-    changes |= {at: f"\\{text[at]}" for at in _pairs(text)}
+    changes: dict[int, str] = {}
+    for sign in _MARKUP.finditer(text):
+        changes[sign.start()] = _ENTITIES.get(sign[0], f"\\{sign[0]}")
+    for at in _pairs(text):
+        changes[at] = f"\\{text[at]}"
     # Renderers that make a link of an address show the escapes in it.
-    addresses = [found for found in _ADDRESS.finditer(text) if changes.keys() & range(*found.span(2))]
-    changes |= {found.start(1): f"\\{found[1]}" for found in addresses}
+    escapes = set(changes)
+    for address in _ADDRESS.finditer(text):
+        if not escapes.isdisjoint(range(*address.span(2))):
+            changes[address.start(1)] = f"\\{address[1]}"
     for formula in _MATH.finditer(text):
         if _LATEX.search(formula[0]):
             changes |= dict.fromkeys(range(*formula.span()), "") | {formula.start(): _inert_latex(formula[0])}
@@ -65,16 +70,16 @@ def _pairs(text: str) -> Iterator[int]:
     Renderers differ in what they take for punctuation, so a sign counts if any of them might pair it.
     """
     closing: dict[str, bool] = {}
-    for found in reversed([*_PAIRED.finditer(text)]):
-        sign, before, after = found[0][0], text[found.start() - 1 : found.start()], text[found.end() : found.end() + 1]
+    for run in reversed([*_PAIRED.finditer(text)]):
+        sign, before, after = run[0][0], text[run.start() - 1 : run.start()], text[run.end() : run.end() + 1]
         opens, closes = bool(after) and not after.isspace(), bool(before) and not before.isspace()
         if sign == "_":
             opens, closes = opens and not before.isalnum(), closes and not after.isalnum()
         elif sign == "`":
             # Code ends with as many backticks as it begins with, whatever is beside them.
-            sign, opens, closes = found[0], True, True
+            sign, opens, closes = run[0], True, True
         if opens and closing.get(sign):
-            yield from range(*found.span())
+            yield from range(*run.span())
         closing[sign] = closing.get(sign, False) or closes
 
 
@@ -93,8 +98,8 @@ def block_markdown(text: str, line_break: str = "\n") -> str:
 
 def line_start(line: str) -> str:
     """Return a line of `inline_markdown`, escaped where it would begin another block."""
-    found = _LINE_START.match(line)
-    return f"{line[: found.end()]}\\{line[found.end() :]}" if found else line
+    start = _LINE_START.match(line)
+    return f"{line[: start.end()]}\\{line[start.end() :]}" if start else line
 
 
 def title_markdown(text: str, level: int) -> str:
@@ -130,8 +135,8 @@ def defuse(text: str) -> str:
     sign of a picture other than a crop are escaped, so that they are shown as printed.
     """
     text = _PICTURE.sub(r"\\!", printable(text))
-    unlinked = _LINK.sub(lambda link: f"{link[0][:-1]}\\]" if _is_unsafe(link) else link[0], text)
-    return _AUTOLINK.sub(lambda link: link[0] if link[1].lower() in _SAFE_SCHEMES else f"&lt;{link[0][1:]}", unlinked)
+    text = _LINK.sub(lambda link: f"{link[0][:-1]}\\]" if _is_unsafe(link) else link[0], text)
+    return _AUTOLINK.sub(lambda link: link[0] if link[1].lower() in _SAFE_SCHEMES else f"&lt;{link[0][1:]}", text)
 
 
 _PICTURE = re.compile(r"(?<!\\)!(?=\[)(?!\[\w*\]\(<?crops/)")

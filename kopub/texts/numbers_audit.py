@@ -25,14 +25,14 @@ class NumbersAudit:
     lost: Counter[str] = field(default_factory=Counter)
     invented: Counter[str] = field(default_factory=Counter)
 
-    def add(self, printed: str, told: str) -> None:
+    def add(self, printed: str, answer: str) -> None:
         """Compare a region's layer with its text; numbers cut otherwise are equal."""
-        a, b = (unicodedata.normalize("NFKC", text) for text in (printed, told))
-        if Counter(_FIGURES.findall(a)) == Counter(_FIGURES.findall(b)):
+        printed, answer = unicodedata.normalize("NFKC", printed), unicodedata.normalize("NFKC", answer)
+        if Counter(_FIGURES.findall(printed)) == Counter(_FIGURES.findall(answer)):
             return
-        own, other = Counter(_NUMBER.findall(a)), Counter(_NUMBER.findall(b))
-        self.lost += own - other
-        self.invented += other - own
+        in_print, in_answer = Counter(_NUMBER.findall(printed)), Counter(_NUMBER.findall(answer))
+        self.lost += in_print - in_answer
+        self.invented += in_answer - in_print
 
     def add_lost(self, printed: str, told: str) -> None:
         """Add the numbers of a page's layer that came out nowhere on it."""
@@ -42,18 +42,11 @@ class NumbersAudit:
 
     def doubts(self) -> Iterator[Doubt]:
         """Yield a doubt that names the numbers of each side."""
-        if self.lost:
-            form = "numbers or signs of the text layer of its PDF did not come out: {numbers}"
-            yield Doubt("layer", _weight(self.lost), Reason(form, numbers=_named(self.lost)))
-        if self.invented:
-            form = "numbers or signs came out that the text layer of its PDF does not have: {numbers}"
-            yield Doubt("layer", _weight(self.invented), Reason(form, numbers=_named(self.invented)))
-
-
-def _weight(numbers: Counter[str]) -> float:
-    return 0.5 + 0.5 * ramp(numbers.total(), 0, _MANY)
-
-
-def _named(numbers: Counter[str]) -> str:
-    named = ", ".join(list(numbers.elements())[:_NAMED])
-    return f"{named}, …" if numbers.total() > _NAMED else named
+        for form, numbers in (
+            ("numbers or signs of the text layer of its PDF did not come out: {numbers}", self.lost),
+            ("numbers or signs came out that the text layer of its PDF does not have: {numbers}", self.invented),
+        ):
+            if numbers:
+                named = ", ".join(list(numbers.elements())[:_NAMED])
+                says = Reason(form, numbers=f"{named}, …" if numbers.total() > _NAMED else named)
+                yield Doubt("layer", 0.5 + 0.5 * ramp(numbers.total(), 0, _MANY), says)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from kopub.layout.grid import table_html
@@ -13,8 +13,8 @@ from kopub.pages.documents.text_layer import TextLayer, Word
 from kopub.recognition.content import fence_code
 from kopub.recognition.known_texts import KnownText
 from kopub.recognition.regions import TextOrigin
-from kopub.texts.layer_lines import MOST_BARE, area, clean, on_one_line, shared, words_of_regions
-from kopub.texts.layer_tables import without_rules
+from kopub.texts.layer_lines import clean, on_one_line
+from kopub.texts.region_words import MOST_BARE, area, bbox_around, regions_with_words, shared, without_rules
 
 _CODE, _NOTE = "algorithm", "aside_text"
 _MARK, _NEAR = 8, 4.0
@@ -44,15 +44,14 @@ def regions_of_pieces(layout: PageLayout, layer: TextLayer) -> tuple[list[Region
     the foot of the page.
     """
     printed = PrintedWords([[word.text for word in layer.words]])
-    taken = [_words(piece, printed) for piece in layer.pieces]
+    words_of_pieces = [_words(piece, printed) for piece in layer.pieces]
     rest = printed.untaken()
     for at, piece in enumerate(layer.pieces):
         if piece.label == FORMULA:
-            taken[at] |= _rest_of_formula(at, piece, taken, layer.words, rest)
-            rest -= taken[at]
-    foot = (0.0, layer.height, layer.width, layer.height)
+            words_of_pieces[at] |= _rest_of_formula(at, piece, words_of_pieces, layer.words, rest)
+            rest -= words_of_pieces[at]
     regions: list[Region] = []
-    for piece, words in zip(layer.pieces, taken, strict=True):
+    for piece, words in zip(layer.pieces, words_of_pieces, strict=True):
         content = content_of(piece)
         if (place := _place_of_chart(piece, layer, rest)) is not None:
             box = place
@@ -61,7 +60,7 @@ def regions_of_pieces(layout: PageLayout, layer: TextLayer) -> tuple[list[Region
             figures = PrintedWords([[layer.words[at].text for at in within]])
             rest.difference_update(within[at] for at in _words(replace(piece, printed=True), figures))
         elif not words:
-            box = foot
+            box = (0.0, layer.height, layer.width, layer.height)
         else:
             marks = [] if piece.is_table or piece.label == FORMULA else _marks(layer.words, min(words), rest)
             rest.difference_update(marks)
@@ -70,34 +69,38 @@ def regions_of_pieces(layout: PageLayout, layer: TextLayer) -> tuple[list[Region
                 mark = f"{mark} {joined[1]}".strip() if content.startswith(joined[2]) else mark
             # The file may have the number in another form.
             content = content if not mark or content.startswith(mark.rstrip(".)")) else f"{mark} {content}"
-            box = _around([layer.words[at] for at in (*marks, *words)])
+            box = bbox_around(layer.words[at] for at in (*marks, *words))
         if piece.level > 1:
             content = f"{'#' * min(piece.level, _DEEPEST)} {content}"
-        label = "table" if piece.is_table else piece.label if words or piece.label == FORMULA else _NOTE
-        task = Task.TABLE if piece.is_table else Task.FORMULA if piece.label == FORMULA else Task.TEXT
+        if piece.is_table:
+            label, task = "table", Task.TABLE
+        elif piece.label == FORMULA:
+            label, task = FORMULA, Task.FORMULA
+        else:
+            label, task = (piece.label if words else _NOTE), Task.TEXT
         regions.append(Region(0, label, task, 1.0, box, text=content))
-    left = replace(layer, words=tuple(layer.words[at] for at in sorted(rest)), pieces=())
-    return regions, list(_beside(layout.regions, regions, layer, rest)), left
+    unclaimed = replace(layer, words=tuple(layer.words[at] for at in sorted(rest)), pieces=())
+    return regions, list(_beside(layout.regions, regions, layer, unclaimed.words)), unclaimed
 
 
 def texts_of_pieces(regions: Iterable[Region], layer: TextLayer) -> dict[int, KnownText]:
     """Return the texts of the regions that `regions_of_pieces` made."""
     printed = {content_of(piece): piece.printed for piece in layer.pieces}
-    known: dict[int, KnownText] = {}
+    texts: dict[int, KnownText] = {}
     for region in regions:
         content = next((content for content in printed if region.text and region.text.endswith(content)), None)
         if region.text and content is not None:
             origin = TextOrigin.DOCUMENT if printed[content] else TextOrigin.UNPRINTED
-            known[region.index] = KnownText(region.text, origin)
-    return known
+            texts[region.index] = KnownText(region.text, origin)
+    return texts
 
 
 def _words(piece: Piece, printed: PrintedWords) -> set[int]:
     """Return the numbers of a piece's words."""
     if not piece.printed:
         return set()
-    found = printed.take_cells(piece.cells) if piece.is_table else [printed.take(piece.printed_text(piece.cells[0]))]
-    return {word for words in found for word in words or () if word is not None}
+    cells = printed.take_cells(piece.cells) if piece.is_table else [printed.take(piece.printed_text(piece.cells[0]))]
+    return {word for words in cells for word in words or () if word is not None}
 
 
 def _place_of_chart(piece: Piece, layer: TextLayer, free: set[int]) -> tuple[float, float, float, float] | None:
@@ -110,24 +113,26 @@ def _place_of_chart(piece: Piece, layer: TextLayer, free: set[int]) -> tuple[flo
     names = tuple(cell for cell in piece.cells if not (cell.row and cell.column) and len(cell.text) > _SHORT)
     near = sorted(free)
     words = _words(replace(piece, cells=names, printed=True), PrintedWords([[layer.words[at].text for at in near]]))
-    return _around([layer.words[near[at]] for at in words]) if words else None
+    return bbox_around(layer.words[near[at]] for at in words) if words else None
 
 
 def _rest_of_formula(
-    at: int, formula: Piece, taken: Sequence[set[int]], words: Sequence[Word], free: set[int]
+    at: int, formula: Piece, words_of_pieces: Sequence[set[int]], words: Sequence[Word], free: set[int]
 ) -> set[int]:
     """Return the free words near a formula that consist of its letters.
 
     A formula is printed in another order than it is written.
     """
-    before = next((min(some) for some in reversed(taken[:at]) if some), 0)
-    after = next((max(some) for some in taken[at + 1 :] if some), len(words))
+    above, below = list(filter(None, words_of_pieces[:at])), list(filter(None, words_of_pieces[at + 1 :]))
+    first = min(above[-1]) if above else 0
+    last = max(below[0]) if below else len(words)
     lacking = Counter(filter(str.isalnum, letters_of(formula.printed_text(formula.cells[0]))))
-    lacking -= Counter(letter for word in taken[at] for letter in letters_of(words[word].text))
+    for number in words_of_pieces[at]:
+        lacking -= Counter(letters_of(words[number].text))
     rest: set[int] = set()
-    for near in sorted(word for word in free if before <= word <= after):
+    for near in sorted(free):
         letters = Counter(filter(str.isalnum, letters_of(words[near].text)))
-        if letters <= lacking and (letters or rest):
+        if first <= near <= last and letters <= lacking and (letters or rest):
             lacking -= letters
             rest.add(near)
     return rest
@@ -136,40 +141,38 @@ def _rest_of_formula(
 def _marks(words: Sequence[Word], first: int, free: set[int]) -> list[int]:
     """Return the words of the bullet or number before the first word of a text."""
     marks: list[int] = []
-    x1, y1, _, y2 = words[first].box
-    near = [at for at in free if on_one_line(words[at].box, words[first].box) and words[at].box[2] <= x1 + 1]
-    for at in sorted(near, key=lambda at: -words[at].box[2]):
-        is_mark = len("".join(words[other].text for other in (at, *marks))) <= _MARK
-        if not is_mark or x1 - words[at].box[2] > _NEAR * (y2 - y1):
+    left, height = words[first].box.x1, words[first].box.height
+    near = [at for at in free if on_one_line(words[at].box, words[first].box) and words[at].box.x2 <= left + 1]
+    letters = 0
+    for at in sorted(near, key=lambda at: -words[at].box.x2):
+        letters += len(words[at].text)
+        if letters > _MARK or left - words[at].box.x2 > _NEAR * height:
             break
         marks.insert(0, at)
-        x1 = words[at].box[0]
+        left = words[at].box.x1
     return marks
 
 
-def _beside(regions: Iterable[Region], pieces: Sequence[Region], layer: TextLayer, rest: set[int]) -> Iterable[Region]:
+def _beside(
+    regions: Sequence[Region], pieces: Sequence[Region], layer: TextLayer, unclaimed: Iterable[Word]
+) -> Iterator[Region]:
     """Yield the layout's regions without words of pieces, and its pictures, but no empty boxes.
 
     What has neither words nor pictures is drawn, for a document's text is in its print.
     """
-    kept = list(regions)
-    free = {id(layer.words[at]) for at in rest}
-    charts, tables = ([own.bbox for own in pieces if own.task is task] for task in (Task.SKIP, Task.TABLE))
-    found = words_of_regions(without_rules(layer), [region.bbox for region in kept])
-    for region, within in zip(kept, found, strict=True):
-        has_own = any(id(word) not in free for word in within.words)
+    free = set(map(id, unclaimed))
+    for region, within in regions_with_words(regions, without_rules(layer)):
         is_picture = region.task is Task.SKIP and region.label in PICTURES
-        around = [*charts, *tables] if is_picture else charts
-        is_part = any(shared(region.bbox, box) >= _SAME * area(region.bbox) for box in around)
-        is_beside = not has_own or (is_picture and within.bare_share > MOST_BARE)
+        has_own = not free.issuperset(map(id, within.words))
+        if has_own and not (is_picture and within.bare_share > MOST_BARE):
+            continue
+        wholes = (Task.SKIP, Task.TABLE) if is_picture else (Task.SKIP,)
+        overlaps = [shared(region.bbox, piece.bbox) for piece in pieces if piece.task in wholes]
+        if max(overlaps, default=0.0) >= _SAME * area(region.bbox):
+            continue
         is_drawn = not within.words and not any(shared(region.bbox, picture) for picture in layer.pictures)
-        if is_beside and not is_part and not (is_drawn or is_picture):
+        if not (is_drawn or is_picture):
             yield replace(region, text=None)
-        elif is_beside and not is_part and (is_picture or within.bare_share):
+        elif is_picture or within.bare_share:
             label = region.label if is_picture else "image"
             yield replace(region, label=label, task=Task.SKIP, text=None)
-
-
-def _around(words: Sequence[Word]) -> tuple[float, float, float, float]:
-    x1, y1, x2, y2 = zip(*(word.box for word in words), strict=True)
-    return float(min(x1)), float(min(y1)), float(max(x2)), float(max(y2))

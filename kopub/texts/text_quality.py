@@ -117,48 +117,58 @@ def doubts(text: str, boxes: Sequence[JudgedRegion] = (), scripts: Set[str] = KO
     them, lines without it are checked, and Chinese characters in these are doubted unless CJK is expected.
     """
     text = unicodedata.normalize("NFC", text)
-    found = by_weight([*_characters(text, scripts), *_repetition(text), *_area(boxes)])
-    if not text and boxes and not found:
+    signs = by_weight([*_characters(text, scripts), *_repetition(text), *_area(boxes)])
+    if not text and boxes and not signs:
         form = "the page has ink, and nothing was read from it ({regions})"
         return [Doubt("truncated", 1.0, Reason(form, regions=counted(len(boxes), "region")))]
-    return found
+    return signs
 
 
-def by_weight(found: Sequence[Doubt]) -> list[Doubt]:
+def by_weight(signs: Sequence[Doubt]) -> list[Doubt]:
     """Return the doubts that have a weight, the most certain first."""
-    return sorted((doubt for doubt in found if doubt.weight > 0), key=lambda doubt: -doubt.weight)
+    return sorted((doubt for doubt in signs if doubt.weight > 0), key=lambda doubt: -doubt.weight)
 
 
-def total(found: Sequence[Doubt]) -> float:
+def total(signs: Sequence[Doubt]) -> float:
     """Return the probability, 0 to 1, that any of a page's independent signs is right."""
     sound = 1.0
-    for doubt in found:
+    for doubt in signs:
         sound *= 1 - doubt.weight
     return round(1 - sound, 3)
 
 
 def doubtful(table: pa.Table) -> list[DoubtfulPage]:
     """Return the pages of a `parsed_texts` table that look wrong, worst first."""
-    wrong = [at for at, doubt in enumerate(table["doubt"].to_pylist()) if (doubt or 0.0) >= DOUBTFUL]
-    rows = [{name: table[name][at].as_py() for name in ("page_id", "doubt", "doubts")} for at in wrong]
-    pages = [DoubtfulPage(row["page_id"], row["doubt"], tuple(row["doubts"] or ())) for row in rows]
+    pages: list[DoubtfulPage] = []
+    for at, doubt in enumerate(table["doubt"].to_pylist()):
+        if (doubt or 0.0) >= DOUBTFUL:
+            signs = table["doubts"][at].as_py()
+            pages.append(DoubtfulPage(table["page_id"][at].as_py(), doubt, tuple(signs or ())))
     return sorted(pages, key=lambda page: -page.doubt)
 
 
 def unexpected_scripts(scripts: Iterable[str | None], expected: Set[str]) -> Counter[str]:
     """Count the pages with each unexpected main script."""
-    known = _EVERYWHERE | expected
-    return Counter(script for script in scripts if script and script not in known)
+    fitting = _EVERYWHERE | expected
+    return Counter(script for script in scripts if script and script not in fitting)
 
 
 def _characters(text: str, scripts: Set[str]) -> Iterator[Doubt]:
-    counts = Counter(text)
-    visible = sum(count for char, count in counts.items() if not char.isspace())
+    expected = _EVERYWHERE | scripts | ({"CJK"} if "HANGUL" in scripts else set())
+    visible = letters = digits = hangul = rare = foreign = 0
+    # Each character is looked at once, however often it occurs.
+    for char, count in Counter(text).items():
+        visible += 0 if char.isspace() else count
+        digits += count if char.isdigit() else 0
+        if char.isalpha():
+            letters += count
+            foreign += 0 if script_of(char) in expected else count
+            if _SYLLABLE.match(char):
+                hangul += count
+                rare += 0 if _is_common(char) else count
     if not visible:
         return
-    by_letter = {char: count for char, count in counts.items() if char.isalpha()}
-    letters = sum(by_letter.values())
-    words = letters + sum(count for char, count in counts.items() if char.isdigit())
+    words = letters + digits
     fewest, least = _SIGNS
     if visible >= fewest and words < least * visible:
         yield Doubt(
@@ -166,18 +176,13 @@ def _characters(text: str, scripts: Set[str]) -> Iterator[Doubt]:
             ramp(1 - words / visible, 1 - 2 * least, 1 - least),
             Reason("only {share:.0%} of the characters are letters or digits", share=words / visible),
         )
-    by_syllable = {char: count for char, count in by_letter.items() if _SYLLABLE.match(char)}
-    hangul = sum(by_syllable.values())
     broken = len(_BROKEN.findall(text))
     yield _share("mojibake", broken, visible, 3, (0.005, 0.03), "of the characters are broken")
     accented = len(_ACCENTED.findall(text))
     yield _share("mojibake", accented, letters, 10, (0.1, 0.3), "of the letters have accents, as in a wrong encoding")
-    rare = sum(count for char, count in by_syllable.items() if not _is_common(char))
     yield _share("mojibake", rare, hangul, 5, (0.01, 0.05), "of the syllables are in no Korean word")
     jamo = len(_JAMO.findall(text))
     yield _share("jamo", jamo, hangul + jamo, 5, (0.01, 0.05), "of the Hangul are letters that make no syllable")
-    known = _EVERYWHERE | scripts | ({"CJK"} if "HANGUL" in scripts else set())
-    foreign = sum(count for char, count in by_letter.items() if script_of(char) not in known)
     yield _share("script", foreign, letters, 10, (0.1, 0.3), "of the letters are of a script that is not expected")
     if "HANGUL" in scripts:
         yield _without_marks(text)
@@ -193,11 +198,13 @@ def _without_marks(text: str) -> Doubt:
     inner = _INNER_MARK.findall(text)
     blurred = len(inner) >= _FEWEST_MARKS and inner.count(".") >= _AS_FULL_STOPS * len(inner)
     sentences = text if blurred else _TABLE_ROW.sub("", text)
-    ends = [end for end in _SENTENCE_END.finditer(sentences) if blurred or end["line_end"] is None]
-    unmarked = sum(not end["mark"] for end in ends)
-    return _share(
-        "marks", unmarked, len(ends), 4, (0.4, 0.7), "of the sentences end without a mark, as in print out of focus"
-    )
+    ends = unmarked = 0
+    for end in _SENTENCE_END.finditer(sentences):
+        if blurred or end["line_end"] is None:
+            ends += 1
+            unmarked += not end["mark"]
+    says = "of the sentences end without a mark, as in print out of focus"
+    return _share("marks", unmarked, ends, 4, (0.4, 0.7), says)
 
 
 def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:
@@ -206,7 +213,10 @@ def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:
     It was left out or misread, as the lines do not look like English, code or formulas. `chinese` says that Chinese
     characters are expected even without Hangul.
     """
-    lines = [line for line in text.splitlines() if _has_little_hangul(line)]
+    lines: list[str] = []
+    for line in text.splitlines():
+        if len(_SYLLABLE.findall(line)) <= _LITTLE_HANGUL * sum(map(str.isalpha, line)):
+            lines.append(line)
     plain = strip_fillers("\n".join(lines))
     hanja = 0 if chinese else sum(count for char, count in Counter(plain).items() if script_of(char) == "CJK")
     yield _share("script", hanja, letters, 20, (0.1, 0.3), "of the letters are Chinese, in lines without Hangul")
@@ -216,28 +226,17 @@ def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:
     latin = sum(map(len, words))
     mixed = sum(not (word.islower() or word.isupper() or word.istitle()) for word in words)
     if mixed >= _MIXED * len(words) and latin >= _MUCH_LATIN * letters:
-        capitals = sum(char.isupper() for word in words for char in word)
-        yield _share(
-            "capitals", capitals, latin, 30, (0.3, 0.5), "of the Latin letters are capitals, as of misread Hangul"
-        )
-
-
-def _has_little_hangul(line: str) -> bool:
-    return len(_SYLLABLE.findall(line)) <= _LITTLE_HANGUL * sum(map(str.isalpha, line))
+        capitals = sum(map(str.isupper, "".join(words)))
+        says = "of the Latin letters are capitals, as of misread Hangul"
+        yield _share("capitals", capitals, latin, 30, (0.3, 0.5), says)
 
 
 def _repetition(text: str) -> Iterator[Doubt]:
     flat = " ".join(strip_fillers(text).split())
     # A loop may count up; table rows may also differ only in numbers, but they have fewer letters.
     repeated = max(_repeated(flat, _LETTERS), _repeated(_NUMBER.sub("0", flat), _LETTERS_OF_PROSE))
-    yield _share(
-        "repeated",
-        repeated,
-        len(flat),
-        5 * _WINDOW,
-        (0.2, 0.35),
-        "of the text repeats earlier text, by a reading loop or in print",
-    )
+    says = "of the text repeats earlier text, by a reading loop or in print"
+    yield _share("repeated", repeated, len(flat), 5 * _WINDOW, (0.2, 0.35), says)
     encoded = flat.encode("utf-8", "surrogatepass")
     if len(encoded) >= _DENSE_FROM:
         density = len(encoded) / len(zlib.compress(encoded))
@@ -247,25 +246,21 @@ def _repetition(text: str) -> Iterator[Doubt]:
 
 def _repeated(text: str, letters: int) -> int:
     """Count the characters that begin a repeated stretch with at least so many `letters`."""
-    if not _may_repeat(text):
+    if len(text) <= _WINDOW:
         return 0
-    seen: set[str] = set()
+    # Without two stretches of one checksum, nothing repeats.
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    checksums = np.sort(sliding_window_view(codes, _WINDOW) @ _WEIGHTS)
+    if not (checksums[1:] == checksums[:-1]).any():
+        return 0
+    stretches: set[str] = set()
     repeated = 0
     for start in range(len(text) - _WINDOW + 1):
         stretch = text[start : start + _WINDOW]
-        if stretch in seen:
+        if stretch in stretches:
             repeated += sum(map(str.isalpha, stretch)) >= letters
-        seen.add(stretch)
+        stretches.add(stretch)
     return repeated
-
-
-def _may_repeat(text: str) -> bool:
-    """Return whether two stretches have the same checksum; otherwise nothing repeats."""
-    if len(text) <= _WINDOW:
-        return False
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    checksums = np.sort(sliding_window_view(codes, _WINDOW) @ _WEIGHTS)
-    return bool((checksums[1:] == checksums[:-1]).any())
 
 
 def _area(boxes: Sequence[JudgedRegion]) -> Iterator[Doubt]:
@@ -282,20 +277,23 @@ def _area(boxes: Sequence[JudgedRegion]) -> Iterator[Doubt]:
         form = "the engine is unsure of what it read ({regions})"
         yield Doubt("unsure", 0.6, Reason(form, regions=counted(unsure, "region")))
     read = [box for box in boxes if not box.picture]
-    large = [box for box in read if box.area >= _SMALLEST]
     usual = median([box.area / box.characters for box in read if box.characters] or [_STARVED])
     most = min(_STARVED, max(_STARVED_BESIDE * usual, _STARVED / 4))
-    starved = [box for box in large if not box.characters or (_is_dense(box) and box.area > most * box.characters)]
-    lost = sum(box.area for box in starved)
+    starved = 0
+    large = lost = 0.0
+    for box in read:
+        if box.area < _SMALLEST:
+            continue
+        large += box.area
+        # Text should fill the box of prose, or one that is too large for a title.
+        is_dense = box.label in _PROSE or (box.area >= _NO_TITLE and box.label != "table")
+        if not box.characters or (is_dense and box.area > most * box.characters):
+            starved += 1
+            lost += box.area
     if lost >= _LOST:
         form = "hardly any text was read from {share:.0%} of the page ({regions})"
-        says = Reason(form, share=min(lost / 1e6, 1), regions=counted(len(starved), "region"))
-        yield Doubt("truncated", ramp(lost / sum(box.area for box in large), 0.05, 0.2), says)
-
-
-def _is_dense(box: JudgedRegion) -> bool:
-    """Return whether text should fill a box: prose, or one too large for a title."""
-    return box.label in _PROSE or (box.area >= _NO_TITLE and box.label != "table")
+        says = Reason(form, share=min(lost / 1e6, 1), regions=counted(starved, "region"))
+        yield Doubt("truncated", ramp(lost / large, 0.05, 0.2), says)
 
 
 def _share(kind: str, part: int, whole: int, fewest: int, edges: tuple[float, float], says: str) -> Doubt:

@@ -62,6 +62,7 @@ def test_texts_of_the_layout_flow_on_and_every_region_has_its_origin(platform: P
     assert sum(counted.values()) == made.metadata["regions"].value
 
 
+@pytest.mark.slow
 def test_another_reread_makes_the_readings_and_what_follows_stale_and_nothing_else(platform: Platform):
     assert platform.run(TEXTS).success
     layouts, diary = platform.rows("layout_regions"), len(platform.diary("layout").pages)
@@ -83,6 +84,7 @@ def test_another_reread_makes_the_readings_and_what_follows_stale_and_nothing_el
     assert len(platform.diary("layout").pages) == diary
 
 
+@pytest.mark.slow
 def test_a_changed_text_of_the_layout_is_another_row(platform: Platform):
     assert platform.run(TEXTS).success
     before = platform.rows("ocr_results")["a_1"]["fingerprint"]

@@ -376,6 +376,7 @@ def test_a_full_disk_is_one_line_and_what_was_finished_stays(platform: Platform,
     assert not platform.engines["store"].has("ocr_results", "shard_00")
 
 
+@pytest.mark.slow
 def test_a_corpus_without_queries_has_empty_query_tables(tmp_path: Path):
     platform = Platform.of(tmp_path, [pages("a_1")])
     assert platform.run().success

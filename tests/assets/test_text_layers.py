@@ -23,7 +23,7 @@ from kopub.store.table_source import FooterCache
 from kopub.tables.lineage import chain
 from kopub.tables.plan import AssetPlan, survey
 from kopub.tables.staleness import Standing, settings_changed
-from kopub.texts.extracted_text import from_layers
+from kopub.texts.layer_counts import from_layers
 from kopub.texts.text_quality import DOUBTFUL
 from kopub.web.app import reading_room
 from kopub.web.room import Room
@@ -198,7 +198,7 @@ def test_what_was_taken_is_told_by_the_summary_the_package_the_room_and_the_rele
     layers(platform, "prefer")
     platform.engines["embedding"] = HashedEmbedder()
     assert platform.run().success
-    assert str(from_layers(platform.store, ["shard_00"])) == (
+    assert from_layers(platform.store, ["shard_00"]).line == (
         "text of 1 of 4 regions on 1 page taken from the text layers of PDFs"
     )
     corpus = kopub.open(platform.home)

@@ -155,6 +155,7 @@ def test_a_card_that_the_profile_leaves_idle_is_told(kopub, monkeypatch: pytest.
     assert told not in kopub("pull").output
 
 
+@pytest.mark.slow
 def test_a_run_tells_it_in_one_line(kopub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write_corpus(tmp_path / "corpus", [pages("a_1")])
     NvmlDouble([CARD]).install(monkeypatch)

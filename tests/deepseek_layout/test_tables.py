@@ -92,6 +92,7 @@ def test_a_page_is_read_by_one_request_and_its_texts_flow_on(platform: Platform,
     assert [step["asset"] for step in shown["steps"]] == READ.split(",")
 
 
+@pytest.mark.slow
 def test_region_readers_end_in_the_same_tables(platform: Platform, model: Model):
     assert platform.run(READ).success
     ours = {asset: platform.store.read(asset, "shard_00").schema for asset in READ.split(",")}

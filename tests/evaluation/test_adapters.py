@@ -185,6 +185,20 @@ def test_dp_bench(tmp_path: Path):
     ]
 
 
+def test_opendataloader_bench_is_read_as_the_dp_bench_that_it_holds(tmp_path: Path):
+    elements = [{"category": "Table", "content": {"text": "", "html": TABLE}, "id": 0, "page": 1}]
+    files = {
+        "ground-truth__reference.json": {"01030000000010.pdf": {"elements": elements}},
+        "ground-truth__markdown__01030000000010.md": "# H",
+        "pdfs__01030000000010.pdf": b"%PDF",
+        "prediction__docling__evaluation.json": {"summary": {}},
+    }
+    put(tmp_path, **files)
+    found = load("dp_bench", tmp_path)
+    assert [(sample.id, sample.picture and sample.picture.page) for sample in found.samples] == [("01030000000010", 1)]
+    assert left_out(found) == []
+
+
 class TestPubTabNet:
     def test_a_record_is_its_structure_with_its_cells_put_in(self):
         records = [json.loads(line) for line in (KNOWN / "pubtabnet/examples_2.jsonl").read_text("utf-8").splitlines()]
@@ -350,8 +364,11 @@ class TestFacts:
         ]
         golds = [sample.gold for sample in found.samples]
         groups = [[(fact.type, fact.group) for fact in gold.facts] for gold in golds if isinstance(gold, FactList)]
-        # The order is that of the files, without a `baseline`, which the authors do not have.
-        assert groups == [[("table", "tables"), ("present", "text_present")], [("absent", "header_footer_tests")]]
+        # The order is that of the files, with the `baseline` of the code by which the authors count.
+        assert groups == [
+            [("table", "tables"), ("present", "text_present"), ("baseline", "baseline")],
+            [("absent", "header_footer_tests"), ("baseline", "baseline")],
+        ]
         assert (found.licence, left_out(found)) == ("CC-BY-4.0", [])
 
     def test_facts_about_the_rows_of_a_corpus_allow_hanja(self, tmp_path: Path):

@@ -71,6 +71,7 @@ def passed(result: dg.ExecuteInProcessResult) -> bool:
     return next(each.passed for each in checks if each.asset_key.path[-1] == "ocr_scores")
 
 
+@pytest.mark.slow
 def test_a_corpus_without_known_answers_has_no_such_asset(tmp_path: Path, platform: Platform):
     names = {asset.key.path[-1] for asset in platform.assets}
     (platform.home / GOLD).unlink()
@@ -174,6 +175,7 @@ def test_a_correction_makes_no_reader_better(platform: Platform):
     assert row(platform)["value"] == before > 0
 
 
+@pytest.mark.slow
 def test_a_page_that_was_checked_meanwhile_hides_no_drop(platform: Platform):
     for at in range(7):
         checked(platform, f"p_{at}", f"{TEXT} {at}.", "shard_00" if at < 4 else "shard_01")

@@ -306,6 +306,7 @@ def test_the_release_has_a_config_of_each_that_joins_and_says_who_made_it_up(pla
     assert (parameters["prompt"], parameters["figures.smallest"]) == ("막대그래프", 0.02)
 
 
+@pytest.mark.slow
 def test_switched_off_again_they_leave_the_release(platform: Platform) -> None:
     for section in ("notes", "figures"):
         del platform.engines[section]
@@ -349,6 +350,7 @@ def test_a_change_of_the_figure_model_makes_stale_the_notes_and_what_reads_them(
     assert stale(platform) == {"figure_notes stale", "figure_embeddings stale", "hf_release perhaps"}
 
 
+@pytest.mark.slow
 def test_embedded_notes_are_read_by_the_text_vectors_and_by_nothing_else(platform: Platform) -> None:
     platform.engines["figures"] = Figures(vectors=True, embed_notes=True)
     assert stale(platform) == {"corpus_text_embeddings stale", "hf_release perhaps"}
@@ -428,6 +430,7 @@ def test_a_diff_compares_the_vectors_of_figures(platform: Platform) -> None:
     assert {name for _, name in found.lowest} == {"a_1_1", "a_2_1"}
 
 
+@pytest.mark.slow
 def test_who_does_not_want_them_has_no_step_no_table_and_no_server(platform: Platform) -> None:
     for section in ("notes", "figures"):
         del platform.engines[section]

@@ -195,7 +195,7 @@ work = page_maker.work
 
 @pytest.fixture
 def strict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give pages less time and memory, so that what would take too much is found out sooner."""
+    """Give pages little time and memory, so that what takes too much ends soon."""
     limits = (2, 512 << 20)
     modules = tmp_path / "site-packages"
     modules.mkdir()

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from kopub.boxes import Box
 from kopub.errors import SourceError
 from kopub.pages.documents import conversion, hwp
 from kopub.pages.documents.conversion import Conversions, ConvertedDocument
@@ -387,12 +388,12 @@ def test_each_table_of_the_xml_is_a_table_of_the_document(tmp_path: Path) -> Non
 
 
 def test_a_sign_that_no_font_has_is_known_by_its_printed_number() -> None:
-    halves = [Word("F5", (500, 366, 513, 376)), Word("3A", (499, 377, 513, 386))]
-    figures = [Word("27", (600, 300, 620, 320)), Word("13", (600, 325, 620, 345))]
-    text = Word("워드", (541, 368, 582, 388))
+    halves = [Word("F5", Box(500, 366, 513, 376)), Word("3A", Box(499, 377, 513, 386))]
+    figures = [Word("27", Box(600, 300, 620, 320)), Word("13", Box(600, 325, 620, 345))]
+    text = Word("워드", Box(541, 368, 582, 388))
     assert list(with_missing_letters([*figures, *halves, text])) == [
         *figures,
-        Word("\uf53a", (499, 366, 513, 386)),
+        Word("\uf53a", Box(499, 366, 513, 386)),
         text,
     ]
 

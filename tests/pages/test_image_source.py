@@ -108,6 +108,7 @@ def test_smaller_copies_in_a_tiff_are_no_pages(folder: SourceFolder) -> None:
     assert [folder.page(at).shape[1] for at in range(len(folder.rows()))] == [30, 40]
 
 
+@pytest.mark.slow
 def test_pages_are_counted_again_where_an_older_release_counted_fewer(folder: SourceFolder) -> None:
     folder.put("fax.tif", tiff("L", "L", "L"))
     folder.index()

@@ -5,6 +5,7 @@ import struct
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from kopub.embedding.hashed import HashedEmbedder
 from kopub.errors import UndecodableImage
 from kopub.layout.cpu.engine import CpuLayout
 from kopub.pages import page as page_images
+from kopub.pages import rgb
 from kopub.pages.page import MAX_PIXELS, ImageInfo, Page, decode, inspect, is_plain
 from kopub.states import State
 from tests.support.harness import Platform
@@ -254,6 +256,41 @@ def test_a_page_of_20000_px_is_turned_away_before_it_is_decoded() -> None:
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["F", "RGBA"])
+def test_a_large_page_is_made_in_strips(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rgb, "_STRIP", 1 << 16, raising=False)
+    page = Image.new(kind, (1500, 1000), 0.5 if kind == "F" else (9, 9, 9, 255))
+    page.paste(1 if kind == "F" else (1, 2, 3, 255), (0, 950, 1500, 1000))
+    data = encoded(page, "TIFF")
+    tracemalloc.start()
+    try:
+        pixels = decode(data)
+        assert tracemalloc.get_traced_memory()[1] < 5 * 1500 * 1000
+    finally:
+        tracemalloc.stop()
+    assert pixels[::500, 0].tolist() == ([[127] * 3] * 2 if kind == "F" else [[9] * 3] * 2)
+    assert pixels[-1, -1].tolist() == ([255] * 3 if kind == "F" else [1, 2, 3])
+
+
+def test_one_large_page_is_decoded_at_a_time() -> None:
+    large = encoded(Image.new("1", (8_200, 4_100), 1))
+    with ThreadPoolExecutor(1) as thread, page_images._alone:
+        waiting = thread.submit(decode, large)
+        assert decode(encoded(Image.new("1", (1, 1)))).shape == (1, 1, 3)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.2)
+    assert waiting.result(10).shape == (4_100, 8_200, 3)
+
+
+def test_a_transparent_webp_that_would_take_all_memory_is_one_line() -> None:
+    # 38 bytes: the header of a lossless WebP of 16,000 by 11,000 pixels with transparency, all of one colour.
+    data = encoded(Image.new("RGBA", (8, 8), (1, 2, 3, 4)), "WEBP", lossless=True)
+    at = data.index(b"VP8L") + 9
+    sides = (16_000 - 1) | (11_000 - 1) << 14 | 1 << 28
+    with pytest.raises(UndecodableImage, match=r"a WEBP of more than 70,000,000 pixels needs too much"):
+        decode(data[:at] + sides.to_bytes(4, "little") + data[at + 4 :])
 
 
 def test_the_largest_pages_are_taken() -> None:

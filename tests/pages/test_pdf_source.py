@@ -468,6 +468,7 @@ def test_a_shard_that_lost_everything_leaves_a_gap_that_no_other_fills(small: Fo
     assert small.index().shards[:2] == before[1:]
 
 
+@pytest.mark.slow
 def test_a_long_pdf_has_many_shards_of_which_only_changed_ones_are_other(small: Folder) -> None:
     small.put("a.pdf", pdf(*[sheet()] * 7))
     small.put("b.pdf")

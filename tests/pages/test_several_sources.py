@@ -159,6 +159,7 @@ def test_folders_of_one_name_are_told_apart(sources: Sources) -> None:
     assert sources.remove(str(sources.place / "one" / "scans")).name == "scans-2"
 
 
+@pytest.mark.slow
 def test_a_source_that_is_not_there_hinders_no_other_one(sources: Sources) -> None:
     sources.pdf("A/a.pdf", 1)
     sources.pdf("B/b.pdf", 2)
@@ -184,6 +185,7 @@ def test_two_sources_that_moved_are_indexed_one_after_the_other(sources: Sources
 # One document in two sources, two documents of one name
 
 
+@pytest.mark.slow
 def test_a_document_in_two_sources_is_one_and_said_so(sources: Sources) -> None:
     sources.pdf("A/a.pdf", 1)
     shutil.copytree(sources.place / "A", sources.place / "B")
@@ -217,6 +219,7 @@ def test_files_left_out_of_a_source_whose_name_breaks_lines_stay_listed(sources:
     assert len(sources.left_out) == 2
 
 
+@pytest.mark.slow
 def test_a_document_that_a_source_lost_comes_in_from_the_other(sources: Sources) -> None:
     sources.pdf("A/a.pdf", 1)
     sources.pdf("A/x.pdf", 3)
@@ -370,10 +373,10 @@ def test_files_that_change_places_keep_their_keys(sources: Sources) -> None:
     assert sources.make() == []
 
 
-_IN_PLACE = [pytest.param(f"{how} in place", marks=pytest.mark.slow) for how in ("divided", "joined")]
+_OTHERS = [pytest.param(how, marks=pytest.mark.slow) for how in ("divided in place", "joined in place", "dealt anew")]
 
 
-@pytest.mark.parametrize("how", ["divided", "joined", "dealt anew", *_IN_PLACE])
+@pytest.mark.parametrize("how", ["divided", "joined", *_OTHERS])
 def test_pages_that_go_to_other_files_are_not_computed_again(sources: Sources, how: str) -> None:
     ids = {name: [f"{name}_{at}" for at in range(4)] for name in "ab"}
     files = {name: sources.shard(f"A/{name}.parquet", *ids[name]) for name in ids}
@@ -441,6 +444,7 @@ def _rows_of_all(sources: Sources) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.slow
 def test_a_renamed_pdf_is_not_read_again(sources: Sources) -> None:
     path = sources.pdf("A/old.pdf", 1, 3)
     sources.pdf("A/other.pdf", 2)
@@ -778,6 +782,7 @@ def test_every_page_says_its_file_and_how_it_was_drawn(sources: Sources) -> None
     assert shown["source"]["origin"] == {**asdict(drawn), "path": str(path)}
 
 
+@pytest.mark.slow
 def test_a_release_says_the_source_and_the_file_of_each_page_and_no_path_of_the_machine(sources: Sources) -> None:
     path = sources.pdf("A/a.pdf", 1)
     sources.pdf("B/b.pdf", 2)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from kopub.errors import SourceError, StoreError, quoted
 from kopub.folders import SAMPLES
+from kopub.pages import arrow
 from kopub.pages.corpus import Corpus, SourceRow
 from kopub.pages.indexing import Others, index
 from kopub.pages.manifest import Manifest
@@ -137,6 +138,44 @@ def test_parquet_is_read_by_row_group(tmp_path: Path) -> None:
     with Corpus(home=str(tmp_path / "home")).reader("shard_00") as reader:
         rows = rows_of(tmp_path / "home")
         assert [proven(reader, rows[at]) for at in (6, 0, 4)] == [content[at][1] for at in (6, 0, 4)]
+
+
+def test_a_value_that_a_parquet_repeats_does_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow, "_BATCH_BYTES", 4 << 20)
+    monkeypatch.setattr(arrow, "_BYTES_KEPT", 16 << 20)
+    rows, value = 100, pa.array([bytes(1 << 20)], pa.binary())
+    image = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), value)
+    columns = {"id": [f"d_{at}" for at in range(rows)], "image": pa.StructArray.from_arrays([image], ["bytes"])}
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(columns), path, compression="zstd", store_schema=False, dictionary_pagesize_limit=1 << 30)
+    assert path.stat().st_size < 10_000
+    before, file = pa.total_allocated_bytes(), arrow.open_pages(path, "parquet")
+    assert [file.row(at).id for at in (50, 47, 99, 0)] == ["d_50", "d_47", "d_99", "d_0"]
+    assert len([row for row in file.rows(rows) if len(row.image or b"") == 1 << 20]) == rows
+    assert pa.total_allocated_bytes() - before < 40 << 20
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+def test_what_unpacks_to_far_more_than_pictures_do_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr(arrow, "_MOST_UNPACKED", 1 << 20, raising=False)
+    content, path = table([("d_1", bytes(4 << 20)), ("d_2", b"x")]), tmp_path / f"a.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(content, path, compression="zstd")
+    else:
+        with pa.ipc.new_stream(path, content.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+            stream.write_table(content)
+    with pytest.raises(SourceError, match=r"its rows unpack from \d,\d{3} to 4,\d{3},\d{3} bytes"):
+        index(str(path), tmp_path / "home")
+
+
+def test_a_name_of_a_million_letters_is_refused_in_one_line(tmp_path: Path) -> None:
+    write_arrow(tmp_path / "a.arrow", table(pages("x_1"), {"file_name": ["x" * 1_000_000]}))
+    with pytest.raises(SourceError, match="the column file_name has texts of more than 65,536 bytes"):
+        index(str(tmp_path / "a.arrow"), tmp_path / "home")
 
 
 def test_files_are_shards_in_natural_order(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def test_upright_pages_are_left_as_they_are(samples: dict[str, Pixels]):
     assert {id: str(made) for id, page in samples.items() if (made := find_transform(page))} == {}
 
 
+@pytest.mark.slow
 def test_upright_pages_of_a_folder_are_left_as_they_are():
     """Use full-size samples, or all pages of the shards in the folder `KOPUB_TEST_PAGES`."""
     pages = load_texts(Path(os.environ.get("KOPUB_TEST_PAGES", SAMPLES))).samples

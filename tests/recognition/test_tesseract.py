@@ -12,12 +12,13 @@ import pytest
 from PIL import Image, ImageFont
 from rapidfuzz.distance import Levenshtein
 
+from kopub.boxes import Box
 from kopub.config.settings import Settings
 from kopub.errors import ConfigError, EngineError
 from kopub.folders import SAMPLES
 from kopub.layout.cpu.engine import CpuLayout
 from kopub.layout.grid import RuledCell, table_html
-from kopub.layout.lines import InkBox, find_rules
+from kopub.layout.lines import find_rules
 from kopub.layout.regions import Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.print_reader import OcrWord, find_cells, find_rows
@@ -104,7 +105,7 @@ def test_a_table_without_upright_rules_is_found_and_read_cell_by_cell() -> None:
     assert [each.label for each in layout.regions] == ["text", "table", "text"]
     table = read(sheet, *layout.regions).regions[1].content
     assert table == table_html(
-        [RuledCell(row, column, 1, 1, InkBox(0, 0, 1, 1)) for row in range(3) for column in range(4)],
+        [RuledCell(row, column, 1, 1, Box(0, 0, 1, 1)) for row in range(3) for column in range(4)],
         [cell for row in rows for cell in row],
     )
 

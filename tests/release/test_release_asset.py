@@ -247,6 +247,7 @@ def test_nothing_that_a_run_writes_holds_the_token(
     assert not [path for path, content in written.items() if WRITER.encode() in content or READER.encode() in content]
 
 
+@pytest.mark.slow
 def test_lineage_says_which_run_made_a_row_and_moves_only_with_it(built: Platform):
     (first,) = built.instance.get_runs()
     folder = built.home / "release"

@@ -149,6 +149,7 @@ def test_what_was_made_is_the_same_whoever_began_it(platform: Platform, tmp_path
     )
 
 
+@pytest.mark.slow
 def test_a_server_is_not_asked_while_the_one_before_is_given_rows(platform: Platform) -> None:
     assert platform.run(ALL, last="shard_01").success
     noted = (platform.home / "diary").read_text().splitlines()

@@ -118,6 +118,7 @@ def test_all_engines_are_prepared_before_the_first_page_is_listed(
     assert before[0] == ["prepare embedding", "prepare layout", "prepare recognition"], "what needs a server first"
 
 
+@pytest.mark.slow
 def test_what_needs_no_server_is_done_first(platform: Platform) -> None:
     assert platform.run().success
     done = noted(platform)

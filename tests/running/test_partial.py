@@ -120,6 +120,7 @@ def test_another_try_that_reads_less_leaves_what_was_read(platform: Platform):
     assert platform.rows("ocr_results") == before
 
 
+@pytest.mark.slow
 def test_another_try_that_reads_more_takes_the_place_of_what_was_read(platform: Platform):
     platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), regions=3)
     platform.engines["recognition"] = WitnessReader(lose="a_2", losses=2)

@@ -166,6 +166,7 @@ def test_rows_are_journalled_while_the_last_of_their_shard_is_awaited(tmp_path: 
         assert recognize(platform).success
 
 
+@pytest.mark.slow
 def test_client_processes_are_started_once_for_all_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     started: list[Any] = []
     start = worker_pool.start_process

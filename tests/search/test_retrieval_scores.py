@@ -129,6 +129,7 @@ def test_a_full_disk_is_one_line_and_the_next_run_makes_the_scores(
     assert platform.run("retrieval_scores", first=None).success
 
 
+@pytest.mark.slow
 def test_scores_of_before_a_shard_was_made_are_not_those_of_today(platform: Platform):
     def told() -> list[str]:
         return retrieval_lines(platform.settings, lambda asset, shard: True)[0]
@@ -200,6 +201,7 @@ def test_a_drop_stays_one_until_it_is_mended_or_accepted(measured: Platform):
     assert row["change"] == pytest.approx(11 / 12)
 
 
+@pytest.mark.slow
 def test_a_larger_corpus_is_not_a_drop(platform: Platform):
     first = _metadata(platform.run(UPSTREAM))
     assert (first["pages"], first["shards"], first["queries"]) == (6, 1, 6)

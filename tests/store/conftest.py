@@ -12,7 +12,7 @@ from tests.support.servers.ceph import ceph, lacking
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Yield the environment variables of a server: of a real Ceph where it is installed, or of the double."""
+    """Yield the environment variables of a real Ceph where it is installed, else of the double."""
     if getattr(request, "param", "") == "double" or lacking():
         with S3Double() as double:
             yield double.environment

@@ -141,6 +141,7 @@ def test_a_thread_is_refused_what_another_of_its_process_makes(tmp_path: Path):
         pass
 
 
+@pytest.mark.slow
 def test_who_died_while_it_took_over_is_taken_over_from(url: str, monkeypatch: pytest.MonkeyPatch):
     gone, dying, last = lock(url), lock(url), lock(url)
     gone.acquire(wait=True)

@@ -73,6 +73,7 @@ def test_a_minute_without_the_storage_costs_neither_a_table_nor_its_lock():
     assert object_locks._OWN_SHARE * object_locks.LEASE_TTL_S > 60 + object_locks.LEASE_TTL_S / object_locks._BEATS
 
 
+@pytest.mark.slow
 def test_slow_answers_are_waited_for_and_asked_for_again(
     store: TableStore, s3: S3Double, monkeypatch: pytest.MonkeyPatch
 ):

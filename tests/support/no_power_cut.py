@@ -1,4 +1,7 @@
-"""No test cuts the power, so nothing waits until the disk has what was written: each such wait takes milliseconds."""
+"""Writing without a wait for the disk.
+
+No test cuts the power, and each wait until the disk has what was written takes milliseconds.
+"""
 
 import os
 import sqlite3

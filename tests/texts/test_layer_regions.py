@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kopub.boxes import Box
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
@@ -97,7 +98,7 @@ def test_prose_in_two_columns_is_no_table(texts):
 
 
 def test_a_title_in_brackets_is_no_formula_and_a_page_that_looks_blank_has_its_words():
-    words = (Word("<참고", (100, 100, 160, 130), Mark.LINE), Word("3>", (170, 100, 200, 130)))
+    words = (Word("<참고", Box(100, 100, 160, 130), Mark.LINE), Word("3>", Box(170, 100, 200, 130)))
     layer = TextLayer(800, 1000, words, 0, 10, np.zeros((100, 80), bool))
     formula = Region(0, "display_formula", Task.FORMULA, 1.0, (90, 90, 210, 140))
     found = correct_regions(PageLayout("some_1", State.OK, regions=(formula,)), layer)
@@ -108,7 +109,7 @@ def test_a_title_in_brackets_is_no_formula_and_a_page_that_looks_blank_has_its_w
 
 def test_columns_of_vertical_writing_are_one_region_from_right_to_left():
     words = [
-        Word(text, (x, 100 + 100 * at, x + 30, 190 + 100 * at), Mark.DOWN | (Mark.LINE if not at else NO_MARK))
+        Word(text, Box(x, 100 + 100 * at, x + 30, 190 + 100 * at), Mark.DOWN | (Mark.LINE if not at else NO_MARK))
         for x, column in ((500, "첫째 줄의 글"), (430, "둘째 줄의 글"))
         for at, text in enumerate(column.split())
     ]

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kopub.boxes import Box
 from kopub.layout.regions import Region, Task
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.text_layer import TextLayer, Word
@@ -123,9 +124,13 @@ def test_a_picture_of_a_table_below_some_words_is_not_taken(table):
 
 
 def test_the_text_below_the_rules_of_a_table_is_no_row_of_it():
-    rules = [(0, y, 200, y + 1) for y in (0, 20, 40)] + [(x, 0, x + 1, 40) for x in (0, 100, 200)]
-    words = [Word(text, (x, y, x + 20, y + 10)) for text, x, y in (("가", 10, 5), ("나", 110, 5), ("다", 10, 25))]
-    words += [Word("1,234", (110, 25, 140, 35)), Word("주:", (10, 46, 30, 56)), Word("<잠정>", (35, 46, 60, 56))]
+    rules = [Box(0, y, 200, y + 1) for y in (0, 20, 40)] + [Box(x, 0, x + 1, 40) for x in (0, 100, 200)]
+    words = [Word(text, Box(x, y, x + 20, y + 10)) for text, x, y in (("가", 10, 5), ("나", 110, 5), ("다", 10, 25))]
+    words += [
+        Word("1,234", Box(110, 25, 140, 35)),
+        Word("주:", Box(10, 46, 30, 56)),
+        Word("<잠정>", Box(35, 46, 60, 56)),
+    ]
     layer = TextLayer(300, 300, tuple(words), 0, 2, np.zeros((150, 150), bool), rules=tuple(rules))
     table = table_of(layer, words, (0, 0, 200, 60))
     assert table is not None

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from kopub.boxes import Box
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.documents.pieces import Piece, PieceCell
 from kopub.pages.documents.text_layer import TextLayer, Word
@@ -30,7 +31,7 @@ def table(label: str, *rows: tuple[str, ...], **more) -> Piece:
 
 
 def layer(*pieces: Piece) -> TextLayer:
-    words = tuple(Word(text, box) for text, box in WORDS.items())
+    words = tuple(Word(text, Box(*box)) for text, box in WORDS.items())
     made = TextLayer(1000, 1000, words, 0, 10, np.zeros((100, 100), bool), pieces=pieces)
     return TextLayer.from_json(made.to_json())
 

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kopub.boxes import Box
 from kopub.errors import SourceError
 from kopub.layout.regions import Region, Task
 from kopub.pages.documents.text_layer import NO_MARK, Mark, StoredLayers, TextLayer, Word, layer_id
 from kopub.pages.nameless import nameless
 from kopub.recognition.regions import RegionText, skipped
 from kopub.states import State
-from kopub.texts.extracted_text import compare, extract_texts, unsound
+from kopub.texts.extracted_text import compare, extract_texts
 from kopub.texts.layer_lines import lines_of, text_of
+from kopub.texts.layer_soundness import unsound
 
 WIDTH, HEIGHT, CELL = 1000, 1400, 10
 PROSE = (
@@ -36,7 +38,7 @@ def line(text: str, x: int = 100, y: int = 100, size: int = 20, marks: Mark = NO
     words, at = [], x
     for first, word in enumerate(text.split()):
         end = at + len(word) * size // 2
-        words.append(Word(word, (at, y, end, y + size), marks | (NO_MARK if first else Mark.LINE)))
+        words.append(Word(word, Box(at, y, end, y + size), marks | (NO_MARK if first else Mark.LINE)))
         at = end + size // 2
     return words
 
@@ -83,9 +85,9 @@ def test_lines_that_the_pdf_has_in_another_order_are_read_from_the_top():
 
 
 def test_signs_of_another_font_that_are_drawn_after_their_row_stand_in_its_gaps():
-    row = [*line("피해액이 조원에"), Word("이르며", (260, 100, 290, 120))]
-    row[1] = Word("조원에", (200, 100, 240, 120))
-    after = [Word("1.3", (160, 104, 190, 120), Mark.LINE), Word(",", (243, 118, 247, 124), Mark.LINE)]
+    row = [*line("피해액이 조원에"), Word("이르며", Box(260, 100, 290, 120))]
+    row[1] = Word("조원에", Box(200, 100, 240, 120))
+    after = [Word("1.3", Box(160, 104, 190, 120), Mark.LINE), Word(",", Box(243, 118, 247, 124), Mark.LINE)]
     assert read([*row, *line("다음 줄", y=130), *after]) == "피해액이 1.3 조원에 , 이르며\n다음 줄"
 
 
@@ -100,10 +102,10 @@ def test_two_columns_in_one_region_stay_in_the_order_of_the_pdf():
 
 
 def test_turned_lines_are_read_along_their_direction():
-    up = [Word(text, (x, y - 60, x + 20, y), Mark.UP) for text, x, y in (("one", 100, 500), ("two", 100, 420),
+    up = [Word(text, Box(x, y - 60, x + 20, y), Mark.UP) for text, x, y in (("one", 100, 500), ("two", 100, 420),
                                                                        ("next", 140, 500))]  # fmt: skip
     assert read(up) == "one two\nnext"
-    down = [Word(text, (x, y, x + 20, y + 60), Mark.DOWN) for text, x, y in (("one", 140, 100), ("two", 140, 180),
+    down = [Word(text, Box(x, y, x + 20, y + 60), Mark.DOWN) for text, x, y in (("one", 140, 100), ("two", 140, 180),
                                                                            ("next", 100, 100))]  # fmt: skip
     assert read(down) == "one two\nnext"
 
@@ -111,7 +113,7 @@ def test_turned_lines_are_read_along_their_direction():
 def test_vertical_writing_runs_down_and_its_columns_from_right_to_left():
     columns = [("세로쓰기", 300), ("다음 줄", 260)]
     words = [
-        Word(char, (x, 100 + 22 * at, x + 20, 120 + 22 * at), Mark.LINE)
+        Word(char, Box(x, 100 + 22 * at, x + 20, 120 + 22 * at), Mark.LINE)
         for text, x in columns
         for at, char in enumerate(text)
         if char != " "
@@ -133,7 +135,7 @@ def test_vertical_writing_runs_down_and_its_columns_from_right_to_left():
     )
 )
 def test_no_letter_is_lost_wherever_words_stand(found: list[tuple[str, int, int, int, int, Mark]]):
-    words = [Word(text, (x, y, x + wide, y + high), marks) for text, x, y, wide, high, marks in found]
+    words = [Word(text, Box(x, y, x + wide, y + high), marks) for text, x, y, wide, high, marks in found]
     assert sorted("".join(read(words).replace("-", "").split())) == sorted("".join(word.text for word in words))
 
 

@@ -186,6 +186,7 @@ def test_an_asset_redone_by_hand_leaves_those_below_it(platform: Platform, night
     assert nights.tick(2.1) == of(BOTH, *READING[1:])
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_tried_again_the_next_night_and_not_before(platform: Platform, nights: Nights):
     other_reader(platform, die_on="b_2")
     assert nights.tick(2.1) == of(BOTH, *READING)
@@ -195,6 +196,7 @@ def test_a_failed_run_is_tried_again_the_next_night_and_not_before(platform: Pla
     assert nights.tick(26.1) == of({"shard_01"}, *READING)
 
 
+@pytest.mark.slow
 def test_a_page_that_failed_and_came_out_later_is_news_to_the_tables_below(platform: Platform, nights: Nights):
     diary = str(platform.home / "layout.diary")
     platform.engines["layout"] = OneRegionLayout(diary=diary, revision="r2", fail_on="b_2")
@@ -280,6 +282,7 @@ def test_scores_that_dagster_s_history_does_not_know_are_measured_before_the_rel
     assert nights.aftermath(3) == [SCORES, {"hf_release": BOTH}]
 
 
+@pytest.mark.slow
 def test_scores_that_the_corpus_has_no_more_hold_up_no_release(platform: Platform, nights: Nights):
     platform.instance.report_runless_asset_event(dg.AssetMaterialization("ocr_scores"))
     other_embedder(platform)

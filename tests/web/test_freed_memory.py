@@ -104,6 +104,7 @@ def test_threads_and_arrow_share_few_heaps():
     assert done.stdout.split() == ["system"]
 
 
+@pytest.mark.slow
 def test_an_export_keeps_little():
     assert ran(EXPORT).stdout.split() == ["system"]
 

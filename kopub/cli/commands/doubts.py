@@ -95,7 +95,7 @@ def texts_by_shard(manifest: "Manifest", store: "TableStore") -> dict[str, pa.Ta
 
 def about_layers(texts: Sequence[pa.Table]) -> list[str]:
     """Return lines on the compared text layers, or none without a comparison."""
-    from kopub.texts.extracted_text import layer_figures
+    from kopub.texts.layer_counts import layer_figures
 
     figures = layer_figures(pa.concat_tables(texts)) if texts else {}
     if not figures:

@@ -202,7 +202,7 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
 
 def _tell(parts: "Sequence[HomeSource]", documents: Mapping[str, Sequence[Page]]) -> bool:
     """Report text layers, doubts and losses on standard error; return whether any were lost."""
-    from kopub.texts.extracted_text import FromLayers, from_layers
+    from kopub.texts.layer_counts import FromLayers, from_layers
     from kopub.texts.text_quality import DOUBTFUL
 
     found = sum((from_layers(part.store, part.shards) for part in parts), FromLayers())

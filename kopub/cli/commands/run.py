@@ -150,7 +150,7 @@ def _engines_at_work(settings: "Settings", scan: "Survey", forecast: "Forecast")
 def _say_from_layers(settings: "Settings", assets: Sequence[str], out: Console) -> None:
     """Say how many regions have their text from the PDF itself, if any."""
     from kopub.store.corpus_tables import TABLES
-    from kopub.texts.extracted_text import from_layers
+    from kopub.texts.layer_counts import from_layers
 
     if TABLES.readings.name in assets:
         with_layers = (shard.key for shard in settings.corpus.manifest.shards if shard.text_layers)

@@ -217,7 +217,7 @@ _LABELS = "categories.jsonl"
 def load_kdoc(folder: Path) -> Benchmark:
     """Load KDoc-OCRBench, with the kind of document (Statistics, Reports, Manuals, Notices) as a slice.
 
-    No `baseline` tests are added, because its authors have none.
+    Its authors count with the code of olmOCR-bench, so every PDF gets a `baseline` test, which forbids Hanja.
     """
     lines = SampleCollector()
     labels: dict[str, str] = {}
@@ -230,7 +230,7 @@ def load_kdoc(folder: Path) -> Benchmark:
         label = labels.get(Path(pdf).name)
         return {"kind": label} if label else {}
 
-    benchmark = load_tests(folder, KDOC, "2", hanja=True, labels=_LABELS, slices=slices)
+    benchmark = load_tests(folder, KDOC, "3", baselines=True, labels=_LABELS, slices=slices)
     return replace(benchmark, left_out=[*benchmark.left_out, *lines.left_out])
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import cv2
 import numpy as np
 
+from kopub.boxes import Box
 from kopub.errors import UndecodableImage
 from kopub.layout.cpu.formulas import find_formulas
 from kopub.layout.cpu.segmentation import FOOT, HEAD, PageBlock, Segmentation, segment
 from kopub.layout.ink import blank_reason, has_writing, readable_grey
-from kopub.layout.lines import InkBox
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.page import Page
 from kopub.states import Reason, State
@@ -152,7 +152,7 @@ def _is_caption(block: PageBlock, page: Segmentation, bold: bool) -> bool:
     return False
 
 
-def _middle(box: InkBox) -> float:
+def _middle(box: Box) -> float:
     return (box.x1 + box.x2) / 2
 
 

@@ -1,7 +1,6 @@
 """The layout engine of the cpu profile."""
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from importlib.metadata import version
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ from pydantic import Field
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import SPECK, SPECK_FIELD, LayoutDetector
 from kopub.layout.regions import PageLayout
-from kopub.pages.page import Page
+from kopub.pages.page import Page, room_for
 from kopub.parallel import bounded_map, of_two_cores
 
 
@@ -43,4 +42,8 @@ class CpuLayout(LayoutDetector):
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         from kopub.layout.cpu.detector import detect_page
 
-        yield from bounded_map(partial(detect_page, speck=self.speck), pages, self.threads)
+        def work(page: Page) -> PageLayout:
+            with room_for(page.data):
+                return detect_page(page, self.speck)
+
+        yield from bounded_map(work, pages, self.threads)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import cv2
 import numpy as np
 
+from kopub.boxes import Box, union
 from kopub.layout.cpu.segmentation import Segmentation
 from kopub.layout.ink import PRINT_CONTRAST, ink_mask, true_runs
-from kopub.layout.lines import InkBox, union
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,7 +50,7 @@ class FormulaGroup:
     """
 
     blocks: tuple[int, ...]
-    parts: tuple[tuple[InkBox, str], ...]
+    parts: tuple[tuple[Box, str], ...]
 
 
 def find_formulas(page: Segmentation, labels: Sequence[str], gray: "NDArray[np.uint8]") -> list[FormulaGroup]:
@@ -71,7 +71,7 @@ def find_formulas(page: Segmentation, labels: Sequence[str], gray: "NDArray[np.u
     return formulas
 
 
-def _is_set_apart(box: InkBox, page: Segmentation) -> bool:
+def _is_set_apart(box: Box, page: Segmentation) -> bool:
     """Return whether a block is indented and not a full line, as formulas are."""
     texts = [block.box for block in page.blocks if block.kind == "text"]
     return box.width < 0.9 * max(other.width for other in texts) and any(
@@ -117,13 +117,13 @@ class BlockPrint:
         self.ink = ink_mask(gray, PRINT_CONTRAST).astype(np.uint8)
         high, wide = gray.shape
         _, numbers, stats, _ = cv2.connectedComponentsWithStats(self.ink, connectivity=8)
-        self.shapes: list[tuple[InkBox, int]] = []
+        self.shapes: list[tuple[Box, int]] = []
         for number, (x, y, w, h, area) in enumerate(stats[1:].tolist(), 1):
             if w > 0.9 * wide and h > 0.9 * high and area < 0.2 * w * h:
                 # This is a frame around the print.
                 self.ink[numbers == number] = 0
             elif max(w, h) >= 0.08 * em:
-                self.shapes.append((InkBox(x, y, x + w, y + h), area))
+                self.shapes.append((Box(x, y, x + w, y + h), area))
 
     @property
     def has_signs(self) -> bool:
@@ -161,13 +161,13 @@ class BlockPrint:
         return float(np.median([box.height for box, _ in self.shapes])) if self.shapes else 0.0
 
     @cached_property
-    def _bars(self) -> list[InkBox]:
+    def _bars(self) -> list[Box]:
         return [box for box, _ in self.shapes if box.height <= 0.12 * self.em and box.width >= 0.3 * self.em]
 
     @cached_property
-    def _equals(self) -> set[InkBox]:
+    def _equals(self) -> set[Box]:
         """The strokes of equals signs."""
-        strokes: set[InkBox] = set()
+        strokes: set[Box] = set()
         for upper, lower in product(self._bars, repeat=2):
             aligned = max(abs(upper.x1 - lower.x1), abs(upper.x2 - lower.x2)) <= 0.08 * self.em
             near = 0.08 * self.em < lower.y1 - upper.y1 < 0.45 * self.em and upper.width < 1.1 * self.em
@@ -176,7 +176,7 @@ class BlockPrint:
         return strokes
 
     @cached_property
-    def _fractions(self) -> list[InkBox]:
+    def _fractions(self) -> list[Box]:
         """The bars of fractions."""
         return [bar for bar in self._bars if bar not in self._equals and self._is_fraction(bar)]
 
@@ -189,7 +189,7 @@ class BlockPrint:
             for box, area in self.shapes
         )
 
-    def _is_fraction(self, bar: InkBox) -> bool:
+    def _is_fraction(self, bar: Box) -> bool:
         """Return whether there is print above and below a bar, centred and no wider."""
         reach, side = round(1.2 * self.em), max(1, round(0.15 * self.em))
         for part in (self.ink[max(0, bar.y1 - reach) : bar.y1][::-1], self.ink[bar.y2 : bar.y2 + reach]):
@@ -205,17 +205,17 @@ class BlockPrint:
         return True
 
     @cached_property
-    def numbers(self) -> list[InkBox]:
+    def numbers(self) -> list[Box]:
         """Numbers in round brackets, set apart at the right edge, top to bottom."""
         # An even kernel would move the left edge.
         words = cv2.morphologyEx(self.ink, cv2.MORPH_CLOSE, np.ones((3, 2 * round(0.25 * self.em) + 1), np.uint8))
         _, _, stats, _ = cv2.connectedComponentsWithStats(words, connectivity=8)
-        boxes = [InkBox(x, y, x + w, y + h) for x, y, w, h, _ in stats[1:].tolist()]
+        boxes = [Box(x, y, x + w, y + h) for x, y, w, h, _ in stats[1:].tolist()]
         edge = max((box.x2 for box in boxes), default=0)
         numbers = (box for box in boxes if box.x2 > edge - 0.3 * self.em and self._is_number(box))
         return sorted(numbers, key=lambda number: number.y1)
 
-    def _is_number(self, word: InkBox) -> bool:
+    def _is_number(self, word: Box) -> bool:
         if not (0.8 * self.em < word.height < 1.6 * self.em and 0.9 * self.em < word.width < 4 * self.em):
             return False
         if self.ink[word.y1 : word.y2, max(0, word.x1 - round(0.7 * self.em)) : word.x1].any():
@@ -230,7 +230,7 @@ class BlockPrint:
             return False
         return self._bends(shapes[0], -1) and self._bends(shapes[-1], 1)
 
-    def _bends(self, box: InkBox, side: int) -> bool:
+    def _bends(self, box: Box, side: int) -> bool:
         """Return whether a shape is a round bracket.
 
         The middle of one is further to one `side` (-1 left, 1 right) than its ends.
@@ -241,7 +241,7 @@ class BlockPrint:
         top, middle, bottom = (float(np.nonzero(third)[1].mean()) for third in thirds)
         return min(side * (middle - top), side * (middle - bottom)) > 0.1 * box.width
 
-    def _columns(self) -> list[InkBox]:
+    def _columns(self) -> list[Box]:
         """Return the glyphs: the ink of each row, cut at its white columns."""
         rows = [row for row in true_runs(np.asarray(self.ink.any(axis=1))) if row[1] - row[0] > 0.2 * self.em]
         glyphs = []
@@ -249,11 +249,11 @@ class BlockPrint:
             strip = self.ink[top:bottom]
             for start, end in true_runs(np.asarray(strip.any(axis=0))):
                 high = np.flatnonzero(strip[:, start:end].any(axis=1))
-                glyphs.append(InkBox(start, top + int(high[0]), end, top + int(high[-1]) + 1))
+                glyphs.append(Box(start, top + int(high[0]), end, top + int(high[-1]) + 1))
         return glyphs
 
 
-def _runs_of(glyphs: Sequence[InkBox], gap: float) -> list[int]:
+def _runs_of(glyphs: Sequence[Box], gap: float) -> list[int]:
     """Return the lengths of the runs of glyphs that are less than `gap` apart."""
     runs = [1] if glyphs else []
     for last, glyph in pairwise(glyphs):
@@ -264,7 +264,7 @@ def _runs_of(glyphs: Sequence[InkBox], gap: float) -> list[int]:
     return runs
 
 
-def _pitch(glyphs: Sequence[InkBox], em: float) -> float:
+def _pitch(glyphs: Sequence[Box], em: float) -> float:
     """Return how evenly glyphs fit a grid of the best pitch, 0 to 1.
 
     It is the mean resultant length of their phases.
@@ -277,10 +277,10 @@ def _pitch(glyphs: Sequence[InkBox], em: float) -> float:
     return float(np.abs(np.exp(2j * np.pi * middles[:, None] / pitches).mean(axis=0)).max())
 
 
-def _split_formula(gray: "NDArray[np.uint8]", origin: InkBox, em: float) -> list[tuple[InkBox, str]]:
+def _split_formula(gray: "NDArray[np.uint8]", origin: Box, em: float) -> list[tuple[Box, str]]:
     """Split print, `gray` at `origin`, into labelled boxes of formulas and their numbers."""
     printed = BlockPrint(gray, em)
-    parts: list[tuple[InkBox, str]] = []
+    parts: list[tuple[Box, str]] = []
     for top, bottom, number in _split_by_number(printed.ink, printed.numbers):
         band = printed.ink[top:bottom]
         formula = _ink_box(band, top)
@@ -294,14 +294,14 @@ def _split_formula(gray: "NDArray[np.uint8]", origin: InkBox, em: float) -> list
     x, y = origin.x1, origin.y1
     # The letters' soft edge is too light to count as ink, so the boxes are grown by it.
     return [
-        (InkBox(x + x1 - _EDGE, y + y1 - _EDGE, x + x2 + _EDGE, y + y2 + _EDGE), label)
+        (Box(x + x1 - _EDGE, y + y1 - _EDGE, x + x2 + _EDGE, y + y2 + _EDGE), label)
         for (x1, y1, x2, y2), label in parts
     ]
 
 
-def _split_by_number(ink: "NDArray[np.uint8]", numbers: Sequence[InkBox]) -> list[tuple[int, int, InkBox | None]]:
+def _split_by_number(ink: "NDArray[np.uint8]", numbers: Sequence[Box]) -> list[tuple[int, int, Box | None]]:
     """Return a band (top, bottom, number) per number, cut at white rows below it."""
-    bands: list[tuple[int, int, InkBox | None]] = []
+    bands: list[tuple[int, int, Box | None]] = []
     top = 0
     for number, following in pairwise(numbers):
         white = ~ink[number.y2 : following.y1].any(axis=1)
@@ -312,17 +312,17 @@ def _split_by_number(ink: "NDArray[np.uint8]", numbers: Sequence[InkBox]) -> lis
     return [*bands, (top, len(ink), numbers[-1] if numbers else None)]
 
 
-def _ink_box(ink: "NDArray[np.uint8]", top: int) -> InkBox:
+def _ink_box(ink: "NDArray[np.uint8]", top: int) -> Box:
     """Return the box around the ink of rows from `top`, which must have some."""
     rows, columns = np.flatnonzero(ink.any(axis=1)), np.flatnonzero(ink.any(axis=0))
-    return InkBox(int(columns[0]), top + int(rows[0]), int(columns[-1]) + 1, top + int(rows[-1]) + 1)
+    return Box(int(columns[0]), top + int(rows[0]), int(columns[-1]) + 1, top + int(rows[-1]) + 1)
 
 
-def _to_full_page(box: InkBox, page: Segmentation) -> InkBox:
+def _to_full_page(box: Box, page: Segmentation) -> Box:
     """Return a box in pixels of the full page, with the letters' soft edge."""
     x1, y1, x2, y2 = box
     pad = 1
-    return InkBox(
+    return Box(
         max(0, int((x1 - pad) / page.scale)),
         max(0, int((y1 - pad) / page.scale)),
         ceil((x2 + pad) / page.scale),
@@ -330,5 +330,5 @@ def _to_full_page(box: InkBox, page: Segmentation) -> InkBox:
     )
 
 
-def _crop(gray: "NDArray[np.uint8]", box: InkBox) -> "NDArray[np.uint8]":
+def _crop(gray: "NDArray[np.uint8]", box: Box) -> "NDArray[np.uint8]":
     return gray[box.y1 : box.y2, box.x1 : box.x2]

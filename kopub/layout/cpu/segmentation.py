@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import cv2
 import numpy as np
 
+from kopub.boxes import Box, union
 from kopub.layout.ink import (
     INK_CONTRAST,
     PAPER_REACH,
@@ -22,7 +23,6 @@ from kopub.layout.ink import (
     working_scale,
 )
 from kopub.layout.lines import (
-    InkBox,
     RuledLines,
     TextLine,
     erase_rules,
@@ -31,7 +31,6 @@ from kopub.layout.lines import (
     find_ruled_areas,
     find_rules,
     merge_intervals,
-    union,
 )
 from kopub.layout.open_tables import find_open_tables
 
@@ -64,7 +63,7 @@ class PageBlock:
     """
 
     kind: Kind
-    box: InkBox
+    box: Box
     rows: tuple[TextLine, ...] = ()
 
 
@@ -76,7 +75,7 @@ class Item:
     """
 
     kind: Literal["text", "table", "picture", "frame"]
-    box: InkBox
+    box: Box
     line: TextLine | None = None
     inner: tuple["Item", ...] = ()
 
@@ -126,13 +125,13 @@ def segment(gray: "NDArray[np.uint8]") -> Segmentation:
     return Segmentation(tuple(blocks), rules, em, scale, gray.shape)
 
 
-def _clear_boxes(ink: "NDArray[np.uint8]", boxes: Sequence[InkBox]) -> None:
+def _clear_boxes(ink: "NDArray[np.uint8]", boxes: Sequence[Box]) -> None:
     """Clear boxes from an ink mask, with the soft edge around them."""
     for x1, y1, x2, y2 in boxes:
         ink[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = 0
 
 
-def _grow_table(table: InkBox, lines: Sequence[TextLine], em: float) -> InkBox:
+def _grow_table(table: Box, lines: Sequence[TextLine], em: float) -> Box:
     """Grow a table by the remains of letters that its edge cut off."""
     rests = [
         line.box
@@ -143,7 +142,7 @@ def _grow_table(table: InkBox, lines: Sequence[TextLine], em: float) -> InkBox:
     return union([table, *rests])
 
 
-def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[InkBox], list[InkBox]]:
+def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[Box], list[Box]]:
     """Find pictures and tinted boxes of a page, in pixels.
 
     Filled areas are those that survive an opening wider than any stroke. An area mostly of its most frequent level is a
@@ -168,20 +167,20 @@ def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[InkBox], lis
     return _merge_overlapping(pictures), tints
 
 
-def _solid_parts(filled: "NDArray[np.uint8]", wide: int) -> Iterator[tuple[InkBox, int]]:
+def _solid_parts(filled: "NDArray[np.uint8]", wide: int) -> Iterator[tuple[Box, int]]:
     """Yield boxes and areas of a mask's filled parts; hollow ones are opened wider."""
     _, parts, stats, _ = cv2.connectedComponentsWithStats(filled, connectivity=8)
     for part, (x, y, w, h, area) in enumerate(stats[1:].tolist(), start=1):
         if area >= _HOLLOW * w * h:
-            yield InkBox(x, y, x + w, y + h), area
+            yield Box(x, y, x + w, y + h), area
         elif (wider := 2 * wide + 1) < min(w, h):
             alone = (parts[y : y + h, x : x + w] == part).astype(np.uint8)
             opened = cv2.morphologyEx(alone, cv2.MORPH_OPEN, np.ones((wider, wider), np.uint8), borderValue=0)
             for box, inside in _solid_parts(np.asarray(opened, np.uint8), wider):
-                yield InkBox(box.x1 + x, box.y1 + y, box.x2 + x, box.y2 + y), inside
+                yield Box(box.x1 + x, box.y1 + y, box.x2 + x, box.y2 + y), inside
 
 
-def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[InkBox]:
+def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[Box]:
     """Find icons and line drawings in an ink mask of 0 and 1.
 
     They are connected strokes larger than letters. Letters of a large title are as large, but have others of the same
@@ -190,9 +189,9 @@ def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[InkBox]:
     """
     _, strokes, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     least = 2.2 * em
-    large: list[InkBox] = []
+    large: list[Box] = []
     for stroke, (x, y, w, h, area) in enumerate(stats[1:].tolist(), start=1):
-        box = InkBox(x, y, x + w, y + h)
+        box = Box(x, y, x + w, y + h)
         encloses = w * h >= _FRAME_AREA * ink.size
         if _is_edge(box, ink.shape, least) or (encloses and _is_frame(strokes[y : y + h, x : x + w] == stroke, area)):
             ink[strokes == stroke] = 0
@@ -203,7 +202,7 @@ def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[InkBox]:
     )
 
 
-def _is_edge(box: InkBox, shape: tuple[int, ...], thickest: float) -> bool:
+def _is_edge(box: Box, shape: tuple[int, ...], thickest: float) -> bool:
     """Return whether a stroke runs along at least half of a side of the page."""
     height, width = shape
     along = box.width >= width / 2 and (box.y1 == 0 or box.y2 == height)
@@ -218,7 +217,7 @@ def _is_frame(strokes: "NDArray[np.bool_]", area: int) -> bool:
     return int(strokes[down : height - down, across : width - across].sum()) < 0.02 * area
 
 
-def _are_of_one_line(one: InkBox, other: InkBox) -> bool:
+def _are_of_one_line(one: Box, other: Box) -> bool:
     """Return whether two boxes look like letters of one line."""
     shared = min(one.y2, other.y2) - max(one.y1, other.y1)
     return shared > 0.6 * max(one.height, other.height)
@@ -232,7 +231,7 @@ def _is_tint(gray: "NDArray[np.uint8]", area: int) -> bool:
     return bool(same > 0.62 and area > 0.5 * gray.size)
 
 
-def _merge_overlapping(boxes: list[InkBox]) -> list[InkBox]:
+def _merge_overlapping(boxes: list[Box]) -> list[Box]:
     """Join overlapping boxes until none overlap."""
     todo, done = list(boxes), []
     while todo:
@@ -246,7 +245,7 @@ def _merge_overlapping(boxes: list[InkBox]) -> list[InkBox]:
     return done
 
 
-def order_blocks(items: list[Item], frames: list[InkBox], height: int, em: float) -> list[PageBlock]:
+def order_blocks(items: list[Item], frames: list[Box], height: int, em: float) -> list[PageBlock]:
     """Order items into blocks by recursive XY-cut (Nagy and Seth, 1984).
 
     The page is `height` pixels high, its body text `em`. The contents of a frame stay together.
@@ -258,7 +257,7 @@ def order_blocks(items: list[Item], frames: list[InkBox], height: int, em: float
     return blocks
 
 
-def _nest_in_frames(items: list[Item], frames: list[InkBox]) -> list[Item]:
+def _nest_in_frames(items: list[Item], frames: list[Box]) -> list[Item]:
     """Put items into the smallest frame around them, and drop empty frames."""
     for frame in sorted(frames, key=lambda box: box.width * box.height):
         inner = [item for item in items if item.box.inside(frame)]

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kopub.boxes import Box
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pypdfium2 import PdfMatrix, PdfObject, PdfPage
-
-Box = tuple[int, int, int, int]
-"""(x1, y1, x2, y2) in pixels of the upright page."""
 
 _SUBPIXELS = 64
 """PDFium rounds points to whole pixels, so it is given a page this many times as large, to place boxes exactly."""
@@ -81,7 +80,7 @@ class Coverings:
                 self._order[address(drawn.raw)] = at
             elif self._order:
                 x1, y1, x2, y2 = placement.box(*_bounds(drawn))
-                self._found.append((at, (int(x1), int(y1), int(x2), int(y2)), drawn))
+                self._found.append((at, Box(int(x1), int(y1), int(x2), int(y2)), drawn))
 
     def hide(self, text: ctypes.c_void_p, box: Box) -> bool:
         """Return whether a picture drawn later covers the middle of a text object's word."""
@@ -93,8 +92,17 @@ class Coverings:
         )
 
     def _is_opaque(self, at: int, picture: "PdfObject") -> bool:
+        from pypdfium2 import PdfImage, PdfiumError
+
         if at not in self._hides:
-            self._hides[at] = _clear_share(picture) <= _MOST_CLEAR
+            assert isinstance(picture, PdfImage)
+            try:
+                pixels = picture.get_bitmap(render=True, scale_to_original=False).to_numpy()
+            except PdfiumError:
+                clear = 1.0  # a picture that cannot be decoded is not drawn
+            else:
+                clear = 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else (pixels[..., 3] < _OPAQUE).mean()
+            self._hides[at] = bool(clear <= _MOST_CLEAR)
         return self._hides[at]
 
 
@@ -107,7 +115,7 @@ def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
     """Return (left, bottom, right, top) on the page; PDFium gives them relative to a form."""
     left, bottom, right, top = drawn.get_bounds()
     forms = _forms_of(drawn)
-    xs, ys = zip(*(_moved((x, y), forms) for x in (left, right) for y in (bottom, top)), strict=True)
+    xs, ys = zip(*(forms.on_point(x, y) for x in (left, right) for y in (bottom, top)), strict=True)
     return min(xs), min(ys), max(xs), max(ys)
 
 
@@ -127,21 +135,9 @@ def pictures_of(page: "PdfPage", width: int, height: int) -> Iterator[Box]:
         yield _pixels(placement, _bounds(drawn))
 
 
-def _clear_share(picture: "PdfObject") -> float:
-    """Return the share of a picture, 0 to 1, through which what is below shows."""
-    from pypdfium2 import PdfImage, PdfiumError
-
-    assert isinstance(picture, PdfImage)
-    try:
-        pixels = picture.get_bitmap(render=True, scale_to_original=False).to_numpy()
-    except PdfiumError:
-        return 1.0  # a picture that cannot be decoded is not drawn
-    return 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else float((pixels[..., 3] < _OPAQUE).mean())
-
-
 def is_within(box: Box, whole: tuple[float, float, float, float]) -> bool:
     """Return whether the middle of a box lies within another."""
-    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    x, y = box.middle
     return whole[0] <= x < whole[2] and whole[1] <= y < whole[3]
 
 
@@ -191,18 +187,18 @@ def shapes_of(page: "PdfPage", placement: Placement) -> Shapes:
     return Shapes(tuple(rules), tuple(fills))
 
 
-def _forms_of(drawn: "PdfObject") -> "list[PdfMatrix]":
-    """Return the matrices of the forms that an object is in, from the inside out."""
-    matrices = []
-    form = drawn.container
+def _forms_of(drawn: "PdfObject") -> "PdfMatrix":
+    """Return the transform from the forms that an object is in to the page."""
+    from pypdfium2 import PdfMatrix
+
+    matrix, form = PdfMatrix(), drawn.container
     while form is not None:
-        matrices.append(form.get_matrix())
-        form = form.container
-    return matrices
+        matrix, form = matrix.multiply(form.get_matrix()), form.container
+    return matrix
 
 
-def _clip_of(path: "PdfObject", forms: "Sequence[PdfMatrix]") -> list[float]:
-    """Return the box (x1, y1, x2, y2) in points outside of which a path is not drawn."""
+def _clip_of(path: "PdfObject", forms: "PdfMatrix") -> list[float]:
+    """Return the box in points to which a path is clipped."""
     from pypdfium2 import raw
 
     clip = raw.FPDFPageObj_GetClipPath(path.raw)
@@ -212,35 +208,32 @@ def _clip_of(path: "PdfObject", forms: "Sequence[PdfMatrix]") -> list[float]:
         points = []
         for index in range(raw.FPDFClipPath_CountPathSegments(clip, at)):
             raw.FPDFPathSegment_GetPoint(raw.FPDFClipPath_GetPathSegment(clip, at, index), x, y)
-            points.append(_moved((x.value, y.value), forms))
+            points.append(forms.on_point(x.value, y.value))
         box = list(_clipped(points, box)) if points else box
     return box
 
 
 def _clipped(points: Sequence[tuple[float, float]], clip: Sequence[float]) -> tuple[float, float, float, float]:
-    """Return the box of points within another; its right is left of its left if they are apart."""
+    """Return the box of points within another.
+
+    Its right is left of its left if they are apart.
+    """
     xs, ys = zip(*points, strict=True)
     return max(min(xs), clip[0]), max(min(ys), clip[1]), min(max(xs), clip[2]), min(max(ys), clip[3])
 
 
-def _moved(point: tuple[float, float], matrices: "Sequence[PdfMatrix]") -> tuple[float, float]:
-    for matrix in matrices:
-        point = matrix.on_point(*point)
-    return point
-
-
-def _lines_of(path: "PdfObject", forms: "Sequence[PdfMatrix]") -> Iterator[list[tuple[float, float]]]:
+def _lines_of(path: "PdfObject", forms: "PdfMatrix") -> Iterator[list[tuple[float, float]]]:
     """Yield the corners of each line or outline of a path."""
     from pypdfium2 import raw
 
-    matrices = [path.get_matrix(), *forms]
+    matrix = path.get_matrix().multiply(forms)
     x, y = ctypes.c_float(), ctypes.c_float()
     corners: list[tuple[float, float]] = []
     for at in range(raw.FPDFPath_CountSegments(path.raw)):
         segment = raw.FPDFPath_GetPathSegment(path.raw, at)
         kind = raw.FPDFPathSegment_GetType(segment)
         raw.FPDFPathSegment_GetPoint(segment, x, y)
-        point = _moved((x.value, y.value), matrices)
+        point = matrix.on_point(x.value, y.value)
         if kind != raw.FPDF_SEGMENT_LINETO:
             if len(corners) > 1:
                 yield corners
@@ -258,7 +251,7 @@ def _is_straight(a: tuple[float, float], b: tuple[float, float]) -> bool:
 
 def _pixels(placement: Placement, box: tuple[float, float, float, float]) -> Box:
     x1, y1, x2, y2 = map(round, placement.box(*box))
-    return x1, y1, max(x1 + 1, x2), max(y1 + 1, y2)
+    return Box(x1, y1, max(x1 + 1, x2), max(y1 + 1, y2))
 
 
 def is_clear(drawn: ctypes.c_void_p) -> bool:

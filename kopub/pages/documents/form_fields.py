@@ -4,7 +4,8 @@ import ctypes
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kopub.pages.documents.drawn_objects import Box, Placement
+from kopub.boxes import Box
+from kopub.pages.documents.drawn_objects import Placement
 
 if TYPE_CHECKING:
     from pypdfium2 import PdfPage
@@ -33,8 +34,8 @@ def field_texts(page: "PdfPage", placement: Placement) -> Iterator[tuple[str, Bo
             box = raw.FS_RECTF()
             text = _text(form, annotation)
             if text and raw.FPDFAnnot_GetRect(annotation, box):
-                x1, y1, x2, y2 = map(round, placement.box(box.left, box.bottom, box.right, box.top))
-                yield text, (x1, y1, x2, y2)
+                edges = placement.box(box.left, box.bottom, box.right, box.top)
+                yield text, Box._make(map(round, edges))
         finally:
             raw.FPDFPage_CloseAnnot(annotation)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kopub.boxes import Box
 from kopub.pages.documents.drawn_objects import (
-    Box,
     Coverings,
     Placement,
     address,
@@ -26,7 +26,7 @@ from kopub.pages.documents.drawn_objects import (
 from kopub.pages.documents.fonts import lacks_font
 from kopub.pages.documents.form_fields import field_texts
 from kopub.pages.documents.structure_tags import PageTags
-from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
+from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word, characters_of
 from kopub.pages.nameless import nameless
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
     words = (*(_held_against(word, grey) for word in _drawn_once(within)), *shown)
     # Text that the crop box cuts off is still on the sheet.
     sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
-    outside = sum(len(word.text) for word in found if not is_within(word.box, sheet))
+    outside = characters_of(word for word in found if not is_within(word.box, sheet))
     cell = max(1, -(-max(width, height) // _CELLS))
     bare = _bare(grey, words, cell)
     return TextLayer(
@@ -109,7 +109,7 @@ class _Fences:
     """The upright rules of a page, which part the letters of cells."""
 
     def __init__(self, rules: Iterable[Box]) -> None:
-        upright = (rule for rule in rules if rule[3] - rule[1] > rule[2] - rule[0])
+        upright = (rule for rule in rules if rule.height > rule.width)
         self._rules = sorted(((x1 + x2) / 2, y1, y2) for x1, y1, x2, y2 in upright)
 
     def part(self, a: Sequence[float], b: Sequence[float]) -> bool:
@@ -194,10 +194,8 @@ class _OpenWord:
             steps = np.diff(middles)
             starts += [at + 1 for at in np.flatnonzero(steps > _BLANK * np.median(steps)).tolist()]
         for start, end in zip(starts, [*starts[1:], len(self.boxes)], strict=True):
-            (x1, y1, _, _), (_, _, x2, y2) = (
-                tuple(map(pick, zip(*self.boxes[start:end], strict=True))) for pick in (min, max)
-            )
-            box = (round(x1), round(y1), round(x2), round(y2))
+            x1, y1, x2, y2 = zip(*self.boxes[start:end], strict=True)
+            box = Box(round(min(x1)), round(min(y1)), round(max(x2)), round(max(y2)))
             yield Word("".join(self.letters[start:end]), box, marks)
             marks &= ~Mark.LINE
 
@@ -230,7 +228,7 @@ def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Dr
             apart = pending.boxes and max(box[1] - pending.boxes[-1][3], pending.boxes[-1][1] - box[3]) > 0
             is_new_line = bool(apart) and begins_line(page, index)
             parted = pending.boxes and (is_new_line or drawing.fences.part(pending.boxes[-1], box))
-            if parted or _goes_back(pending, box) or _is_note(page, pending, index, letter, box):
+            if parted or _begins_word(page, pending, index, letter, box):
                 yield from _finish(page, pending, drawing)
                 pending = _OpenWord(Mark.LINE if is_new_line else NO_MARK)
             unmapped = raw.FPDFText_HasUnicodeMapError(page, index) == 1
@@ -250,27 +248,21 @@ def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Dr
         yield from _finish(page, pending, drawing)
 
 
-def _goes_back(pending: _OpenWord, box: _Place) -> bool:
-    """Return whether a letter was drawn later to stand before a word, as signs in another font are."""
-    if len(pending.boxes) < 2:
-        return False
-    first, last = pending.boxes[0], pending.boxes[-1]
-    before = box[2] <= first[0] if first[0] < last[0] else box[0] >= first[2]
-    return before and min(box[3], last[3]) > max(box[1], last[1])
+def _begins_word(page: ctypes.c_void_p, pending: _OpenWord, index: int, letter: str, box: _Place) -> bool:
+    """Return whether a letter that PDFium joins to a word of its row begins another.
 
-
-def _is_note(page: ctypes.c_void_p, pending: _OpenWord, index: int, letter: str, box: _Place) -> bool:
-    """Return whether a figure is in another size and height than one before it.
-
-    Joined, the raised number of a note would be a digit of the number that it stands at.
+    It does if it was drawn later to stand before the word, as signs in another font are. The raised number of a note
+    would be a digit of the number that it stands at.
     """
     from pypdfium2 import raw
 
-    if not (letter.isdigit() and pending.letters and pending.letters[-1].isdigit()):
+    if not pending.boxes or min(box[3], pending.boxes[-1][3]) <= max(box[1], pending.boxes[-1][1]):
         return False
-    before = pending.boxes[-1]
-    is_level = abs(box[3] - before[3]) <= _RAISED * (before[3] - before[1])
-    if is_level or min(box[3], before[3]) <= max(box[1], before[1]):
+    first, last = pending.boxes[0], pending.boxes[-1]
+    if first != last and (box[2] <= first[0] if first[0] < last[0] else box[0] >= first[2]):
+        return True
+    is_figure = letter.isdigit() and pending.letters[-1].isdigit()
+    if not is_figure or abs(box[3] - last[3]) <= _RAISED * (last[3] - last[1]):
         return False
     # Some fonts have figures that hang below the line, as letters do.
     a, b = raw.FS_RECTF(), raw.FS_RECTF()
@@ -333,7 +325,7 @@ def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:
     last: dict[str, Box] = {}
     for word in words:
         before, last[word.text] = last.get(word.text), word.box
-        near = _SAME * min(word.box[2] - word.box[0], word.box[3] - word.box[1])
+        near = _SAME * min(word.box.width, word.box.height)
         if before is None or max(abs(a - b) for a, b in zip(word.box, before, strict=True)) > near:
             yield word
 

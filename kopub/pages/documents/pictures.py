@@ -16,7 +16,8 @@ from kopub.errors import UndecodableImage, first_line, is_of_machine, visible
 from kopub.fingerprints import CodeVersion
 from kopub.pages.damage import fax_damage
 from kopub.pages.documents.text_layer import MadePage, PageCount
-from kopub.pages.page import is_deep, is_fax, tiff_frames, to_8_bits, turned
+from kopub.pages.page import is_fax, tiff_frames, turned
+from kopub.pages.rgb import is_deep, to_8_bits
 
 CODE = CodeVersion(
     "pages.pictures",

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from kopub.boxes import Box
 from kopub.errors import SourceError, counted, first_line, quoted
 from kopub.fingerprints import CodeVersion, fingerprint
-from kopub.pages.documents.drawn_objects import Box
 from kopub.pages.documents.pieces import Piece
 from kopub.states import Reason
 
@@ -60,6 +60,11 @@ class Word:
     marks: Mark = NO_MARK
     tag: int = -1
     """The number of its tag among those of the layer; -1 without one."""
+
+
+def characters_of(words: Iterable[Word], mark: Mark | None = None) -> int:
+    """Return the number of characters in words, or in those with a mark."""
+    return sum(len(word.text) for word in words if mark is None or word.marks & mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +120,11 @@ class TextLayer:
     @cached_property
     def characters(self) -> int:
         """Number of characters in all words."""
-        return sum(len(word.text) for word in self.words)
+        return characters_of(self.words)
 
     def marked(self, mark: Mark) -> int:
         """Return the number of characters in words with a mark."""
-        return sum(len(word.text) for word in self.words if word.marks & mark)
+        return characters_of(self.words, mark)
 
     @cached_property
     def middles(self) -> "NDArray[np.float64]":
@@ -135,6 +140,14 @@ class TextLayer:
         for x1, y1, x2, y2 in (np.maximum(boxes, 0) // self.cell).tolist():
             covered[y1 : y2 + 1, x1 : x2 + 1] = True
         return covered
+
+    @cached_property
+    def fill_sides(self) -> tuple[Box, ...]:
+        """The sides of the filled boxes, one pixel wide: above, below, left and right."""
+        sides: list[Box] = []
+        for x1, y1, x2, y2 in self.fills:
+            sides += Box(x1, y1, x2, y1 + 1), Box(x1, y2 - 1, x2, y2), Box(x1, y1, x1 + 1, y2), Box(x2 - 1, y1, x2, y2)
+        return tuple(sides)
 
     @property
     def is_of_scan(self) -> bool:
@@ -210,7 +223,7 @@ def _edges(boxes: Iterable[Box]) -> list[int]:
 
 
 def _boxes(edges: Iterable[int]) -> Iterator[Box]:
-    return zip(*[iter(map(int, edges))] * 4, strict=True)
+    return map(Box._make, zip(*[iter(map(int, edges))] * 4, strict=True))
 
 
 def layer_id(stored: str | None) -> str | None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kopub.boxes import Box
 from kopub.errors import UndecodableImage
 from kopub.layout.ink import BLANK_SHARE, INK_CONTRAST, PAPER_REACH, ink_contrast, ink_share, shrink, working_scale
-from kopub.layout.lines import InkBox, estimate_em, find_ruled_areas, find_rules
+from kopub.layout.lines import estimate_em, find_ruled_areas, find_rules
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.deepseek_layout.answer import (
@@ -301,7 +302,7 @@ class PageInk:
     """
 
     ink: "NDArray[np.bool_]"
-    tables: tuple[InkBox, ...]
+    tables: tuple[Box, ...]
     scale: float
     slack: int
 
@@ -327,7 +328,7 @@ class PageInk:
 
     def missed_tables(self, tables: Sequence[PixelBox], pictures: Sequence[PixelBox]) -> list[PixelBox]:
         """Return the ruled tables that no table box covers and no picture contains."""
-        named, drawn = ([InkBox(*self._on_copy(box)) for box in boxes] for boxes in (tables, pictures))
+        named, drawn = ([Box(*self._on_copy(box)) for box in boxes] for boxes in (tables, pictures))
         missed: list[PixelBox] = []
         for table in self.tables:
             covered = 0

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kopub.boxes import Box, union
 from kopub.engine import releases
 from kopub.fingerprints import CodeVersion, file_sha256
 from kopub.layout.ink import PRINT_CONTRAST, ink_mask, true_runs
-from kopub.layout.lines import InkBox, union
 from kopub.recognition.print_reader import CERTAIN, OcrWord, mean_confidence
 from kopub.recognition.tesseract.words import SURE_SYLLABLE, count_syllables, join_words
 
@@ -224,7 +224,7 @@ def settle(line: list[OcrWord], second: SecondReading) -> tuple[list[OcrWord], s
 
 def _confirmed(words: Sequence[OcrWord], text: str, certainty: float) -> OcrWord:
     """Return the second reader's word in place of Tesseract's."""
-    around = union([InkBox(*word.box) for word in words])
+    around = union([Box(*word.box) for word in words])
     box = (around.x1, around.y1, around.x2, around.y2)
     return OcrWord(text, 99 * certainty, box, words[0].after_blank, confirmed=True)
 

@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 import tesserocr
 
+from kopub.boxes import Box
 from kopub.layout.ink import paper_level
-from kopub.layout.lines import InkBox
 from kopub.recognition.print_reader import NARROWEST, BlockText, OcrWord, PrintReader, find_gaps, find_rows, has_print
 from kopub.recognition.tesseract import LANGUAGES, figures
 from kopub.recognition.tesseract.leaders import erase_leaders, find_leaders, insert_leaders
@@ -89,7 +89,7 @@ class Reader(PrintReader):
                 words += line
         return BlockText("\n".join(texts), words, [*doubted, *unsettled])
 
-    def _words(self, engine: Any, gray: "NDArray[np.uint8]", row: InkBox) -> list[OcrWord]:
+    def _words(self, engine: Any, gray: "NDArray[np.uint8]", row: Box) -> list[OcrWord]:
         """Return the words of one row of a block, in pixels of the block."""
         pixels = gray[row.y1 : row.y2, row.x1 : row.x2]
         border = (_BORDER, _BORDER, _BORDER, _BORDER)
@@ -133,7 +133,7 @@ class Reader(PrintReader):
                 left, right = run_span(line, (start, end), gaps)
                 if right - left < NARROWEST:
                     continue
-                english = self._words(self._english, gray, InkBox(left, top, right, min(bottom, gray.shape[0])))
+                english = self._words(self._english, gray, Box(left, top, right, min(bottom, gray.shape[0])))
                 if is_better(line[start:end], english):
                     first = english[0]
                     english[0] = OcrWord(first.text, first.confidence, first.box, line[start].after_blank)

@@ -134,8 +134,7 @@ def stages(lines: Iterable[str], began: float, ready: float) -> str:
     for line in lines:
         following, stamp = stage(line, name), _TIME.search(line)
         if following != name and stamp is not None:
-            # The log names no year, and a start may last into the next one.
-            years = {time.localtime(moment).tm_year for moment in (began, ready)}
+            years = {time.localtime(moment).tm_year for moment in (began, ready)}  # the log names none
             moments = [time.mktime(time.strptime(f"{year}-{stamp[1]}", "%Y-%m-%d %H:%M:%S")) for year in years]
             end = min(max(min(moments, key=lambda moment: abs(moment - began)), start), ready)
             lengths.append(f"{name} {end - start:.0f} s")

@@ -65,7 +65,7 @@ class FullDocument:
 
 
 def full_documents() -> Iterator[FullDocument]:
-    """Yield files of each format, the same each time: one of each form that the makers give them."""
+    """Yield one file of each form that the makers know, the same each time."""
     makers: tuple[tuple[str, int, Callable[[FullDocument, int], bytes]], ...] = (
         ("docx", 6, _docx),
         ("xlsx", 2, _xlsx),
