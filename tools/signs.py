@@ -21,10 +21,10 @@ AT_MOST = {
     "functions per 1,000 lines of code": 91.6,
     "comprehensions per 1,000 lines of code": 63.2,
     "private functions per 1,000 lines of code": 36.0,
-    "imports inside functions": 499,
+    "imports inside functions": 501,
     "classes named after a region or block": 28,
     "classes named after a page or document": 88,
-    "lines": 79_140,
+    "lines": 79_360,
 }
 AT_LEAST = {"comments, percent of lines": 0.8}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -281,7 +281,7 @@ def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
 
 
 def _problem(row: dict[str, str | None]) -> str:
-    """Return the problem of a page, with its form and values if the shard has them."""
+    """Return the problem of a page, with its form if the shard has it."""
     parts = row.get(PARTS)
     return Reason.unpacked(parts) if parts else row[PROBLEM] or ""
 
