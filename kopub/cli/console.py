@@ -28,6 +28,9 @@ _WIDE = r"[\u1100-\u11ff\u2e80-\ud7ff\uf900-\ufaff\ufe30-\uff60]"
 """A character of Korean, Chinese or Japanese."""
 _PIECE = re.compile(rf"{_WIDE}[^\w\s]*\s*|(?:(?!{_WIDE}).)+")
 """The parts of a long word that stay together."""
+_HANGUL = re.compile("[가-힣]")
+_SENTENCES = ("reason", "finding", "remedy", "first", "then")
+"""Names of values that are sentences."""
 _GLUE = "\xa0"
 """A blank at which no line is broken."""
 
@@ -43,14 +46,19 @@ def in_english() -> bool:
 def said(phrase: str, filled: bool = True) -> str:
     """Return a phrase in the user's language, in English if the catalogue lacks it.
 
-    A form that is not `filled` keeps its names in braces, for libraries that fill their own.
+    A line is never half translated: with a reason that the catalogue lacks, it is English. A form that is not `filled`
+    keeps its names in braces, for libraries that fill their own.
     """
     if in_english():
         return phrase
     from kopub.language import texts
 
     korean = texts("ko")
-    return korean.reason(phrase)[0] if filled else korean.sentences.get(phrase, phrase)
+    if isinstance(phrase, Reason):
+        parts = [value for name, value in phrase.values.items() if name in _SENTENCES and isinstance(value, str)]
+        if any(" " in part and not _HANGUL.search(korean.sentence(part)[0]) for part in parts):
+            return phrase
+    return korean.sentence(phrase)[0] if filled else korean.sentences.get(phrase, phrase)
 
 
 def table_console() -> Console:
@@ -142,7 +150,8 @@ def plain_reason(page_id: str, reason: str | None) -> str:
 
     It is in the user's language. The names are its own name, and that of the previous table.
     """
-    if isinstance(reason, Reason) and (told := said(reason)) != reason:
+    if isinstance(reason, Reason) and not in_english():
+        told = said(reason.values.get("reason", "") if "asset" in reason.values else reason)
         return told.removeprefix(f"{page_id}: ")
     return (reason or "").removeprefix("raw_pages: ").removeprefix(f"{page_id}: ")
 

@@ -53,7 +53,11 @@ COMMANDS = (
         _MAKE, "index", "index", "Index SOURCE as a source of the corpus, and draw the pages of its documents."
     ),
     ListedCommand(
-        _MAKE, "plan", "plan", "Show what is stale, why, and what making it again will cost; --set tries other values."
+        _MAKE,
+        "plan",
+        "plan",
+        "Show what is stale, why, and what making it again will cost; --set tries other values.",
+        in_english=True,
     ),
     ListedCommand(
         _LOOK, "status", "status", "Show what was made, from which corpus, where it is stored, and what to run next."
@@ -104,7 +108,11 @@ COMMANDS = (
         in_english=True,
     ),
     ListedCommand(
-        _JUDGE, "diff", "diff", "Compare a shard before and after an upgrade: regions, texts, states, vectors."
+        _JUDGE,
+        "diff",
+        "diff",
+        "Compare a shard before and after an upgrade: regions, texts, states, vectors.",
+        in_english=True,
     ),
     ListedCommand(
         _JUDGE,

@@ -22,6 +22,7 @@ from kopub.engine import INSTALL, Engine
 from kopub.errors import ConfigError
 from kopub.gpu import GpuCard, largest_card
 from kopub.pages.documents import conversion, fonts
+from kopub.states import phrase
 from kopub.store.faults import require_reachable
 from kopub.weights.hub import managed_server, server_of
 
@@ -268,7 +269,7 @@ def find_idle_card(engines: Mapping[str, Engine]) -> Finding | None:
     if any(server_of(engine) is not None or engine.gpu_memory for engine in engines.values()):
         return None
     card = largest_card()
-    return card and warning("gpu", f"{card} is not used by this profile", advise(card))
+    return card and warning("gpu", phrase("{card} is not used by this profile", str(card)), advise(card))
 
 
 def advise(card: GpuCard) -> str:
@@ -278,7 +279,7 @@ def advise(card: GpuCard) -> str:
         return "no profile is for so little memory (docs/gpu.md)"
     own = next((profile.name for profile in fitting if not _reads_korean(profile)), fitting[0].name)
     korean = next((profile.name for profile in fitting if _reads_korean(profile)), f"{own}+{_KOREAN}")
-    return f"--profile {korean} reads Korean with it, --profile {own} the rest (docs/gpu.md)"
+    return phrase("--profile {korean} reads Korean with it, --profile {own} the rest (docs/gpu.md)", korean, own)
 
 
 def fitting_profiles(model: str, memory: int) -> list[Profile]:

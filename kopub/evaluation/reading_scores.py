@@ -25,7 +25,7 @@ from kopub.pages.page import problem_with_id
 from kopub.recognition.regions import region_texts
 from kopub.search.scores import ALL as WHOLE
 from kopub.search.scores import Contents, History, ScoreChange, ScoredRun
-from kopub.states import State
+from kopub.states import State, phrase
 from kopub.store import schemas
 from kopub.store.corpus_tables import OCR_SCORES, TABLES
 from kopub.store.schemas import OCR_RUNS
@@ -246,12 +246,12 @@ def significant_drops(scores: pa.Table) -> list[str]:
 
     Only headline metrics close a gate, because some of a table's many intervals are on the wrong side by chance.
     """
-    return [
-        f"{row['benchmark']} is read worse: {row['metric']} went from {row['previous']:.4f} by {row['change']:+.4f} "
-        f"(95 % interval {row['change_low']:+.4f} to {row['change_high']:+.4f}) over the samples of both runs"
-        for row in headline(scores)
-        if row["dropped"]
-    ]
+    form = (
+        "{benchmark} is read worse: {metric} went from {previous:.4f} by {change:+.4f} (95 % interval {low:+.4f} to "
+        "{high:+.4f}) over the samples of both runs"
+    )
+    names = ("benchmark", "metric", "previous", "change", "change_low", "change_high")
+    return [phrase(form, *(row[name] for name in names)) for row in headline(scores) if row["dropped"]]
 
 
 def headline(scores: pa.Table) -> list[Row]:

@@ -22,6 +22,7 @@ from kopub.pages.manifest import Manifest, PageSource, QueryFile, name_of, shard
 from kopub.pages.page_reader import open_shard
 from kopub.pages.places import CorpusPlace, SourcePath
 from kopub.pages.source_files import PageRows, SeenIds, SourceFiles, document_of, read_file, with_keys
+from kopub.states import phrase
 
 QUERIES = "queries.parquet"
 LEFT_OUT = "left_out.txt"
@@ -86,9 +87,9 @@ class IndexWriter:
         if most is None:
             return None
         if not found.documents:
-            raise SourceError(f"{named} holds shards: have a first look at one of them, with --shards instead")
+            raise SourceError("{named} holds shards: have a first look at one of them, with --shards instead", named)
         if old and not old.left:
-            raise SourceError(f"all of {named} is indexed already: --max-pages is for a first look")
+            raise SourceError("all of {named} is indexed already: --max-pages is for a first look", named)
         return max(most, sum(shard.rows for shard in self._before.shards_of(old.name)) if self._before and old else 0)
 
     def write_without(self, source: PageSource) -> Manifest:
@@ -131,7 +132,8 @@ class IndexWriter:
                 files.append(PageRows(shard, rows, before.written.get(shard.key)))
             except SourceError as error:
                 # If this failed, and two sources had moved, neither could be indexed before the other.
-                self._tell(f"{shard.key} of {shard.source} cannot be read ({error}): index or take out that source too")
+                form = "{shard} of {source} cannot be read ({reason}): index or take out that source too"
+                self._tell(phrase(form, shard.key, shard.source, str(error)))
                 files.append(PageRows(shard, None, before.written.get(shard.key)))
         return files
 
@@ -169,7 +171,8 @@ class IndexWriter:
         )
         if shards.failed and not is_url(named) and not Path(named).exists():
             raise SourceError(
-                f"{named} went away while it was indexed: bring it back and index again; what was indexed before stays"
+                "{named} went away while it was indexed: bring it back and index again; what was indexed before stays",
+                named,
             )
         read = (read_file(path, self._place, source.name, key or "") for path, key in shards.files)
         files = [file for file in read if file is not None]
@@ -191,7 +194,8 @@ class IndexWriter:
                 left_out.append(LeftOut(path, name, reason))
             else:
                 files.append(file)
-                self._tell(f"{name} ({at} of {len(found.pages)}): {counted(file.shard.rows, 'page')}")
+                pages = counted(file.shard.rows, "page")
+                self._tell(phrase("{name} ({at} of {count}): {pages}", name, at, len(found.pages), pages))
         return _Part(files, left_out, copies)
 
     def _publish(
@@ -206,9 +210,10 @@ class IndexWriter:
     ) -> Manifest:
         before = self._before
         if not part.files and part.copies_of:
-            raise SourceError(f"all of {found.name} is in the corpus already, of {', '.join(sorted(part.copies_of))}")
+            form = "all of {source} is in the corpus already, of {sources}"
+            raise SourceError(form, found.name, ", ".join(sorted(part.copies_of)))
         if not part.files:
-            raise SourceError(f"{found.name} has no pages")
+            raise SourceError("{source} has no pages", found.name)
         queries = self._queries_of(kept)
         queries[source.name] = self._parse(found)
         source = source.model_copy(
@@ -260,9 +265,10 @@ class IndexWriter:
         seen = SeenIds()
         shards = [seen.take(file) for file in sorted(files, key=lambda file: shard_number(file.shard.key))]
         if seen.duplicates:
-            self._tell(f"{seen.duplicates:,} rows repeat the id of an earlier page: they will be quarantined")
+            form = "{count:,} rows repeat the id of an earlier page: they will be quarantined"
+            self._tell(phrase(form, seen.duplicates))
         if seen.unusable:
-            self._tell(f"{seen.unusable:,} rows have no usable id: they will be quarantined")
+            self._tell(phrase("{count:,} rows have no usable id: they will be quarantined", seen.unusable))
         query_file = self._write_queries(sources, queries, seen.shard_of, [shard.key for shard in shards])
         result = Manifest(
             sources=[source.model_copy(update={"queries": len(queries.get(source.name, ()))}) for source in sources],
@@ -287,10 +293,10 @@ class IndexWriter:
             by_reason[reason].append(name)
         for reason, names in by_reason.items():
             for name in names[:_NAMED]:
-                self._tell(f"left out: {name} ({reason})")
+                self._tell(phrase("left out: {file} ({reason})", name, reason))
             if len(names) > _NAMED:
-                more = f"{len(names) - _NAMED:,} more for this reason, listed in {self._place.location(LEFT_OUT)}"
-                self._tell(f"left out: {more}")
+                form = "left out: {count:,} more for this reason, listed in {file}"
+                self._tell(phrase(form, len(names) - _NAMED, self._place.location(LEFT_OUT)))
 
     def _left_out_before(self) -> list[tuple[str, str, str]]:
         """Return the name, reason and source of each file left out of the previous index."""
@@ -308,13 +314,13 @@ class IndexWriter:
     def _parse(self, found: SourceFiles) -> list[Query]:
         if found.questions is None:
             if not found.documents:
-                self._tell(f"{found.name} has no queries")
+                self._tell(phrase("{source} has no queries", found.name))
             return []
         queries = parse_queries(found.questions, found.annotations, found.questions_name)
         self._tell(
             counted(len(queries), "query", "queries")
             if queries
-            else f"{found.questions_name} has no rows: there are no queries"
+            else phrase("{file} has no rows: there are no queries", found.questions_name)
         )
         return queries
 
@@ -328,7 +334,9 @@ class IndexWriter:
         except SourceError as error:
             for source in kept:
                 if source.queries:
-                    self._tell(f"the queries of {source.name} are lost ({error}): index it again")
+                    self._tell(
+                        phrase("the queries of {source} are lost ({reason}): index it again", source.name, str(error))
+                    )
             return {}
         by_source = {source.name: list(itertools.islice(queries, source.queries)) for source in before.sources}
         return {source.name: by_source[source.name] for source in kept}
@@ -337,7 +345,7 @@ class IndexWriter:
         with self._place.held(queries.file) as path:
             table = read_table(path)
         if digest(table) != queries.sha256:
-            raise SourceError(f"{self._place.location(queries.file)} changed since it was indexed")
+            raise SourceError("{file} changed since it was indexed", self._place.location(queries.file))
         return table
 
     def _write_queries(
@@ -354,15 +362,18 @@ class IndexWriter:
                 queries.append(query)
                 if (other := source_of.setdefault(query.query_id, source.name)) != source.name:
                     raise SourceError(
-                        f"{other} and {source.name} both have a query with the id {quoted(query.query_id)}: "
-                        "give one of them another id"
+                        "{other} and {source} both have a query with the id {id}: give one of them another id",
+                        other,
+                        source.name,
+                        quoted(query.query_id),
                     )
         if not queries:
             return None
         pages = dict.fromkeys(itertools.chain.from_iterable(query.ground_truth for query in queries))
         unknown = [page for page in pages if page not in shard_of]
         if unknown:
-            self._tell(f"{len(unknown):,} ground-truth pages are not in the corpus, the first is {quoted(unknown[0])}")
+            form = "{count:,} ground-truth pages are not in the corpus, the first is {page}"
+            self._tell(phrase(form, len(unknown), quoted(unknown[0])))
         table = to_table(queries, assign(queries, shard_of, keys, self._shards_before(keys)))
         buffer = pa.BufferOutputStream()
         pq.write_table(table, buffer)

@@ -13,6 +13,7 @@ from kopub.pages.index_writer import IndexWriter
 from kopub.pages.manifest import BEGUN, NAME, Manifest, PageSource
 from kopub.pages.places import CorpusPlace, place_of
 from kopub.pages.source_files import find_files
+from kopub.states import phrase
 
 Progress = Callable[[str], None]
 
@@ -50,14 +51,16 @@ def index(
         _require_no_others(source, place)
     files = find_files(source, place, tell)
     if place.url and not is_url(source) and not files.documents:
-        tell(f"{place} is shared, and its files lie on this machine: other nodes must have them at the same paths")
+        form = "{place} is shared, and its files lie on this machine: other nodes must have them at the same paths"
+        tell(phrase(form, place))
     with _alone(place, tell):
         # Another process may have indexed a source while this one looked for files or waited.
         if others is Others.REFUSE:
             _require_no_others(source, place)
         before = _before(place)
         if before is None and place.has(NAME):
-            tell(f"the index at {place} cannot be read and is replaced by that of {source}: --add adds other sources")
+            form = "the index at {place} cannot be read and is replaced by that of {source}: --add adds other sources"
+            tell(phrase(form, place, source))
         with _begun(source, place):
             result = IndexWriter(place, before, tell).write(source, files, dpi, others is Others.REPLACE, max_pages)
     written = result.named(source)
@@ -94,9 +97,10 @@ def other_sources(source: str, where: Path | CorpusPlace) -> str:
 def _require_no_others(source: str, place: CorpusPlace) -> None:
     """Raise `SourceError` if the corpus has sources and `source` is none of them."""
     if found := other_sources(source, place):
-        raise SourceError(
-            f"{place} holds {found}: --add adds {source} to it, --replace replaces it, --home DIR works in another home"
+        form = (
+            "{place} holds {others}: --add adds {source} to it, --replace replaces it, --home DIR works in another home"
         )
+        raise SourceError(form, place, found, source)
 
 
 def remove(name: str, where: Path | CorpusPlace, progress: Progress | None = None) -> Manifest:
@@ -108,11 +112,11 @@ def remove(name: str, where: Path | CorpusPlace, progress: Progress | None = Non
     with _alone(place, tell):
         before = _before(place)
         if before is None:
-            raise SourceError(f"{place} has no corpus of its own: kopub index SOURCE makes one")
+            raise SourceError("{place} has no corpus of its own: kopub index SOURCE makes one", place)
         source = before.source(name)
         if len(before.sources) == 1:
             raise SourceError(
-                f"{source.name} is the only source: kopub index SOURCE --replace puts another in its place"
+                "{source} is the only source: kopub index SOURCE --replace puts another in its place", source.name
             )
         result = IndexWriter(place, before, tell).write_without(source)
     _index_copies(result, source, place, tell)
@@ -125,7 +129,8 @@ def retry_failed(where: Path | CorpusPlace, progress: Progress) -> bool:
     before = _before(place)
     failed = [source for source in before.sources if source.failed] if before else []
     for source in failed:
-        progress(f"{counted(source.failed, 'page')} of {source.name} could not be made the last time: trying again")
+        form = "{pages} of {source} could not be made the last time: trying again"
+        progress(phrase(form, counted(source.failed, "page"), source.name))
         _index_again(Manifest.load(place), source, place, progress)
     return bool(failed)
 
@@ -142,7 +147,7 @@ def _index_again(known: Manifest, source: PageSource, place: CorpusPlace, tell: 
     try:
         index(known.location_of(source), place, tell, others=Others.ADD, max_pages=look)
     except SourceError as error:
-        tell(f"{source.name} was not indexed again: {error}")
+        tell(phrase("{source} was not indexed again: {reason}", source.name, str(error)))
 
 
 def _before(place: CorpusPlace) -> Manifest | None:
@@ -156,7 +161,7 @@ def _before(place: CorpusPlace) -> Manifest | None:
 @contextmanager
 def _alone(place: CorpusPlace, tell: Progress) -> Iterator[None]:
     """Let one process at a time, on all nodes, write an index. Raises `StoreError`."""
-    waits = f"another `kopub index` writes the index at {place}: waiting for it"
+    waits = phrase("another `kopub index` writes the index at {place}: waiting for it", place)
     if not place.remote:
         is_new = not place.folder.exists()
         try:

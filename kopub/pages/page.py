@@ -227,7 +227,7 @@ def decode(data: Picture) -> np.ndarray:
 
 @contextmanager
 def room_for(data: bytes | memoryview) -> Iterator[None]:
-    """Let one large page be worked on at a time: that takes several times its pixels."""
+    """Let one large page be worked on at a time, for want of memory."""
     is_large = False
     with suppress(Exception), Image.open(io.BytesIO(data), formats=FORMATS) as image:  # whoever decodes it says why not
         is_large = math.prod(image.size) > _LARGE

@@ -18,6 +18,7 @@ from kopub.pages.arrow import PageFile, open_pages
 from kopub.pages.manifest import Manifest, Shard
 from kopub.pages.page import Page
 from kopub.pages.upright import PageTransform
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     from kopub.pages.corpus import KeptPixels
@@ -66,13 +67,13 @@ def changed_files(manifest: Manifest) -> Iterator[str]:
             continue
         if now.st_size != shard.bytes or now.st_mtime_ns != manifest.written.get(shard.key, now.st_mtime_ns):
             written.append(place)
-    for places, became in (
-        (gone, "cannot be found: bring it back, or index what is there with `kopub index`"),
-        (written, "was written since it was indexed: `kopub index` looks whether it changed"),
+    for places, form in (
+        (gone, "{file} cannot be found: bring it back, or index what is there with `kopub index`"),
+        (written, "{file} was written since it was indexed: `kopub index` looks whether it changed"),
     ):
         if places:
-            more = f" (and {counted(len(places) - 1, 'more file')} like it)" if places[1:] else ""
-            yield f"{places[0]}{more} {became}"
+            several = phrase("{file} (and {files} like it)", places[0], counted(len(places) - 1, "more file"))
+            yield phrase(form, several if places[1:] else places[0])
 
 
 class PageReader:

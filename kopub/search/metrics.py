@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from kopub.errors import counted
 from kopub.search.options import NOTHING, ModeScores
 from kopub.search.scores import FEWEST, History, ScoreChange, interval, stored_scores
+from kopub.states import phrase
 from kopub.store.corpus_tables import SCORES as SCORES_TABLE
 from kopub.store.corpus_tables import TABLES, VECTOR_TABLES
 from kopub.store.schemas import RETRIEVAL_SCORES, retrieval_runs
@@ -120,11 +121,12 @@ def significant_drops(table: pa.Table) -> list[str]:
     drops: list[str] = []
     for row in _of_all(table):
         if row["metric"] == MAIN and row["dropped"]:
-            drops.append(
-                f"{row['retriever']} finds less: {row['metric']} fell from {row['previous']:.3f} by "
-                f"{-row['change']:.3f} (95 % interval {row['change_low']:+.3f} to {row['change_high']:+.3f}) over the "
-                "queries of both runs"
+            form = (
+                "{by} finds less: {metric} fell from {previous:.3f} by {fall:.3f} (95 % interval {low:+.3f} to "
+                "{high:+.3f}) over the queries of both runs"
             )
+            values = (row["previous"], -row["change"], row["change_low"], row["change_high"])
+            drops.append(phrase(form, row["retriever"], row["metric"], *values))
     return drops
 
 

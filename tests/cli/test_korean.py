@@ -9,12 +9,13 @@ import pytest
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
-from kopub.cli.console import in_english, said
+from kopub.cli.console import in_english, plain_reason, said
 from kopub.cli.main import app
 from kopub.cli.on_demand import COMMANDS, load_command
 from kopub.errors import ConfigError, counted
 from kopub.language import texts
-from kopub.states import phrase
+from kopub.states import Reason, phrase
+from kopub.store.run_records import COUNTED
 from tests.support.phrases import ROOT, help_texts, phrases
 
 _ENGLISH = {listed.module for listed in COMMANDS if listed.in_english and listed.module != "release"}
@@ -56,7 +57,12 @@ def test_the_language_is_that_of_the_locale_unless_it_is_chosen(
 def test_every_phrase_and_help_text_of_the_command_line_is_known_in_korean(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KOPUB_LANG", "en")
     load_command.cache_clear()
-    known = {**phrases(_MODULES), **help_texts()}
+    indexing = [
+        ROOT / "kopub" / "pages" / f"{name}.py"
+        for name in ("indexing", "index_writer", "page_reader", "documents/shards")
+    ]
+    known = {**phrases([*_MODULES, ROOT / "kopub" / "search" / "scores.py", *indexing]), **help_texts()}
+    known |= {f"{name} {{count:,.0f}}": "COUNTED" for name in COUNTED.values()}
     assert len(known) > 350
     assert {text: where for text, where in known.items() if text not in texts("ko").sentences} == {}
 
@@ -112,11 +118,19 @@ def test_a_phrase_is_told_with_its_values_and_stays_english_for_machines(monkeyp
     assert said(line) == "문서 1개의 1,200쪽"
     assert line == "1,200 pages in 1 document"
     assert said("a sentence of nobody") == "a sentence of nobody"
+    lost = Reason("{asset}: {reason}", asset="raw_pages", reason="the file is damaged or no PDF")
+    assert said(
+        phrase("{page} {state} in {asset}, {shard}: {reason}", "a", "failed", "raw_pages", "s", lost)
+    ).startswith("a: ")
+    assert plain_reason("a", lost) == "파일이 손상되었거나 PDF가 아닙니다"
+    # A line is in one language, that of its reason.
+    assert said(phrase("gate closed: {reason}", "a gate of nobody")) == "gate closed: a gate of nobody"
+    assert said(phrase("gate closed: {reason}", "not recorded")) == "닫힌 관문: 기록 없음"
     # A file may be called like a word of the platform.
     assert said(phrase("wrote {path}", "text")) == "썼습니다: text"
     assert said(phrase("wrote {path}", Path("{x}"))) == "썼습니다: {x}"
     error = ConfigError("{option} needs --http: add it", "--port")
-    assert (str(error), said(str(error))) == ("--port needs --http: add it", "--port은 --http와 함께 써야 합니다")
+    assert (str(error), said(str(error))) == ("--port needs --http: add it", "--port 옵션은 --http와 함께 써야 합니다")
     with pytest.raises(ValueError, match="zip"):
         phrase("{a} and {b}", 1)
 

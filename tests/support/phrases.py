@@ -12,7 +12,7 @@ from kopub.cli.on_demand import COMMANDS, load_command
 from kopub.errors import KopubError
 
 ROOT = Path(__file__).resolve().parents[2]
-_PHRASES = frozenset({"phrase", "said", "say", "tell", "joined", "counted"})
+_PHRASES = frozenset({"phrase", "said", "say", "tell", "_tell", "joined", "counted"})
 """Calls whose literal arguments are phrases."""
 _HEADS = frozenset({"Column", "right"})
 _OF_FORMS = frozenset({"form", "line", "says", "why", "time", "well", "differs"})

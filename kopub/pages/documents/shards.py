@@ -27,7 +27,7 @@ from kopub.pages.documents.folder import DocumentFile, LeftOut
 from kopub.pages.documents.pool import DocumentPool, PageRange, TakenNames, first_pages, pack, ranges_of
 from kopub.pages.documents.text_layer import Failure, MadePage
 from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk
-from kopub.states import Reason
+from kopub.states import Reason, joined, phrase
 
 FOLDER = "rendered"
 NAMES = "pages-*.parquet"
@@ -234,10 +234,12 @@ def render(
         opened = counted(len({pages.place for pages in own.ranges}), "document")
         wanted = own.ranges if most is None else list(first_pages(own.ranges, most))
         total = sum(pages.count for pages in wanted)
-        of_these = "" if total == every_page else f", of which the first {total:,} are made"
-        progress(f"{opened}, {counted(every_page, 'page')}{of_these}")
+        form = "{documents}, {pages}, of which the first {count:,} are made"
+        some = phrase(form, opened, counted(every_page, "page"), total)
+        progress(joined([opened, counted(every_page, "page")], "{first}, {then}") if total == every_page else some)
         if any(pages.converter for pages in wanted) and not conversion.has_korean_font():
-            progress(f"no Korean font is here, so Hangul of office files is lost: {conversion.KOREAN_FONTS}")
+            form = "no Korean font is here, so Hangul of office files is lost: {command}"
+            progress(phrase(form, conversion.KOREAN_FONTS))
         packed = pack(wanted, had, SHARD_PAGES)
         keys = [key for key, _ in before] + [None] * (len(packed) - len(had))
         paths = {document.place: document.path for document in documents}
@@ -251,12 +253,14 @@ def render(
             files.append((path, key))
             failed += len(shard.failed)
             start, end = end + 1, end + shard.rows
-            did = f"{counted(shard.rows, 'page')} kept" if made is None else f"{made:,} of {shard.rows:,} pages made"
-            progress(f"pages {start:,} to {end:,} of {total:,}: {did}")
+            kept = phrase("{pages} kept", counted(shard.rows, "page"))
+            did = kept if made is None else phrase("{count:,} of {rows:,} pages made", made, shard.rows)
+            progress(phrase("pages {start:,} to {end:,} of {total:,}: {reason}", start, end, total, did))
             for problem in _problems(path, shard):
                 progress(problem)
     if failed:
-        progress(f"{failed:,} of {counted(total, 'page')} could not be made: index again to try them once more")
+        form = "{count:,} of {pages} could not be made: index again to try them once more"
+        progress(phrase(form, failed, counted(total, "page")))
     return RenderedShards(files, failed, own.left_out, own.copies_of, every_page - total)
 
 
@@ -265,11 +269,19 @@ def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
     if not (shard.failed or shard.quarantined):
         return
     with on_disk(path) as file:
-        problems = pq.read_table(file, columns=[PROBLEM])[PROBLEM]
+        # Shards of older releases have sentences alone.
+        columns = [name for name in (PROBLEM, PARTS) if name in pq.read_schema(file).names]
+        problems = pq.read_table(file, columns=columns).to_pylist()
     for row in shard.failed[:_NAMED]:
-        yield f"could not be made: {problems[row].as_py()}"
+        yield phrase("could not be made: {reason}", _problem(problems[row]))
     for row in shard.quarantined:
-        yield f"will be quarantined: {problems[row].as_py()}"
+        yield phrase("will be quarantined: {reason}", _problem(problems[row]))
+
+
+def _problem(row: dict[str, str | None]) -> str:
+    """Return the problem of a page, with its form if the shard has it."""
+    parts = row.get(PARTS)
+    return Reason.unpacked(parts) if parts else row[PROBLEM] or ""
 
 
 @dataclass

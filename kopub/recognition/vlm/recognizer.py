@@ -18,7 +18,7 @@ from kopub.recognition.regions import PageReading
 from kopub.recognition.vlm.client.chat_requests import VERSION as REQUESTS
 from kopub.recognition.vlm.client.reader import PageJob, RequestSettings, VlmReader
 from kopub.recognition.vlm.client.region_images import ImageMaker, count_one_part
-from kopub.states import State
+from kopub.states import State, phrase
 from kopub.vllm.served_engine import ServedEngine
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
         return frozenset(self.scripts)
 
     def remedy(self, script: str) -> str:
-        return f"add {script} to recognition.scripts"
+        return phrase("add {script} to recognition.scripts", script)
 
     @abstractmethod
     def most_image_tokens(self) -> int:
