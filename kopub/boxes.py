@@ -7,7 +7,7 @@ Edge = TypeVar("Edge", int, float)
 
 
 class Box(NamedTuple, Generic[Edge]):
-    """A box in pixels or steps of a grid; in whole ones, `x2` and `y2` are exclusive."""
+    """A box in pixels or steps of a grid; whole `x2` and `y2` are exclusive."""
 
     x1: Edge
     y1: Edge

@@ -182,8 +182,8 @@ def reference_vectors(
         except (OSError, subprocess.TimeoutExpired) as error:
             raise EngineError(f"transformers' own vectors were not made: {first_line(error)}") from None
         if done.returncode:
-            reason = done.stderr.strip().rpartition("\n")[2] or f"it ended with status {done.returncode}"
-            raise EngineError(f"transformers' own vectors were not made: {reason}")
+            last = done.stderr.strip().rpartition("\n")[2] or f"it ended with status {done.returncode}"
+            raise EngineError(f"transformers' own vectors were not made: {last}")
         return np.load(output)
 
 

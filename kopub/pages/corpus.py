@@ -20,7 +20,6 @@ from kopub.engine import ProfileOnly, Resource
 from kopub.errors import SourceError, first_line, quoted
 from kopub.files import is_url
 from kopub.fingerprints import fingerprint
-from kopub.pages.arrow import Row
 from kopub.pages.manifest import GOLD, Manifest, shard_source
 from kopub.pages.page import problem_with_id, stand_in_id
 from kopub.pages.places import CACHE_GB, CorpusPlace
@@ -28,6 +27,7 @@ from kopub.states import Reason
 from kopub.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
+    from kopub.pages.arrow import Row
     from kopub.pages.documents.text_layer import StoredLayers
     from kopub.pages.page import PackedPixels
     from kopub.pages.page_reader import PageReader
@@ -200,7 +200,7 @@ class Corpus(Resource):
         return frozenset(self.manifest.queries.unknown if self.manifest.queries else ())
 
 
-def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
+def _id_problem(row: "Row", at: int, duplicate: bool) -> str | None:
     """Return why row `at` cannot keep its id, else None."""
     if row.id is None:
         return Reason("row {row}: {reason}" if row.problem else "row {row} has no id", row=at, reason=row.problem)
@@ -211,7 +211,7 @@ def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
     return None
 
 
-def _document(page_id: str, row: Row) -> tuple[str | None, int | None]:
+def _document(page_id: str, row: "Row") -> tuple[str | None, int | None]:
     """Return a row's document and page number, from its columns or else from its id."""
     doc_id, page_no = row.file_name, row.page_number
     if parts := _ID_PARTS.fullmatch(page_id):

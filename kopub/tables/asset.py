@@ -15,7 +15,7 @@ from kopub.errors import EngineError, StoreError
 from kopub.fingerprints import CodeVersion, canonical_json, fingerprint
 from kopub.states import State
 from kopub.store.corpus_tables import Table
-from kopub.store.rows import MovedRows
+from kopub.store.earlier_rows import MovedRows
 from kopub.store.table_source import SOURCE
 from kopub.tables.checks import ACCOUNTED, NOTHING_LOST, Check, Problems
 from kopub.tables.metadata import GpuWatch

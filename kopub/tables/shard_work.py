@@ -12,7 +12,7 @@ import pyarrow as pa
 from kopub.errors import KopubError
 from kopub.fingerprints import canonical_json
 from kopub.states import State
-from kopub.store.rows import known_rows
+from kopub.store.earlier_rows import known_rows
 from kopub.store.table_source import FooterCache
 from kopub.store.table_store import JOURNAL
 from kopub.tables.asset import Metadata, PublishedShard, RowTable, RunContext, ShardAsset, retries_partial, unasked

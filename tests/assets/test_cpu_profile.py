@@ -121,7 +121,7 @@ def test_its_figures_are_found_by_their_captions_and_described(platform: Platfor
     (hit, *_) = searcher.search("텍스트 도구의 경계 상자", mode=Mode.FIGURE).hits
     assert hit.page.page_id == FIGURES
     assert hit.figure is not None
-    assert list(hit.figure.box) == figures[1]["bbox_2d"]
+    assert list(hit.figure.box_2d) == figures[1]["bbox_2d"]
     notes = platform.rows("figure_notes")[FIGURES]["notes"]
     assert [(note["state"], note["description"]) for note in notes] == [(State.OK, DESCRIPTION)] * 3
     assert platform.states("figure_notes")["install.ko_19"] == State.BLANK

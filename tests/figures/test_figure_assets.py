@@ -268,7 +268,7 @@ def test_a_hit_on_a_figure_brings_its_page_with_the_figures_box(platform: Platfo
     assert first.page.page_id == "a_2"
     assert first.score == pytest.approx(1, abs=2e-3)
     assert first.figure is not None
-    assert (first.figure.index, first.figure.box) == (1, (100, 100, 900, 500))
+    assert (first.figure.index, first.figure.box_2d) == (1, (100, 100, 900, 500))
     assert first.figure in [first.page.regions[at] for at in first.match.regions]
     fused = as_json(searcher.search("그림 2. 예산", mode=Mode.FUSION))
     best = next(hit for hit in fused["hits"] if hit["page_id"] == "a_2")

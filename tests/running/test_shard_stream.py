@@ -350,18 +350,19 @@ def test_a_layout_model_that_is_killed_costs_what_was_in_flight(tmp_path: Path, 
         decode_threads=1,
     )
     loaded, answered, prepare = threading.Event(), threading.Semaphore(0), detector.prepare
-    load, take = ModelProcess.__init__, ModelProcess._take
+    load, run = ModelProcess.__init__, ModelProcess._run
 
     def loading(model: ModelProcess, start: Any) -> None:
         load(model, start)
         loaded.set()
 
-    def counting(model: ModelProcess, answer: Any) -> None:
-        take(model, answer)
+    def counting(model: ModelProcess, pages: Any, pixels: Any) -> Any:
+        answer = run(model, pages, pixels)
         # Concurrent batches are answered in any order.
-        for found in answer.findings:
-            if found.layout.page_id in IDS[0]:
+        for findings in answer:
+            if findings.layout.page_id in IDS[0]:
                 answered.release()
+        return answer
 
     def deadly(page: Any, gpu_jpeg: bool) -> Any:
         assert loaded.wait(SOON)
@@ -376,7 +377,7 @@ def test_a_layout_model_that_is_killed_costs_what_was_in_flight(tmp_path: Path, 
         return prepare(page, gpu_jpeg)
 
     monkeypatch.setattr(ModelProcess, "__init__", loading)
-    monkeypatch.setattr(ModelProcess, "_take", counting)
+    monkeypatch.setattr(ModelProcess, "_run", counting)
     monkeypatch.setattr(detector, "prepare", deadly)
     result = platform.run(BEFORE, last="shard_02")
     assert "shard_01: the process of the layout model ended by SIGKILL" in failure(result)

@@ -1,6 +1,6 @@
 """The asset `retrieval_scores`: what it measures, what it compares with, and what it leaves out."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -131,7 +131,7 @@ def test_a_full_disk_is_one_line_and_the_next_run_makes_the_scores(
 
 @pytest.mark.slow
 def test_scores_of_before_a_shard_was_made_are_not_those_of_today(platform: Platform):
-    def told() -> list[str]:
+    def told() -> Sequence[str]:
         return retrieval_lines(platform.settings, lambda asset, shard: True)[0]
 
     assert platform.run(UPSTREAM).success
@@ -264,7 +264,7 @@ def test_a_run_of_another_schema_is_none(measured: Platform):
     assert _values(measured)["text"] == 1.0
 
 
-def shown_scores(platform: Platform) -> tuple[list[str], list[str]]:
+def shown_scores(platform: Platform) -> tuple[Sequence[str], list[str]]:
     return retrieval_lines(platform.settings, lambda asset, shard: True)
 
 

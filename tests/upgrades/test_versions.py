@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from kopub.errors import StoreError
+from kopub.store.earlier_rows import known_rows
 from kopub.store.objects import Objects
-from kopub.store.rows import known_rows
 from kopub.store.table_source import FooterCache
 from kopub.store.table_store import ShardStore
 from kopub.store.versions import Versions

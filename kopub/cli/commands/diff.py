@@ -117,7 +117,9 @@ def _show(shard: str, names: tuple[str, str], found: "ShardDiff", upgrades: "lis
         say(out, f"{upgrade.asset}  {upgrade.old} → {upgrade.new}  {said(why)}")
     form = "{count} of {pages} differs" if len(found.changed) == 1 else "{count} of {pages} differ"
     say(out, phrase(form, len(found.changed), counted(found.pages, "page")))
-    form = "regions   {added} added, {removed} removed, {moved} moved, {relabelled} relabelled, {text} with new text"
+    form = (
+        "regions   {added} added, {removed} removed, {moved} moved, {relabelled} relabelled, {text} with changed text"
+    )
     say(out, phrase(form, *(found.kinds[kind] for kind in ("added", "removed", "moved", "relabelled", "text"))))
     form = "text      {lost:,} characters lost, {changed:,} changed, {added:,} added, {numbers:,} numbers"
     say(out, phrase(form, *(getattr(found.damage, name) for name in ("lost", "changed", "added", "numbers"))))
