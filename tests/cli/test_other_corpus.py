@@ -147,7 +147,7 @@ def test_doubts_are_of_the_new_corpus(
 ):
     now = settings(platform, monkeypatch)
     assert texts_by_shard(now.corpus.manifest, now.store) == {}
-    assert capsys.readouterr().err.startswith("2 shards are left out: their parsed_texts are of another corpus")
+    assert capsys.readouterr().err.startswith("parsed_texts of 2 shards are left out, of another corpus")
 
 
 def test_export_and_publish_refuse_a_mixture(platform: Platform, monkeypatch: pytest.MonkeyPatch):
