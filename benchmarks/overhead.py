@@ -98,7 +98,7 @@ def clock() -> tuple[Stopwatch, Stopwatch, Stopwatch]:
     """Return stopwatches of engines, of source and release, and of opening the release."""
     from kopub.config.settings import load_settings
     from kopub.pages import inspection
-    from kopub.tables import hf_release
+    from kopub.release import verify as release_checks
 
     settings, engines, ends, opening = load_settings(), Stopwatch(), Stopwatch(), Stopwatch()
     for engine, methods in (
@@ -112,7 +112,7 @@ def clock() -> tuple[Stopwatch, Stopwatch, Stopwatch]:
     inspection.inspect = ends.call(inspection.inspect)
     for method in ("publish", "describe"):
         setattr(type(settings.release), method, ends.call(getattr(type(settings.release), method)))
-    hf_release.verify = opening.iterate(hf_release.verify)
+    release_checks.verify = opening.iterate(release_checks.verify)
     return engines, ends, opening
 
 

@@ -1,4 +1,4 @@
-"""Boxes on a page. Pure."""
+"""Boxes on a page, or on the grid of a table."""
 
 from collections.abc import Iterable
 from typing import Any, Generic, NamedTuple, TypeVar

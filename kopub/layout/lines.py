@@ -190,5 +190,5 @@ def _group_touching(rules: RuledLines, shape: tuple[int, int]) -> list[RuledLine
     groups: list[tuple[list[Box], list[Box]]] = [([], []) for _ in range(count)]
     for direction, boxes in enumerate((rules.horizontal, rules.vertical)):
         for box in boxes:
-            groups[labels[box.y1, box.x1]][direction].append(box)
+            groups[int(labels[box.y1, box.x1])][direction].append(box)
     return [RuledLines(tuple(horizontal), tuple(vertical)) for horizontal, vertical in groups[1:]]

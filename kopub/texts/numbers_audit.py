@@ -34,11 +34,11 @@ class NumbersAudit:
         self.lost += in_print - in_answer
         self.invented += in_answer - in_print
 
-    def add_lost(self, printed: str, told: str) -> None:
+    def add_lost(self, printed: str, answer: str) -> None:
         """Add the numbers of a page's layer that came out nowhere on it."""
-        a, b = (unicodedata.normalize("NFKC", text) for text in (printed, told))
-        if Counter(_FIGURES.findall(a)) - Counter(_FIGURES.findall(b)):
-            self.lost |= Counter(_NUMBER.findall(a)) - Counter(_NUMBER.findall(b))
+        printed, answer = unicodedata.normalize("NFKC", printed), unicodedata.normalize("NFKC", answer)
+        if Counter(_FIGURES.findall(printed)) - Counter(_FIGURES.findall(answer)):
+            self.lost |= Counter(_NUMBER.findall(printed)) - Counter(_NUMBER.findall(answer))
 
     def doubts(self) -> Iterator[Doubt]:
         """Yield a doubt that names the numbers of each side."""
