@@ -56,7 +56,7 @@ class Word:
     """Characters without a blank between them, as the PDF has them."""
 
     text: str
-    box: Box
+    box: Box[int]
     marks: Mark = NO_MARK
     tag: int = -1
     """The number of its tag among those of the layer; -1 without one."""
@@ -101,11 +101,11 @@ class TextLayer:
     cell: int
     bare: "NDArray[np.bool_]"
     failure: str = ""
-    rules: tuple[Box, ...] = ()
-    fills: tuple[Box, ...] = ()
+    rules: tuple[Box[int], ...] = ()
+    fills: tuple[Box[int], ...] = ()
     pieces: tuple[Piece, ...] = ()
     tags: tuple[Tag, ...] = ()
-    pictures: tuple[Box, ...] = ()
+    pictures: tuple[Box[int], ...] = ()
 
     @classmethod
     def empty(cls, width: int, height: int) -> Self:
@@ -142,9 +142,9 @@ class TextLayer:
         return covered
 
     @cached_property
-    def fill_sides(self) -> tuple[Box, ...]:
+    def fill_sides(self) -> tuple[Box[int], ...]:
         """The sides of the filled boxes, one pixel wide: above, below, left and right."""
-        sides: list[Box] = []
+        sides: list[Box[int]] = []
         for x1, y1, x2, y2 in self.fills:
             sides += Box(x1, y1, x2, y1 + 1), Box(x1, y2 - 1, x2, y2), Box(x1, y1, x1 + 1, y2), Box(x2 - 1, y1, x2, y2)
         return tuple(sides)
@@ -218,11 +218,11 @@ class TextLayer:
             return cls.failed(f"it is damaged: {first_line(error)}")
 
 
-def _edges(boxes: Iterable[Box]) -> list[int]:
+def _edges(boxes: Iterable[Box[int]]) -> list[int]:
     return [edge for box in boxes for edge in box]
 
 
-def _boxes(edges: Iterable[int]) -> Iterator[Box]:
+def _boxes(edges: Iterable[int]) -> Iterator[Box[int]]:
     return map(Box._make, zip(*[iter(map(int, edges))] * 4, strict=True))
 
 
