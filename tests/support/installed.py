@@ -14,6 +14,7 @@ _INSTALL = {
     "dagster_ray": "-e '.[ray]'",
     "fuzzysearch": "-e '.[eval]'",
     "hatchling": "--group dev",
+    "ir_measures": "--group dev",
     "kubernetes": "-e '.[k8s]'",
     "kubernetes_validate": "--group dev",
     "langchain_core": "-e '.[recipes]'",
