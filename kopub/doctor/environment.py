@@ -12,6 +12,7 @@ from kopub.config.memory import memory_demands, memory_sums
 from kopub.config.settings import Settings
 from kopub.doctor import checks
 from kopub.doctor.checks import Finding, ok, problem, warning
+from kopub.embedding.base import Embedder
 from kopub.engine import INSTALL, Engine
 from kopub.errors import EngineError, HubError, KopubError
 from kopub.release.versions import require_place
@@ -98,11 +99,16 @@ def _release(settings: Settings) -> Finding:
 
 
 def _engine(section: str, engine: Engine) -> Iterator[Finding]:
-    """Yield what the engine reports as missing."""
+    """Yield what the engine reports as missing, and what it cannot do."""
     name = engine.code_version.bare_name
+    if isinstance(engine, Embedder) and engine.passage_dim:
+        # Its vectors of pages may be those of another engine.
+        name = engine.passage_recipe()["engine"]
     lines = engine.lacks()
     if not lines:
         yield ok(section, f"{name} has what it needs here")
+        for limit in engine.limits:
+            yield ok(section, limit)
     for line in lines:
         says, _, do = line.partition(": ")
         yield problem(section, says, do)

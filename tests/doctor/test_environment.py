@@ -89,6 +89,9 @@ def test_the_cpu_profile_needs_no_gpu(doctor: Doctor) -> None:
     checks = {finding["check"] for finding in shown["findings"]}
     assert {"python", "home", "store", "disk", "open files", "recognition"} <= checks
     assert not checks & {"gpu", "compiler", "hub", "shared memory"}
+    says = [finding["says"] for finding in shown["findings"] if finding["check"] == "embedding"]
+    assert "sentence has what it needs here" in says
+    assert any("16 languages and little of numbers and rare names" in line for line in says)
 
 
 @pytest.mark.parametrize(
