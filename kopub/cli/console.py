@@ -43,22 +43,22 @@ def in_english() -> bool:
     return not next(filter(None, map(os.environ.get, _VARIABLES)), "").lower().startswith("ko")
 
 
-def said(phrase: str, filled: bool = True) -> str:
-    """Return a phrase in the user's language, in English if the catalogue lacks it.
+def said(sentence: str, filled: bool = True) -> str:
+    """Return a sentence in the user's language, in English if the catalogue lacks it.
 
     A line is never half translated: with a reason that the catalogue lacks, it is English. A form that is not `filled`
     keeps its names in braces, for libraries that fill their own.
     """
     if in_english():
-        return phrase
+        return sentence
     from kopub.language import texts
 
     korean = texts("ko")
-    if isinstance(phrase, Reason):
-        parts = [value for name, value in phrase.values.items() if name in _SENTENCES and isinstance(value, str)]
+    if isinstance(sentence, Reason):
+        parts = [value for name, value in sentence.values.items() if name in _SENTENCES and isinstance(value, str)]
         if any(" " in part and not _HANGUL.search(korean.sentence(part)[0]) for part in parts):
-            return phrase
-    return korean.sentence(phrase)[0] if filled else korean.sentences.get(phrase, phrase)
+            return sentence
+    return korean.sentence(sentence)[0] if filled else korean.sentences.get(sentence, sentence)
 
 
 def table_console() -> Console:
@@ -151,8 +151,8 @@ def plain_reason(page_id: str, reason: str | None) -> str:
     It is in the user's language. The names are its own name, and that of the previous table.
     """
     if isinstance(reason, Reason) and not in_english():
-        told = said(reason.values.get("reason", "") if "asset" in reason.values else reason)
-        return told.removeprefix(f"{page_id}: ")
+        korean = said(reason.values.get("reason", "") if "asset" in reason.values else reason)
+        return korean.removeprefix(f"{page_id}: ")
     return (reason or "").removeprefix("raw_pages: ").removeprefix(f"{page_id}: ")
 
 

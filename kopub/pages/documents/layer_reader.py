@@ -159,7 +159,7 @@ def _is_even(widths: Mapping[str, float]) -> bool:
 
 
 class _Drawing:
-    """What a page draws besides its letters, and the fonts of these."""
+    """The drawing around the letters of a page, and their fonts."""
 
     def __init__(self, pictures: Coverings, fences: _Fences, tags: PageTags) -> None:
         self.pictures = pictures
