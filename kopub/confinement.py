@@ -83,10 +83,10 @@ def why_open() -> str | None:
     if sys.platform != "linux":
         return "only Linux can"
     if platform.machine() not in _PROCESSORS:
-        return f"it is not known how on {platform.machine()}"
+        return "it is not known how on this processor"
     if ctypes.CDLL(None).prctl(_GET_SECCOMP, 0, 0, 0, 0) < 0:
-        return f"the kernel {platform.release()} cannot filter system calls"
-    return None if _landlock() > 0 else f"the kernel {platform.release()} has no Landlock, as Linux 5.13 and newer have"
+        return "the kernel cannot filter system calls"
+    return None if _landlock() > 0 else "the kernel has no Landlock, as Linux 5.13 and newer have"
 
 
 def _landlock() -> int:

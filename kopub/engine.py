@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from kopub.errors import EngineError
 from kopub.fingerprints import CodeVersion
+from kopub.states import phrase, with_remedy
 
 if TYPE_CHECKING:
     from kopub.weights.files import WeightsFile
@@ -121,7 +122,7 @@ class Engine(Resource, ABC):
         `kopub doctor` calls this, so that a first run does not have to find out.
         """
         missing = self.not_installed()
-        return [f"{_missing(missing)}: {INSTALL}"] if missing else []
+        return [with_remedy(_missing(missing), INSTALL)] if missing else []
 
     def advises(self) -> list[str]:
         """Return a line for each thing without which it reads less well, with the remedy."""
@@ -191,9 +192,9 @@ def require_installed(engines: Iterable[Engine], profile: str = "") -> None:
     missing = list(dict.fromkeys(name for engine in engines for name in engine.not_installed()))
     if missing:
         whose = f"profile {profile}: " if profile else ""
-        raise EngineError(f"{whose}{_missing(missing)}: {INSTALL}")
+        raise EngineError("{whose}{finding}: {remedy}", whose, _missing(missing), INSTALL)
 
 
 def _missing(names: Sequence[str]) -> str:
-    subject = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-    return f"{subject} {'is' if len(names) == 1 else 'are'} not installed"
+    form = "{names} is not installed" if len(names) == 1 else "{names} are not installed"
+    return phrase(form, ", ".join(names))

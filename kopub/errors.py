@@ -153,7 +153,8 @@ def visible(text: str, most: int | None = None) -> str:
     It has at most `most` characters.
     """
     line = " ".join(text[: None if most is None else 4 * most].split())
-    return shortened(spelt(line), most)
+    said = shortened(spelt(line), most)
+    return text if said == text else said
 
 
 def shortened(line: str, most: int | None) -> str:
@@ -194,8 +195,9 @@ def first_line(error: BaseException | str) -> str:
 
     Addresses of objects are left out, because equal errors must have equal reasons.
     """
-    line = _ADDRESS.sub("", str(error).strip().partition("\n")[0])
-    return line or ("" if isinstance(error, str) else type(error).__name__)
+    said = str(error)
+    line = _ADDRESS.sub("", said.strip().partition("\n")[0])
+    return (said if line == said else line) or ("" if isinstance(error, str) else type(error).__name__)
 
 
 def without_paths(text: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kopub.errors import StoreError
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,13 +114,16 @@ def cannot_write(path: Path | str, error: OSError) -> str:
     `path` may be a URL.
     """
     if error.errno == errno.ENOSPC and _lacks_inodes(path):
-        return (
-            f"the disk has room but takes no more files (df -i): {path} was not written; what is finished is kept, "
+        form = (
+            "the disk has room but takes no more files (df -i): {path} was not written; what is finished is kept, "
             "remove some files and run again"
         )
+        return phrase(form, path)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full: {path} was not written; what is finished is kept, free some space and run again"
-    return f"{path} was not written ({error.strerror or error}); check the folder or the credentials and run again"
+        form = "the disk is full: {path} was not written; what is finished is kept, free some space and run again"
+        return phrase(form, path)
+    form = "{path} was not written ({error}); check the folder or the credentials and run again"
+    return phrase(form, path, error.strerror or error)
 
 
 def _lacks_inodes(path: Path | str) -> bool:

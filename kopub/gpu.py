@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kopub.errors import EngineError
+from kopub.states import phrase
 
 
 class NoGpuFigures(Exception):
@@ -85,7 +86,7 @@ def open_cards(names: Sequence[str] | None = None) -> list[GpuCard]:
             model = pynvml.nvmlDeviceGetName(handle)
             cards.append(GpuCard(name, str(model), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), handle))
     except pynvml.NVMLError as error:
-        raise NoGpuFigures(f"no GPU answers here: {error}") from None
+        raise NoGpuFigures(phrase("no GPU answers here: {error}", str(error))) from None
     if not cards:
         raise NoGpuFigures("this machine has no GPU")
     return cards
@@ -203,9 +204,8 @@ def named_gpus(indexes: Sequence[int]) -> tuple[str, ...]:
         return tuple(str(index) for index in indexes)
     if missing := [index for index in indexes if index >= len(names)]:
         visible = os.environ["CUDA_VISIBLE_DEVICES"]
-        raise EngineError(
-            f"GPU {missing[0]} is asked for, but CUDA_VISIBLE_DEVICES is {visible!r}; change the server's `gpus`"
-        )
+        form = "GPU {gpu} is asked for, but CUDA_VISIBLE_DEVICES is {visible!r}; change the server's `gpus`"
+        raise EngineError(form, missing[0], visible)
     return tuple(names[index] for index in indexes)
 
 
@@ -221,7 +221,7 @@ def all_gpus() -> tuple[str, ...]:
     try:
         return tuple(card.name for card in open_cards())
     except NoGpuFigures as error:
-        raise EngineError(f"the server's `gpus` are all, and {error}; list their indexes") from None
+        raise EngineError("the server's `gpus` are all, and {reason}; list their indexes", error) from None
 
 
 def _visible_gpus() -> tuple[str, ...] | None:

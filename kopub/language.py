@@ -20,7 +20,10 @@ _RANGE = re.compile(
 _MOST_RANGES = 20
 """Most ranges of a header that are read."""
 _SENTENCES = "sentences"
-_SENTENCE_VALUES = ("reason", "first", "then")
+_SENTENCE_VALUES = ("reason", "finding", "remedy", "first", "then")
+"""Names of values that are sentences."""
+_HANGUL = re.compile("[가-힣]")
+"""Letters of a sentence that was told in Korean before."""
 _WORD_VALUES = ("label", "by", "state")
 """Names of values that are words of the platform, as in `label.table`."""
 StoredReasons = Mapping[str, Reason]
@@ -53,10 +56,11 @@ class Texts:
         """Return the word for a platform name, such as a state, else the name."""
         return self.forms.get(f"{kind}.{name}", str(name))
 
-    def sentence(self, says: str) -> tuple[str, str]:
+    def sentence(self, says: str, whole: bool = False) -> tuple[str, str]:
         """Return an English sentence in this language, or as it is, and its language.
 
-        Sentences and the platform's own words among its values are in this language, too.
+        Sentences and the platform's own words among its values are in this language, too. A `whole` one stays as it is
+        if one of its sentences is unknown.
         """
         english = str.__str__(says), "en"
         if not self.sentences:
@@ -66,9 +70,10 @@ class Texts:
         code, values = (says.form, says.values) if isinstance(says, Reason) else (says, {})
         if (form := self.sentences.get(code)) is None:
             return english
-        said = {name: self._value(name, value) for name, value in values.items()}
-        # A form without words of its own is in the language of its sentences.
-        if form == code and any(said[name][1] == "en" for name in _SENTENCE_VALUES if name in said):
+        said = {name: self._value(name, value, whole) for name, value in values.items()}
+        unknown = [values[name] for name in _SENTENCE_VALUES if said.get(name, "")[1:] == ("en",)]
+        # A form without words of its own is in the language of its sentences. A single word is a name.
+        if unknown and (form == code or (whole and any(" " in part and not _HANGUL.search(part) for part in unknown))):
             return english
         words = {name: self.word(name, values[name]) for name in _WORD_VALUES if name in values}
         try:
@@ -76,7 +81,7 @@ class Texts:
         except (LookupError, TypeError, ValueError):  # of a release whose form had other values
             return english
 
-    def _value(self, name: str, value: object) -> tuple[object, str]:
+    def _value(self, name: str, value: object, whole: bool) -> tuple[object, str]:
         """Return a value, told in this language if it is a sentence.
 
         A single word may be the name of a file.
@@ -84,7 +89,7 @@ class Texts:
         is_sentence = isinstance(value, Reason) or (
             isinstance(value, str) and (name in _SENTENCE_VALUES or " " in value)
         )
-        return self.sentence(str(value)) if is_sentence else (value, "")
+        return self.sentence(str(value), whole) if is_sentence else (value, "")
 
     def reason(self, says: str) -> tuple[str, str]:
         """Return the reason why a page is incomplete and its language, without the table's name."""

@@ -35,12 +35,14 @@ class Reason(str):
 
     It is the English sentence wherever a text is wanted, as in a table. `form`, a template for `str.format`, is its
     code in the catalogues of other languages. A sentence without values needs no such object: it is its own form.
+    An error among the values is what it says.
     """
 
     form: str
     values: Mapping[str, Any]
 
     def __new__(cls, form: str, says: str | None = None, /, **values: Any) -> Self:
+        values = {name: str(value) if isinstance(value, Exception) else value for name, value in values.items()}
         # A stored reason says what it said; its form is never filled, because anybody may have written it.
         reason = super().__new__(cls, form.format(**values) if says is None else says)
         reason.form, reason.values = form, values
@@ -57,7 +59,7 @@ class Reason(str):
 
     def packed(self) -> str:
         """Return the reason as JSON, with its form and values."""
-        return json.dumps(self._parts(), ensure_ascii=False)
+        return json.dumps(self._parts(), ensure_ascii=False, default=str)
 
     def _parts(self) -> dict[str, Any]:
         values = {name: value._parts() if isinstance(value, Reason) else value for name, value in self.values.items()}
@@ -85,6 +87,11 @@ def phrase(form: str, *values: Any) -> Reason:
     """
     names = dict.fromkeys(name for _, name, _, _ in Formatter().parse(form) if name)
     return Reason(form, **dict(zip(names, values, strict=True)))
+
+
+def with_remedy(finding: str, remedy: str) -> Reason:
+    """Return a line on what was found, and what to do about it."""
+    return Reason("{finding}: {remedy}", finding=finding, remedy=remedy)
 
 
 TRIES_AGAIN = "the next run tries again"

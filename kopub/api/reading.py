@@ -187,7 +187,7 @@ def require_pages(documents: Sequence[Document]) -> None:
     """Raise `SourceError` with the first reason if no page could be read."""
     lost = [page for document in documents for page in document.pages.where(LOST)]
     if len(lost) == sum(len(document.pages) for document in documents):
-        raise SourceError(f"{lost[0].id} cannot be read: {lost[0].reason}")
+        raise SourceError("{page} cannot be read: {reason}", lost[0].id, lost[0].reason)
 
 
 def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
@@ -195,16 +195,15 @@ def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
     documents: dict[Path, DocumentFile] = {}
     for file in files:
         if is_url(os.fspath(file)):
-            raise SourceError(f"{quoted(os.fspath(file), 200)} is a URL: name a file of this machine")
+            raise SourceError("{file} is a URL: name a file of this machine", quoted(os.fspath(file), 200))
         source = Path(os.path.expanduser(file)).absolute()
         # Unlike pathlib's, this function calls a name that no file can have one that is not there.
         if not os.path.isfile(source):
-            raise SourceError(
-                f"{quoted(str(source), 200)} is no file: name a PDF, an image, an HWP, office or text file"
-            )
+            form = "{source} is no file: name a PDF, an image, an HWP, office or text file"
+            raise SourceError(form, quoted(str(source), 200))
         contents = find_documents(source)
         for left_out in contents.left_out:
-            raise SourceError(f"{quoted(left_out.name, 200)} cannot be read: {left_out.reason}")
+            raise SourceError("{file} cannot be read: {reason}", quoted(left_out.name, 200), left_out.reason)
         (documents[source],) = contents.documents
     names = Counter(file.name for file in documents.values())
     ids = Counter(file.id for file in documents.values())
@@ -241,7 +240,7 @@ def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
             last = match["until"] or match["last"] or (None if match["dash"] else match["first"])
             ranges.append((int(match["first"] or 1), None if last is None else int(last)))
     if not ranges or any(first < 1 or (last is not None and last < first) for first, last in ranges):
-        raise ConfigError(f"pages {quoted(str(pages))}: write numbers from 1 and ranges, such as 3-7 or 3,5,9-")
+        raise ConfigError("pages {pages}: write numbers from 1 and ranges, such as 3-7 or 3,5,9-", quoted(str(pages)))
     return ranges
 
 
@@ -267,7 +266,8 @@ def _chosen(
     if ranges is not None:
         numbers = sorted({number for first, last in ranges for number in range(first, min(last or count, count) + 1)})
     if not numbers:
-        raise ConfigError(f"{quoted(file.name, 200)} has {counted(count, 'page')}: none of them was asked for")
+        form = "{file} has {pages}: none of them was asked for"
+        raise ConfigError(form, quoted(file.name, 200), counted(count, "page"))
     return [_Page(file, number) for number in numbers]
 
 

@@ -28,9 +28,6 @@ _WIDE = r"[\u1100-\u11ff\u2e80-\ud7ff\uf900-\ufaff\ufe30-\uff60]"
 """A character of Korean, Chinese or Japanese."""
 _PIECE = re.compile(rf"{_WIDE}[^\w\s]*\s*|(?:(?!{_WIDE}).)+")
 """The parts of a long word that stay together."""
-_HANGUL = re.compile("[가-힣]")
-_SENTENCES = ("reason", "finding", "remedy", "first", "then")
-"""Names of values that are sentences."""
 _GLUE = "\xa0"
 """A blank at which no line is broken."""
 
@@ -54,11 +51,7 @@ def said(sentence: str, filled: bool = True) -> str:
     from kopub.language import texts
 
     korean = texts("ko")
-    if isinstance(sentence, Reason):
-        parts = [value for name, value in sentence.values.items() if name in _SENTENCES and isinstance(value, str)]
-        if any(" " in part and not _HANGUL.search(korean.sentence(part)[0]) for part in parts):
-            return sentence
-    return korean.sentence(sentence)[0] if filled else korean.sentences.get(sentence, sentence)
+    return korean.sentence(sentence, whole=True)[0] if filled else korean.sentences.get(sentence, sentence)
 
 
 def table_console() -> Console:

@@ -41,7 +41,7 @@ def show(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console)
     for line in _skipped_lines(evaluated):
         say(out, line, "yellow")
     for each in known.benchmark.left_out[:_LISTED]:
-        say(out, phrase("left out {sample}", visible(str(each))), "yellow")
+        say(out, visible(said(phrase("left out {reason}", str(each)))), "yellow")
     if len(known.benchmark.left_out) > _LISTED:
         say(out, phrase("and {count:,} more left out", len(known.benchmark.left_out) - _LISTED), "yellow")
     for each in evaluated:
@@ -86,7 +86,8 @@ def as_json_values(
 
 def drops(evaluated: "Sequence[Evaluation]") -> list[str]:
     """Return what each profile reads significantly worse than its last accepted run."""
-    return [f"{each.profile}: {line}" for each in evaluated for line in significant_drops(each.scores)]
+    form = "{profile}: {reason}"
+    return [phrase(form, each.profile, line) for each in evaluated for line in significant_drops(each.scores)]
 
 
 def _changes(first: "Evaluation", other: "Evaluation") -> Mapping[tuple[str, str, str], PairedChange]:

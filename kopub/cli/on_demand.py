@@ -1,7 +1,6 @@
 """The commands of `kopub` by name, each of which is imported when it is called."""
 
 import inspect
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -30,8 +29,7 @@ _MAKE, _LOOK, _JUDGE, _GIVE, _MACHINE = (
 class ListedCommand:
     """A command as `kopub --help` lists it, and the name of its module.
 
-    `summary` is the first paragraph of its help. A group (`is_group`) has commands of its own. A command that is
-    `in_english` speaks no other language, because the catalogue lacks some of its sentences.
+    `summary` is the first paragraph of its help. A group (`is_group`) has commands of its own.
     """
 
     panel: str
@@ -39,7 +37,6 @@ class ListedCommand:
     module: str
     summary: str
     is_group: bool = False
-    in_english: bool = False
 
 
 COMMANDS = (
@@ -53,11 +50,7 @@ COMMANDS = (
         _MAKE, "index", "index", "Index SOURCE as a source of the corpus, and draw the pages of its documents."
     ),
     ListedCommand(
-        _MAKE,
-        "plan",
-        "plan",
-        "Show what is stale, why, and what making it again will cost; --set tries other values.",
-        in_english=True,
+        _MAKE, "plan", "plan", "Show what is stale, why, and what making it again will cost; --set tries other values."
     ),
     ListedCommand(
         _LOOK, "status", "status", "Show what was made, from which corpus, where it is stored, and what to run next."
@@ -101,18 +94,10 @@ COMMANDS = (
         "List what people corrected in `kopub browse --edit`, and what became of it.",
     ),
     ListedCommand(
-        _JUDGE,
-        "evaluate",
-        "evaluate",
-        "Read BENCHMARK with a profile and score it against its known answers.",
-        in_english=True,
+        _JUDGE, "evaluate", "evaluate", "Read BENCHMARK with a profile and score it against its known answers."
     ),
     ListedCommand(
-        _JUDGE,
-        "diff",
-        "diff",
-        "Compare a shard before and after an upgrade: regions, texts, states, vectors.",
-        in_english=True,
+        _JUDGE, "diff", "diff", "Compare a shard before and after an upgrade: regions, texts, states, vectors."
     ),
     ListedCommand(
         _JUDGE,
@@ -126,27 +111,19 @@ COMMANDS = (
         "export",
         "Write everything as JSON lines, NumPy arrays and picture files; or the documents, in the formats you name.",
     ),
-    ListedCommand(
-        _GIVE,
-        "publish",
-        "release",
-        "Push the release to hub.repo, check every hash there, and tag it.",
-        in_english=True,
-    ),
+    ListedCommand(_GIVE, "publish", "release", "Push the release to hub.repo, check every hash there, and tag it."),
     ListedCommand(
         _GIVE,
         "verify",
         "release",
         "Check every file, hash, count, column and join of RELEASE, and that every row loads; "
         "print a line per problem.",
-        in_english=True,
     ),
     ListedCommand(
         _MACHINE,
         "doctor",
         "doctor",
         "Check whether this machine can run the profile, and read the sample pages with its engines.",
-        in_english=True,
     ),
     ListedCommand(
         _MACHINE, "profiles", "profiles", "List the profiles with card and engines, and which readers fit on each card."
@@ -162,7 +139,6 @@ COMMANDS = (
         "profile",
         "profile",
         "Measure speed: run some pages in a home of their own, and show how long each stage takes and what limits it.",
-        in_english=True,
     ),
     ListedCommand(_MAKE, "sources", "index", "List the sources of the corpus, or remove one.", is_group=True),
     ListedCommand(
@@ -262,8 +238,6 @@ class CommandsOnDemand(LocalGroup):
 def load_command(name: str) -> Any:
     """Return the command with this name, whose module is imported for it."""
     listed = next(command for command in COMMANDS if command.name == name)
-    if listed.in_english:
-        os.environ["KOPUB_LANG"] = "en"
     module = import_module(f"kopub.cli.commands.{listed.module}")
     only = typer.Typer(add_completion=False)
     if listed.is_group:

@@ -22,6 +22,7 @@ from kopub.profiling.report import (
 )
 from kopub.profiling.timeline import Limit, Span, limit
 from kopub.recognition.step_times import StepTime, step_times
+from kopub.states import Reason, phrase
 from kopub.store import ledger
 from kopub.store.corpus_tables import RELEASED_FILES, SUNK_CHUNKS, TABLES
 from kopub.store.table_store import ShardStore
@@ -52,26 +53,26 @@ class RunProfile:
     def lines(self) -> list[str]:
         """Return the most important facts in sentences."""
         run = self.run
-        lines = [
-            f"{counted(self.pages, 'page')} in {run.span.seconds:.1f} s, {self.pages / run.span.seconds:.2f} pages/s; "
-            f"{run.loading:.1f} s before the first stage, {run.between + run.ending:.1f} s between and after them; "
-            f"{run.device} busy {run.busy:.0%}"
+        form = (
+            "{pages} in {seconds:.1f} s, {rate:.2f} pages/s; {loading:.1f} s before the first stage, {between:.1f} s "
+            "between and after them; {device} busy {busy:.0%}"
+        )
+        pages, seconds, between = counted(self.pages, "page"), run.span.seconds, run.between + run.ending
+        lines: list[str] = [
+            phrase(form, pages, seconds, self.pages / seconds, run.loading, between, Reason(run.device), run.busy)
         ]
         for each in run.stages:
             found = self.limits[each.stage.name]
             if not found.name:
                 continue
-            line = f"{each.stage.name} is limited by {'the ' if found.name in _NOUNS else ''}{found.name}: {found.why}"
+            line = phrase("{stage} is limited by {limit}: {reason}", each.stage.name, Reason(found.name), found.why)
             keys = ", ".join(_with_value(self.settings, each.stage.name, key) for key in found.keys)
-            lines.append(f"{line}; settings that affect it: {keys}" if keys else line)
+            lines.append(phrase("{reason}; settings that affect it: {keys}", line, keys) if keys else line)
         if run.slowed:
             lines.append(run.slowed)
         if self.observed.no_gpu:
-            lines.append(f"no figures of a GPU: {self.observed.no_gpu}")
+            lines.append(phrase("no figures of a GPU: {reason}", self.observed.no_gpu))
         return lines
-
-
-_NOUNS = ("GPU", "cores", "start", "requests")
 
 
 def stages_to_run(settings: Settings) -> list[str]:
@@ -211,7 +212,7 @@ def _row(each: StageReport, found: RunProfile) -> list[str]:
     tokens_in = stage.figure("prompt_tokens") or each.prompt_tokens
     tokens_out = stage.figure("generated_tokens") or each.generated_tokens
     cells += [f"{count:.0f}" if count else "-" for count in (requests, tokens_in, tokens_out)]
-    return [*cells, found.limits[stage.name].name or "-"]
+    return [*cells, Reason(found.limits[stage.name].name or "-")]
 
 
 def _limit(settings: Settings, each: StageReport) -> Limit:

@@ -22,6 +22,7 @@ from kopub.folders import placed, store_url
 from kopub.pages.manifest import Manifest
 from kopub.pages.places import CACHE_GB, CorpusPlace
 from kopub.recognition.base import STEP_TIMES
+from kopub.states import phrase
 from kopub.vllm.plugin import GLM_OCR, PADDLEOCR_VL
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def overrides_of(
     for key, text in changes.items():
         source, path = f"--set {key}", tuple(key.split("."))
         if len(path) < 2 or not all(path):
-            raise ConfigError(f"{source}: write SECTION.KEY=VALUE, as in embedding.dim=512")
+            raise ConfigError("{source}: write SECTION.KEY=VALUE, as in embedding.dim=512", source)
         if path[0] in sections:
             of_sections.append(Override(source, path, text))
         elif path[0] in pins:
@@ -61,9 +62,8 @@ def overrides_of(
         else:
             names = [*sections, *pins]
             guess = did_you_mean(path[0], names, in_brackets=True)
-            raise ConfigError(
-                f"{source}: {path[0]!r} is neither a section nor a pin{guess}; there are {', '.join(names)}"
-            )
+            form = "{source}: {section!r} is neither a section nor a pin{guess}; there are {names}"
+            raise ConfigError(form, source, path[0], guess, ", ".join(names))
     return of_sections, of_pins
 
 
@@ -79,7 +79,7 @@ def put(override: Override, values: dict[str, Any], model: Any) -> None:
     for key in parents:
         values = values.setdefault(key, {})
         if not isinstance(values, dict):
-            raise ConfigError(f"{override.source}: {key!r} is a value and has no keys")
+            raise ConfigError("{source}: {key!r} is a value and has no keys", override.source, key)
     if isinstance(value, dict) and isinstance(values.get(last), dict):
         _merge(value, values[last])
     else:
@@ -110,9 +110,8 @@ def _value(override: Override, annotation: Any) -> Any:
     except (yaml.YAMLError, ValueError, RecursionError):
         value = override.text
     if isinstance(value, str) and str not in types:
-        raise ConfigError(
-            f"{override.source}: {override.text!r} is neither a list, as [a, b], nor a mapping, as {{key: value}}"
-        )
+        form = "{source}: {text!r} is neither a list, as [a, b], nor a mapping, as {{key: value}}"
+        raise ConfigError(form, override.source, override.text)
     return value
 
 
@@ -193,7 +192,7 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         elif not _is_known(name):
             raise ConfigError(_unknown(name))
     if is_url(runtime := variables.get("KOPUB_RUNTIME", "")):
-        raise ConfigError(f"KOPUB_RUNTIME: {runtime!r} is a URL, and must be a folder of this machine")
+        raise ConfigError("KOPUB_RUNTIME: {runtime!r} is a URL, and must be a folder of this machine", runtime)
     if not (language := variables.get("KOPUB_LANG", "").lower()).startswith(("ko", "en", "c")) and language:
         raise ConfigError("KOPUB_LANG is {language!r}: choose ko or en", language)
     home = variables.get("KOPUB_HOME", "data")
@@ -220,9 +219,10 @@ def _unknown(name: str) -> str:
     else:
         near = [section + BETWEEN + bare[len(section) + 1 :] for section in sections if bare.startswith(f"{section}_")]
         near += near_names(bare, plain)
-    guess = f" (did you mean {' or '.join(PREFIX + variable for variable in near)}?)" if near else ""
+    guess = phrase(" (did you mean {names}?)", " or ".join(PREFIX + variable for variable in near)) if near else ""
     names = ", ".join(PREFIX + variable for variable in plain)
-    return f"{name} is no setting{guess}; there are {names}, and KOPUB_<SECTION>__<KEY> of {', '.join(sections)}"
+    form = "{name} is no setting{guess}; there are {names}, and KOPUB_<SECTION>__<KEY> of {sections}"
+    return phrase(form, name, guess, names, ", ".join(sections))
 
 
 def _home(text: str) -> Path:
@@ -231,7 +231,7 @@ def _home(text: str) -> Path:
     try:
         return placed(text)
     except ValueError as error:
-        raise ConfigError(f"KOPUB_HOME: {error}") from None
+        raise ConfigError("KOPUB_HOME: {reason}", error) from None
 
 
 STORE, CORPUS = "store", "corpus"
@@ -310,7 +310,8 @@ def locate(environ: Mapping[str, str]) -> Location:
         sections = _LocatedProfile.model_validate(values)
     except ValidationError as error:
         fault = error.errors()[0]
-        raise ConfigError(f"profile {profile.name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+        form = "profile {profile}: {key}: {error}"
+        raise ConfigError(form, profile.name, ".".join(map(str, fault["loc"])), fault["msg"]) from None
     tables = _absolute(profile.name, STORE, sections.store.url) or str(environment.home / STORE)
     index = _absolute(profile.name, CORPUS, sections.corpus.url).rstrip("/")
     return Location(environment.home, profile.name, tables, index, sections.corpus.cache_gb)
@@ -321,4 +322,4 @@ def _absolute(profile: str, section: str, url: str) -> str:
     try:
         return store_url(url) if url else url
     except ValueError as error:
-        raise ConfigError(f"profile {profile}: {section}.url: {error}") from None
+        raise ConfigError("profile {profile}: {section}.url: {reason}", profile, section, error) from None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kopub.config.profile_files import Card
 from kopub.engine import Engine
 from kopub.errors import ConfigError
+from kopub.states import phrase
 from kopub.vllm.served_engine import ModelMemory, ServedEngine
 from kopub.vllm.server import VLLMServer
 from kopub.vllm.server_fields import ALL_GPUS
@@ -140,7 +141,8 @@ def memory_sums(engines: Mapping[str, Engine], card: Card) -> tuple[str, bool]:
     asks = max(by_gpu.values(), key=most_of)
     parts = "; ".join(f"{times} x {who}" if times > 1 else who for who, times in Counter(map(str, asks)).items())
     most = most_of(asks)
-    return f"at most {most / 1e9:.1f} of {card.memory_gb:g} GB at once, by arithmetic: {parts}", most <= total
+    form = "at most {most:.1f} of {size:g} GB at once, by arithmetic: {parts}"
+    return phrase(form, most / 1e9, card.memory_gb, parts), most <= total
 
 
 def _by_gpu(asks: Iterable[MemoryDemand]) -> dict[int, list[MemoryDemand]]:
@@ -159,11 +161,11 @@ def require_fit(engines: Mapping[str, Engine], card: Card) -> None:
         need = sum(ask.least + ask.bytes for ask in together)
         if cramped or need > total:
             sums = "; ".join(str(ask) for ask in together if ask.server or ask.bytes)
-            raise ConfigError(
-                f"it does not fit on {card.gpu}, {card.memory_gb:g} GB: {need / 1e9:.1f} GB are needed ({sums}); "
-                "choose another reader or card (`kopub profiles`), or 8-bit weights (`server.quantization: fp8`), "
-                "which nobody has tried"
+            form = (
+                "it does not fit on {gpu}, {size:g} GB: {need:.1f} GB are needed ({sums}); choose another reader or "
+                "card (`kopub profiles`), or 8-bit weights (`server.quantization: fp8`), which nobody has tried"
             )
+            raise ConfigError(form, card.gpu, card.memory_gb, need / 1e9, sums)
 
 
 def require_cache(engines: Mapping[str, Engine]) -> None:
@@ -177,10 +179,11 @@ def require_cache(engines: Mapping[str, Engine]) -> None:
             continue
         need, size = _cache_of_one(server, model), _bytes(server.kv_cache_memory)
         if 0 < size < need:
-            raise ConfigError(
-                f"{section}.server.kv_cache_memory is {server.kv_cache_memory}, and one request of max_model_len "
-                f"({server.max_model_len} tokens) takes {math.ceil(need / 2**20)}M: raise it, or lower max_model_len"
+            form = (
+                "{section}.server.kv_cache_memory is {cache}, and one request of max_model_len ({tokens} tokens) "
+                "takes {need}M: raise it, or lower max_model_len"
             )
+            raise ConfigError(form, section, server.kv_cache_memory, server.max_model_len, math.ceil(need / 2**20))
 
 
 def _cache_of_one(server: VLLMServer, model: ModelMemory) -> int:

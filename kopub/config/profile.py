@@ -33,6 +33,7 @@ from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub.reranking.base import Reranker
 from kopub.sinks.base import Sink
+from kopub.states import phrase
 from kopub.store.table_store import ShardStore
 
 SERVER = "server"
@@ -249,7 +250,7 @@ def named(profile: str) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"profile {profile}: {error}") from None
+        raise ConfigError("profile {profile}: {reason}", profile, error) from None
 
 
 def _engines(values: Mapping[Any, Any]) -> dict[str, tuple[str, type[Engine]]]:
@@ -259,13 +260,12 @@ def _engines(values: Mapping[Any, Any]) -> dict[str, tuple[str, type[Engine]]]:
     for section in PROTOCOLS:
         if section not in values:
             near = near_names(section, (str(key) for key in values if key not in SECTIONS))
-            instead = f" in place of {near[0]!r}" if near else ""
-            raise ConfigError(
-                f"there is no section {section!r}: write {section}: {{engine: NAME}}{instead}, "
-                f"with one of {', '.join(installed[section])}"
-            )
+            instead = phrase(" in place of {name!r}", near[0]) if near else ""
+            form = "there is no section {section!r}: write {section}: {{engine: NAME}}{instead}, with one of {engines}"
+            raise ConfigError(form, section, instead, ", ".join(installed[section]))
         if not isinstance(values[section], dict):
-            raise ConfigError(f"{section} is {values[section]!r:.60}, and must be a mapping, as {{engine: NAME}}")
+            form = "{section} is {value!r:.60}, and must be a mapping, as {{engine: NAME}}"
+            raise ConfigError(form, section, values[section])
         name = values[section].get("engine")
         engines[section] = (name, load_engine(section, name, installed))
     return engines
@@ -275,7 +275,7 @@ def _with_changes(pins: Pins, changes: Iterable[Override], used: Sequence[Any]) 
     for change in changes:
         pin = change.path[0]
         if pin not in used:
-            raise ConfigError(f"{change.source}: no engine of this profile uses the pin {pin}")
+            raise ConfigError("{source}: no engine of this profile uses the pin {pin}", change.source, pin)
         written = {name: value.model_dump() for name, value in pins.items()}
         put(change, written, Pins)
         pins = checked_pins(written, change.source)
@@ -295,14 +295,14 @@ def _fill_in_pin(section: str, values: dict[str, Any], engine: type[Engine], pin
     name = values.get("model")
     if name is None and key not in target:
         other = f"{section}.{SERVER}.{key}" if served else f"{section}.{key}"
-        raise ConfigError(f"{section} names no model: set {section}.model to one of {', '.join(pins)}, or {other}")
+        form = "{section} names no model: set {section}.model to one of {pins}, or {instead}"
+        raise ConfigError(form, section, ", ".join(pins), other)
     if name is None:
         return
     if not isinstance(name, str) or name not in pins:
         guess = did_you_mean(str(name), pins, in_brackets=True)
-        raise ConfigError(
-            f"{section}.model is {name!r}, which {PINS.name} does not pin{guess}; it pins {', '.join(pins)}"
-        )
+        form = "{section}.model is {name!r}, which {file} does not pin{guess}; it pins {pins}"
+        raise ConfigError(form, section, name, PINS.name, guess, ", ".join(pins))
     # The commit of a pin is none of another repository.
     if target.setdefault(key, pins[name].repo) == pins[name].repo:
         target.setdefault("revision", pins[name].revision)
@@ -334,7 +334,7 @@ def _resolve(where: str, place: str, resolve: Callable[[str], str | Path]) -> st
     try:
         return str(resolve(place))
     except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError("{where}: {reason}", where, error) from None
 
 
 _PROJECT = "kopub"
@@ -366,16 +366,18 @@ def load_engine(section: str, name: object, installed: Mapping[str, EntryPoints]
     if points is None:
         raise ConfigError(_no_such_engine(section, name, installed[section]))
     if len(points) > 1:
-        packages = " and ".join(sorted(_package(point) for point in points))
-        raise ConfigError(f"{section}.engine {name!r} is in two packages, {packages}: uninstall one of them")
+        packages = ", ".join(sorted(_package(point) for point in points))
+        form = "{section}.engine {name!r} is in two packages, {packages}: uninstall one of them"
+        raise ConfigError(form, section, name, packages)
     (point,) = points
-    where = f"{section}.engine {name!r} of {_package(point)} ({point.value}) cannot be used"
+    form = "{section}.engine {name!r} of {package} ({module}) cannot be used"
+    where = phrase(form, section, name, _package(point), point.value)
     try:
         engine = point.load()
     except Exception as error:  # a third party's module may raise anything
-        raise ConfigError(f"{where}: {type(error).__name__}: {first_line(error)}") from error
+        raise ConfigError("{finding}: {kind}: {error}", where, type(error).__name__, first_line(error)) from error
     if problem := _problem_with(engine, PROTOCOLS[section]):
-        raise ConfigError(f"{where}: {problem}")
+        raise ConfigError("{finding}: {reason}", where, problem)
     return engine
 
 
@@ -383,9 +385,11 @@ def _no_such_engine(section: str, name: object, installed: EntryPoints) -> str:
     if not any(_package(point) == _PROJECT for points in installed.values() for point in points):
         return "the engines of KoPub are not installed: run `pip install -e .` in its checkout again"
     if name is None:
-        return f"{section} names no engine: set {section}.engine to one of {', '.join(installed)}"
+        form = "{section} names no engine: set {section}.engine to one of {engines}"
+        return phrase(form, section, ", ".join(installed))
     guess = did_you_mean(name, installed, in_brackets=True) if isinstance(name, str) else ""
-    return f"{section}.engine is {name!r}{guess}; choose one of {', '.join(installed)}"
+    form = "{section}.engine is {name!r}{guess}; choose one of {engines}"
+    return phrase(form, section, name, guess, ", ".join(installed))
 
 
 def _package(point: EntryPoint) -> str:
@@ -394,11 +398,11 @@ def _package(point: EntryPoint) -> str:
 
 def _problem_with(engine: object, protocol: type[Engine]) -> str:
     if not (isinstance(engine, type) and issubclass(engine, protocol)):
-        return f"it is no subclass of {protocol.__module__}.{protocol.__qualname__}"
+        return phrase("it is no subclass of {name}", f"{protocol.__module__}.{protocol.__qualname__}")
     if inspect.isabstract(engine):
-        return f"it does not define {', '.join(sorted(engine.__abstractmethods__))}"
+        return phrase("it does not define {names}", ", ".join(sorted(engine.__abstractmethods__)))
     if not isinstance(getattr(engine, "code_version", None), CodeVersion):
         return "it declares no code_version"
     if reserved := sorted(engine.model_fields.keys() & _CHOICES):
-        return f"it has a field {reserved[0]!r}, which is a key of every profile section"
+        return phrase("it has a field {name!r}, which is a key of every profile section", reserved[0])
     return ""

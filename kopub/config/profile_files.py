@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from kopub.config.wording import first_problem
 from kopub.errors import ConfigError, did_you_mean, first_line, visible
 from kopub.folders import PINS, PROFILES
+from kopub.states import phrase
 
 
 class Pin(BaseModel):
@@ -134,14 +135,16 @@ def _find(name: str, prefix: str, folder: Path, extended_by: tuple[Path, ...]) -
     if not plus or _is_path(name):
         path = _file(name, prefix, folder)
         if path.resolve() in extended_by:
-            raise ConfigError(f"{prefix}{name} extends {extended_by[-1].name} in turn; take one of them out")
+            form = "{prefix}{name} extends {other} in turn; take one of them out"
+            raise ConfigError(form, prefix, name, extended_by[-1].name)
         return _read_profile(path, extended_by)
     below = _find(card, prefix, folder, extended_by)
     path = _READERS / f"{reader}.yaml"
     if not _is_file(path):
         names = _additions()
         guess = did_you_mean(reader, names, in_brackets=True)
-        raise ConfigError(f"{prefix}{name}: there is no reader {reader!r}{guess}; there are {', '.join(names)}")
+        form = "{prefix}{name}: there is no reader {reader!r}{guess}; there are {names}"
+        raise ConfigError(form, prefix, name, reader, guess, ", ".join(names))
     addition = _read_profile(path, ())
     return _with_reader(addition, below, f"{prefix}{name}") if _READER in addition else _on_top(addition, below)
 
@@ -150,9 +153,9 @@ def _file(name: str, prefix: str, folder: Path) -> Path:
     path = folder / name if _is_path(name) else PROFILES / f"{name}.yaml"
     if not _is_file(path):
         names = known_profiles()
-        there_is_none = f"there is no such profile{did_you_mean(name, names, in_brackets=True)}"
-        there_are = f"there are {', '.join(names)}, or the path of a YAML file"
-        raise ConfigError(f"{prefix}{name or repr(name)}: {there_is_none}; {there_are}")
+        form = "{prefix}{name}: there is no such profile{guess}; there are {names}, or the path of a YAML file"
+        guess = did_you_mean(name, names, in_brackets=True)
+        raise ConfigError(form, prefix, name or repr(name), guess, ", ".join(names))
     return path
 
 
@@ -170,15 +173,17 @@ def _is_file(path: Path) -> bool:
 def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
     content = _read_yaml(path)
     if content is None:
-        raise ConfigError(f"{path.name} is empty: it must have the sections layout, recognition and embedding")
+        raise ConfigError("{file} is empty: it must have the sections layout, recognition and embedding", path.name)
     if not isinstance(content, dict):
-        raise ConfigError(f"{path.name} has no sections: it is a {_KINDS.get(type(content), 'value')}, not a mapping")
+        form = "{file} has no sections: it is a {kind}, not a mapping"
+        raise ConfigError(form, path.name, _KINDS.get(type(content), "value"))
     _place_beside(path, content)
     if EXTENDS not in content:
         return content
     name, chain = content.pop(EXTENDS), (*extended_by, path.resolve())
     if not isinstance(name, str):
-        raise ConfigError(f"{path.name}: {EXTENDS} is {name!r}, and must be the name of a profile, as h200")
+        form = "{file}: {key} is {name!r}, and must be the name of a profile, as h200"
+        raise ConfigError(form, path.name, EXTENDS, name)
     return _on_top(content, _find(name, f"{path.name}: {EXTENDS}: ", path.parent, chain))
 
 
@@ -232,9 +237,8 @@ def _with_reader(reader: dict[Any, Any], card: Mapping[Any, Any], subject: str) 
     there, engine = card.get("recognition"), reader["recognition"]["engine"]
     server = there.get("server") if isinstance(there, dict) else None
     if not isinstance(there, dict) or not isinstance(server, dict):
-        raise ConfigError(
-            f"{subject}: a reader needs the profile of a card, as rtx4090+{engine}; `kopub profiles` lists them"
-        )
+        form = "{subject}: a reader needs the profile of a card, as rtx4090+{engine}; `kopub profiles` lists them"
+        raise ConfigError(form, subject, engine)
     described = None if card.get(_CARD) is None else _describe(subject, card[_CARD], Card, _CARD)
     published = _describe(subject, reader.pop(_READER), PublishedReader, _READER)
     by_memory = reader.pop(_BY_MEMORY, {})
@@ -268,7 +272,7 @@ def _describe(name: str, content: Any, model: type[Described], key: str) -> Desc
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise ConfigError(f"{name}: {first_problem(error, model, key)}") from None
+        raise ConfigError("{name}: {reason}", name, first_problem(error, model, key)) from None
 
 
 def read_pins() -> Pins:
@@ -287,7 +291,7 @@ def checked_pins(content: Any, where: str) -> Pins:
     try:
         return _PINS.validate_python(content)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {first_problem(error, dict[str, Pin])}") from None
+        raise ConfigError("{where}: {reason}", where, first_problem(error, dict[str, Pin])) from None
 
 
 _KINDS = {list: "list", str: "text", int: "number", float: "number", bool: "truth value"}
@@ -313,16 +317,16 @@ def _read_yaml(path: Path) -> Any:
         # The loader reads only YAML's plain types: lists, mappings, texts, numbers, truth values and dates.
         return yaml.load(path.read_text("utf-8-sig"), _Loader)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise ConfigError("{path} cannot be read: {error}", path, error.strerror or error) from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path.name} is not UTF-8: save it in that encoding") from None
+        raise ConfigError("{file} is not UTF-8: save it in that encoding", path.name) from None
     except yaml.MarkedYAMLError as error:
-        at = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"{path.name} is not YAML{at}: {first_line(error.problem or error)}") from None
+        at = phrase(" in line {line}", error.problem_mark.line + 1) if error.problem_mark else ""
+        form = "{file} is not YAML{at}: {error}"
+        raise ConfigError(form, path.name, at, first_line(error.problem or error)) from None
     except RecursionError:
-        raise ConfigError(f"{path.name} is nested too deeply to be read") from None
+        raise ConfigError("{file} is nested too deeply to be read", path.name) from None
     except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
         # A value that its YAML tag does not allow, like the date 2026-13-01, raises various errors of Python.
-        raise ConfigError(
-            f"{path.name} is not YAML: it holds a value that cannot be read ({visible(str(error))})"
-        ) from None
+        form = "{file} is not YAML: it holds a value that cannot be read ({error})"
+        raise ConfigError(form, path.name, visible(str(error))) from None

@@ -142,7 +142,7 @@ class Settings:
         if self.figures.vectors and "figure" not in self.embedding.queries_match:
             raise ConfigError("figures.vectors: the embedding engine makes no vectors of figures; set it to false")
         if self.figures.embed_notes and self.notes.off:
-            raise ConfigError(f"figures.embed_notes: there are no notes, {self.notes.off}; set one or the other")
+            raise ConfigError("figures.embed_notes: there are no notes, {reason}; set one or the other", self.notes.off)
         if self.sinks.off is None and not self.documents.chunks:
             raise ConfigError("sinks.engine: there are no chunks for it; set documents.chunks to true")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union, get
 from pydantic import BaseModel, ValidationError
 
 from kopub.errors import did_you_mean, visible
+from kopub.states import Reason, joined, phrase
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -39,7 +40,8 @@ def first_problem(
     first = min(error.errors(), key=lambda fault: fault["type"] not in _UNKNOWN)
     path = first["loc"]
     source = (sources or {}).get(tuple(str(part) for part in path))
-    return f"{_describe_fault(first, model, section)} ({source})" if source else _describe_fault(first, model, section)
+    problem = _describe_fault(first, model, section)
+    return phrase("{reason} ({source})", problem, source) if source else problem
 
 
 def _describe_fault(fault: "ErrorDetails", model: Any, section: str) -> str:
@@ -48,16 +50,16 @@ def _describe_fault(fault: "ErrorDetails", model: Any, section: str) -> str:
         return _unknown_key(model, section, path)
     at = ".".join(str(part) for part in ((section, *path) if section else path)) or "it"
     if fault["type"] in _RAISED:
-        message = visible(str(fault.get("ctx", {}).get("error", fault["msg"])))
-        return f"{at}{'.' if _NAMES_KEY.match(message) else ': '}{message}"
+        raised = str(fault.get("ctx", {}).get("error", fault["msg"]))
+        return phrase("{at}.{reason}" if _NAMES_KEY.match(raised) else "{at}: {reason}", at, raised)
     if fault["type"] == "missing":
         field = _model_at(model, path[:-1]).model_fields[str(path[-1])]
-        return f"{at} is missing: {field.description or possible(field.annotation, field.metadata)}"
+        return phrase("{at} is missing: {what}", at, field.description or possible(field.annotation, field.metadata))
     if fault["type"] == "recursion_loop":
-        return f"{at} contains itself"
-    quotes = ", in quotes" if fault["type"] == "string_type" and isinstance(fault["input"], int | float | date) else ""
-    must = possible(*annotation_at(model, path))
-    return f"{at} is {visible(repr(fault['input']), _SHOWN)}, and must be {must}{quotes}"
+        return phrase("{at} contains itself", at)
+    is_unquoted = fault["type"] == "string_type" and isinstance(fault["input"], int | float | date)
+    form = "{at} is {value}, and must be {must}, in quotes" if is_unquoted else "{at} is {value}, and must be {must}"
+    return phrase(form, at, visible(repr(fault["input"]), _SHOWN), possible(*annotation_at(model, path)))
 
 
 def _unknown_key(model: Any, section: str, path: tuple[Any, ...]) -> str:
@@ -65,8 +67,8 @@ def _unknown_key(model: Any, section: str, path: tuple[Any, ...]) -> str:
     key, parents = visible(str(path[-1]), _SHOWN), ".".join(str(part) for part in (section, *path[:-1]) if part)
     guess, names = did_you_mean(key, keys, in_brackets=True), ", ".join(keys)
     if not parents:
-        return f"there is no section {key!r}{guess}; there are {names}"
-    return f"{parents} has no key {key!r}{guess}; it has {names}"
+        return phrase("there is no section {key!r}{guess}; there are {names}", key, guess, names)
+    return phrase("{section} has no key {key!r}{guess}; it has {names}", parents, key, guess, names)
 
 
 def _model_at(model: Any, path: tuple[Any, ...]) -> type[BaseModel]:
@@ -85,41 +87,42 @@ _NAMES: dict[Any, tuple[str, str]] = {
     list: ("a list", "lists"),
 }
 _LIMITS = {
-    "ge": "at least {}",
-    "gt": "more than {}",
-    "le": "at most {}",
-    "lt": "less than {}",
-    "min_length": "at least {} characters",
-    "max_length": "at most {} characters",
-    "pattern": "of the form {}",
+    "ge": "at least {limit}",
+    "gt": "more than {limit}",
+    "le": "at most {limit}",
+    "lt": "less than {limit}",
+    "min_length": "at least {limit} characters",
+    "max_length": "at most {limit} characters",
+    "pattern": "of the form {limit}",
 }
 
 
 def possible(annotation: Any, metadata: Iterable[Any]) -> str:
     """Return the values that a field takes: `a whole number, from 64 to 16384`."""
     null = "or null" if type(None) in alternatives(annotation) else ""
-    return ", ".join(part for part in (type_text(annotation), limit_text(metadata), null) if part)
+    return joined((part for part in (type_text(annotation), limit_text(metadata), null) if part), "{first}, {then}")
 
 
 def type_text(annotation: Any, many: bool = False) -> str:
     """Return the type in words, without null; in the plural for `many`."""
     options = [option for option in alternatives(annotation) if option is not type(None)]
-    return " or ".join(_plain_type_text(option, many) for option in options)
+    return joined((_plain_type_text(option, many) for option in options), "{first} or {then}")
 
 
 def _plain_type_text(kind: Any, many: bool) -> str:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
-        return f"one of {', '.join(str(value) for value in arguments)}"
+        return phrase("one of {names}", ", ".join(str(value) for value in arguments))
     if origin is list:
-        return f"{'lists' if many else 'a list'} of {type_text(arguments[0], many=True)}"
+        return phrase("lists of {kind}" if many else "a list of {kind}", type_text(arguments[0], many=True))
     if origin is dict:
-        return f"{'mappings' if many else 'a mapping'} of names to {type_text(arguments[1], many=True)}"
+        form = "mappings of names to {kind}" if many else "a mapping of names to {kind}"
+        return phrase(form, type_text(arguments[1], many=True))
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return f"one of {', '.join(kind)}"
+        return phrase("one of {names}", ", ".join(kind))
     if is_model(kind):
         kind = dict
-    return _NAMES.get(kind, (getattr(kind, "__name__", str(kind)),) * 2)[many]
+    return Reason(_NAMES.get(kind, (getattr(kind, "__name__", str(kind)),) * 2)[many])
 
 
 def limit_text(metadata: Iterable[Any]) -> str:
@@ -134,11 +137,12 @@ def limit_text(metadata: Iterable[Any]) -> str:
             if value is not None:
                 bounds[name] = value
     if {"ge", "le"} <= bounds.keys():
-        return f"from {bounds['ge']} to {bounds['le']}"
-    return " and ".join(
-        "not empty" if (name, value) == ("min_length", 1) else _LIMITS[name].format(value)
+        return phrase("from {least} to {most}", bounds["ge"], bounds["le"])
+    limits = (
+        "not empty" if (name, value) == ("min_length", 1) else phrase(_LIMITS[name], value)
         for name, value in bounds.items()
     )
+    return joined(limits, "{first} and {then}")
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from kopub.errors import KopubError, StoreError, did_you_mean
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import LABELS, PICTURES
+from kopub.states import phrase
 from kopub.store.corpus_tables import TABLES
 from kopub.store.schemas import CORRECTIONS
 from kopub.store.table_store import TableStore
@@ -82,9 +83,9 @@ class Correction:
         if self.action in (Action.LABEL, Action.ADD):
             label = self.after if self.action is Action.LABEL else self.label
             if label not in LABELS:
-                raise KopubError(f"{label!r} is no label{did_you_mean(str(label), LABELS)}")
+                raise KopubError("{label!r} is no label{guess}", label, did_you_mean(str(label), LABELS))
             if label in PICTURES:
-                raise KopubError(f"a person cannot make a region a picture ({label}): strike it out instead")
+                raise KopubError("a person cannot make a region a picture ({label}): strike it out instead", label)
         if self.bbox_2d is not None:
             left, top, right, bottom = self.bbox_2d
             if not 0 <= left < right <= 1000:
@@ -211,18 +212,18 @@ class CorrectionLog:
                 if not page.every:
                     raise KopubError("{page} has no corrections any more: load the page again", page=correction.page_id)
                 last = page.every[-1]
-                raise CorrectedMeanwhile(f"{last.author} has corrected {last.page_id} meanwhile ({last.action})")
+                form = "{author} has corrected {page} meanwhile ({action})"
+                raise CorrectedMeanwhile(phrase(form, last.author, last.page_id, last.action))
             if correction.action is Action.UNDO and correction.after not in {earlier.id for earlier in page.every}:
-                raise KopubError(f"{correction.page_id} has no correction {correction.after!r} to undo")
+                raise KopubError("{page} has no correction {id!r} to undo", correction.page_id, correction.after)
             # A clock that was set back must not change the order.
             last_at = max((earlier.at + timedelta(microseconds=1) for earlier in page.every), default=correction.at)
             entry = replace(correction, id=correction.id or uuid4().hex, at=max(datetime.now(UTC), last_at))
             # On object storage, another process may have taken the lock over: only one writes the next correction.
             name = f"{fingerprint([entry.page_id, page.seen])}.parquet"
             if not self._parts.add(name, _table([entry]), new=True):
-                raise CorrectedMeanwhile(
-                    f"another process has corrected {entry.page_id} meanwhile: load the page again"
-                )
+                form = "another process has corrected {page} meanwhile: load the page again"
+                raise CorrectedMeanwhile(phrase(form, entry.page_id))
         names = self._parts.seen()
         if len(names) > _MOST_PARTS:
             # A correction in two files counts once, so a kill or a second writer does no harm here.
@@ -263,7 +264,7 @@ class CorrectionLog:
                 _forget_listing(self._store.url)
                 listed, wanted = wanted, self._names()
                 if gone & set(wanted) and tuple(listed) == wanted:
-                    raise StoreError(f"{self._store.location(_FOLDER)}/{min(gone)} cannot be opened")
+                    raise StoreError("{folder}/{file} cannot be opened", self._store.location(_FOLDER), min(gone))
         _read[self._store.url] = parts
         corrections = {correction.id: correction for name in wanted for correction in parts[name]}
         return sorted(corrections.values(), key=lambda correction: (correction.at, correction.id))

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
+from kopub.states import phrase
 from kopub.store.corpus_tables import FIGURE_VECTORS, PASSAGE_VECTORS, TABLES, VECTOR_TABLES
 from kopub.store.rows import region_ids, vector_matrix, with_vector
 from kopub.texts.regions import Region, join_regions
@@ -120,7 +121,8 @@ def cosine_change(old: pa.Table, new: pa.Table, id_column: str, most: int) -> Co
     """
     dims = [table.schema.field("vector").type.list_size for table in (old, new)]
     if dims[0] != dims[1]:
-        return CosineChange(problem=f"vectors of {dims[0]} and of {dims[1]} dimensions cannot be compared")
+        form = "vectors of {old} and of {new} dimensions cannot be compared"
+        return CosineChange(problem=phrase(form, dims[0], dims[1]))
     before, after = (_by_id(table, id_column) for table in (old, new))
     ids = [row_id for row_id in before if row_id in after]
     if not ids:

@@ -56,7 +56,8 @@ def require_cards(settings: Settings, seen: Mapping[str, Any]) -> None:
     if need_gpus(settings.engines):
         finding = check_gpus(seen)
         if finding.level is Level.PROBLEM:
-            raise EngineError(f"profile {settings.profile_name} cannot be measured here: {finding.says}: {finding.do}")
+            form = "profile {profile} cannot be measured here: {finding}: {remedy}"
+            raise EngineError(form, settings.profile_name, finding.says, finding.do)
     require_ready(settings.engines, settings.profile_name)
 
 

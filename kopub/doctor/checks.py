@@ -10,7 +10,7 @@ import sys
 import sysconfig
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from kopub.engine import INSTALL, Engine
 from kopub.errors import ConfigError
 from kopub.gpu import GpuCard, largest_card
 from kopub.pages.documents import conversion, fonts
-from kopub.states import phrase
+from kopub.states import Reason, joined, phrase
 from kopub.store.faults import require_reachable
 from kopub.weights.hub import managed_server, server_of
 
@@ -48,19 +48,31 @@ class Finding:
     do: str = ""
 
 
-def ok(check: str, says: str) -> Finding:
-    """Return a finding that needs no action."""
-    return Finding(check, Level.OK, says)
+def ok(check: str, says: str, /, **values: Any) -> Finding:
+    """Return a finding that needs no action; `values` fill its forms."""
+    return Finding(_filled(check, values), Level.OK, _filled(says, values))
 
 
-def warning(check: str, says: str, do: str) -> Finding:
-    """Return a finding that a run can work with."""
-    return Finding(check, Level.WARNING, says, do)
+def warning(check: str, says: str, do: str, /, **values: Any) -> Finding:
+    """Return a finding that a run can work with; `values` fill its forms."""
+    return Finding(_filled(check, values), Level.WARNING, _filled(says, values), _filled(do, values))
 
 
-def problem(check: str, says: str, do: str) -> Finding:
-    """Return a finding that a run cannot work with."""
-    return Finding(check, Level.PROBLEM, says, do)
+def problem(check: str, says: str, do: str, /, **values: Any) -> Finding:
+    """Return a finding that a run cannot work with; `values` fill its forms."""
+    return replace(warning(check, says, do, **values), level=Level.PROBLEM)
+
+
+def _filled(form: str, values: Mapping[str, Any]) -> str:
+    return Reason(form, **values) if values and not isinstance(form, Reason) else form
+
+
+def parts_of(line: str) -> tuple[str, str]:
+    """Return what a line with a remedy finds, and the remedy."""
+    if isinstance(line, Reason) and line.form == "{finding}: {remedy}":
+        return line.values["finding"], line.values["remedy"]
+    finding, _, remedy = line.partition(": ")
+    return finding, remedy
 
 
 def is_well(findings: Iterable[Finding]) -> bool:
@@ -79,10 +91,11 @@ _SHARED_MEMORY = 4 * 2**30
 
 def check_python() -> Finding:
     """Check that the Python version is supported, and name it and the platform."""
-    version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    version = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
     if _OLDEST <= sys.version_info[:2] < _TOO_NEW:
         return ok("python", version)
-    return problem("python", f"{version} is not supported", "make setup PYTHON=python3.12, with Python 3.11 to 3.14")
+    do = "make setup PYTHON=python3.12, with Python 3.11 to 3.14"
+    return problem("python", "{version} is not supported", do, version=version)
 
 
 def check_home(folder: Path) -> Finding:
@@ -93,8 +106,9 @@ def check_home(folder: Path) -> Finding:
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
-        return problem("home", f"{folder} cannot be written ({error.strerror})", "set KOPUB_HOME to a folder that can")
-    return ok("home", f"{folder} can be written")
+        do = "set KOPUB_HOME to a folder that can"
+        return problem("home", "{folder} cannot be written ({error})", do, folder=folder, error=error.strerror)
+    return ok("home", "{folder} can be written", folder=folder)
 
 
 def check_store(url: str) -> Finding:
@@ -102,9 +116,8 @@ def check_store(url: str) -> Finding:
     try:
         require_reachable(url)
     except ConfigError as error:
-        reason, _, do = str(error).rpartition(": ")
-        return problem("store", reason, do)
-    return ok("store", f"{url} answers")
+        return problem("store", *parts_of(str(error)))
+    return ok("store", "{url} answers", url=url)
 
 
 def check_office_files() -> Finding:
@@ -115,8 +128,8 @@ def check_office_files() -> Finding:
     lacking = conversion.all_lacking()
     if not lacking:
         return ok("office files", "a Korean font and the converter of each format are here")
-    parts = [line.partition(": ") for line in lacking]
-    return warning("office files", "; ".join(says for says, _, _ in parts), "; ".join(do for _, _, do in parts))
+    findings, remedies = zip(*map(parts_of, lacking), strict=True)
+    return warning("office files", joined(findings), joined(remedies))
 
 
 def check_pdf_fonts() -> Finding:
@@ -132,9 +145,9 @@ def check_confinement() -> Finding:
     why = confinement.why_open()
     if why is None:
         return ok("hostile files", "whatever opens a document sees that document alone, and no network")
-    says = f"office files lose their references to files and hosts, or are refused for them: {why}"
+    says = "office files lose their references to files and hosts, or are refused for them: {reason}"
     do = "read PDFs, pictures and old binary office files of strangers on a machine that confines whatever opens them"
-    return warning("hostile files", says, do)
+    return warning("hostile files", says, do, reason=why)
 
 
 def check_room_for_tables(folder: Path, pages: int, free: Callable[[Path], int]) -> Finding:
@@ -143,20 +156,21 @@ def check_room_for_tables(folder: Path, pages: int, free: Callable[[Path], int])
     `free` returns the free bytes on the disk of a folder.
     """
     wanted, there = pages * _TABLE_BYTES_A_PAGE, free(folder)
-    says = f"{there / 1e9:.0f} GB free for tables; {pages:,} pages take about {max(wanted / 1e9, 0.1):.1f} GB"
+    form = "{free:.0f} GB free for tables; {pages:,} pages take about {size:.1f} GB"
+    says = phrase(form, there / 1e9, pages, max(wanted / 1e9, 0.1))
     if there > wanted:
         return ok("disk", says)
-    return problem("disk", says, f"free some space where {folder} lies, or set KOPUB_HOME to another disk")
+    form = "disk"
+    return problem(form, says, "free some space where {folder} lies, or set KOPUB_HOME to another disk", folder=folder)
 
 
 def check_open_files(limit: int, requests: int) -> Finding:
     """Check that a process may open enough files for its `requests` in flight."""
     wanted = _OPEN_FILES + requests
     if limit >= wanted:
-        return ok("open files", f"a process may open {limit:,}")
-    return problem(
-        "open files", f"a process may open {limit:,}, and needs {wanted:,}", f"ulimit -n {2 * wanted}, before the run"
-    )
+        return ok("open files", "a process may open {limit:,}", limit=limit)
+    says, do = "a process may open {limit:,}, and needs {wanted:,}", "ulimit -n {more}, before the run"
+    return problem("open files", says, do, limit=limit, wanted=wanted, more=2 * wanted)
 
 
 def check_shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
@@ -164,14 +178,14 @@ def check_shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
     try:
         size = shutil.disk_usage(folder).free
     except OSError:
-        return problem(
-            "shared memory", f"there is no {folder}", "mount a tmpfs there, or drop torch_shm of extra_flags"
-        )
-    says = f"{size / 1e9:.1f} GB free in {folder}"
+        do = "mount a tmpfs there, or drop torch_shm of extra_flags"
+        return problem("shared memory", "there is no {folder}", do, folder=folder)
+    says = phrase("{size:.1f} GB free in {folder}", size / 1e9, folder)
     if size >= _SHARED_MEMORY:
         return ok("shared memory", says)
-    do = f"give the container --shm-size {_SHARED_MEMORY // 2**30}g, or drop --mm-tensor-ipc torch_shm of extra_flags"
-    return problem("shared memory", f"{says}; the server hands pixels over there", do)
+    do = "give the container --shm-size {size}g, or drop --mm-tensor-ipc torch_shm of extra_flags"
+    form = "{reason}; the server hands pixels over there"
+    return problem("shared memory", form, do, reason=says, size=_SHARED_MEMORY // 2**30)
 
 
 def open_file_limit() -> int:
@@ -193,8 +207,12 @@ def check_compiler() -> Finding:
     compiler = next(filter(None, map(shutil.which, (cc,) if cc else _COMPILERS)), None)
     if compiler:
         return ok("compiler", compiler)
-    reason = f"CC is {cc}, which is not there" if cc else f"there is no {' and no '.join(_COMPILERS)}"
-    return problem("compiler", f"{reason}: Triton cannot build its kernels", "apt-get install gcc libc6-dev")
+    form = (
+        "CC is {compiler}, which is not there: Triton cannot build its kernels"
+        if cc
+        else "there is no {compiler}: Triton cannot build its kernels"
+    )
+    return problem("compiler", form, "apt-get install gcc libc6-dev", compiler=cc or " / ".join(_COMPILERS))
 
 
 def check_headers(folder: str | None = None) -> Finding:
@@ -203,8 +221,8 @@ def check_headers(folder: str | None = None) -> Finding:
     if path.is_file():
         return ok("Python.h", str(path))
     version = sysconfig.get_python_version()
-    do = f"apt-get install python{version}-dev, or use a Python that includes its headers (uv, conda)"
-    return problem("Python.h", f"there is no {path}: Triton cannot build its kernels", do)
+    do = "apt-get install python{version}-dev, or use a Python that includes its headers (uv, conda)"
+    return problem("Python.h", "there is no {path}: Triton cannot build its kernels", do, version=version, path=path)
 
 
 _PROBE = Path(__file__).with_name("gpu_probe.py")
@@ -227,12 +245,12 @@ def ask_torch() -> dict[str, Any]:
     try:
         done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return {"problem": f"torch did not answer for {_SECONDS:.0f} s: see nvidia-smi"}
+        return {"problem": phrase("torch did not answer for {seconds:.0f} s: see nvidia-smi", _SECONDS)}
     try:
         return json.loads(done.stdout)
     except ValueError:
         message = done.stderr.strip().rpartition("\n")[2] or "no message"
-        return {"problem": f"torch ended with status {done.returncode}: {message}"}
+        return {"problem": phrase("torch ended with status {status}: {error}", done.returncode, message)}
 
 
 def check_gpus(seen: Mapping[str, Any]) -> Finding:
@@ -240,21 +258,22 @@ def check_gpus(seen: Mapping[str, Any]) -> Finding:
     release = seen.get("driver")
     if "problem" not in seen and seen.get("gpus"):
         names = ", ".join(f"{gpu['name']} ({gpu['total'] / 1e9:.0f} GB)" for gpu in seen["gpus"])
-        return ok("gpu", f"{names}; torch {seen['torch']}, driver {release or 'unknown'}")
+        return ok(
+            "gpu", "{gpus}; torch {torch}, driver {driver}", gpus=names, torch=seen["torch"], driver=release or "?"
+        )
     reason = seen.get("problem") or "torch finds no device"
     cuda = seen.get("cuda")
     if "torch" not in seen:
         return problem("gpu", reason, INSTALL)
     if not cuda:
-        do = f"{INSTALL}; or use the cpu profile"
-        return problem("gpu", f"torch {seen['torch']} is built without CUDA: {reason}", do)
+        says, do = "torch {torch} is built without CUDA: {reason}", "{remedy}; or use the cpu profile"
+        return problem("gpu", says, do, torch=seen["torch"], reason=reason, remedy=INSTALL)
     oldest = _OLDEST_DRIVER.get(cuda.partition(".")[0])
-    needed = f"a driver of {oldest} or newer" if oldest else "a newer driver"
-    running = f", the driver is {release}" if release else ""
-    says = f"torch {seen['torch']} is built for CUDA {cuda}{running}: {reason}"
+    says = "torch {torch} is built for CUDA {cuda}, the driver is {driver}: {reason}"
+    values = {"torch": seen["torch"], "cuda": cuda, "driver": release or "?", "oldest": oldest or "?", "reason": reason}
     old = "too old" in reason or (release and oldest and int(release.partition(".")[0]) < oldest)
-    do = f"install {needed}" if old else f"check nvidia-smi: CUDA {cuda} needs {needed}; or use the cpu profile"
-    return problem("gpu", says, do)
+    do = "check nvidia-smi: CUDA {cuda} needs a driver of {oldest} or newer; or use the cpu profile"
+    return problem("gpu", says, "install a driver of {oldest} or newer" if old else do, **values)
 
 
 def need_gpus(engines: Mapping[str, Engine]) -> bool:
@@ -318,23 +337,26 @@ def check_memory(
     for ask in asks:
         by_gpu[ask.gpu].append(ask)
     for index, wanted in sorted(by_gpu.items()):
-        check = f"memory of GPU {index}"
+        check = phrase("memory of GPU {index}", index)
         if index >= len(gpus):
+            says = "the profile asks for GPU {index}, and torch sees {count}"
             do = "change the server's `gpus`, CUDA_VISIBLE_DEVICES, or the profile"
-            yield problem(check, f"the profile asks for GPU {index}, and torch sees {len(gpus)}", do)
+            yield problem(check, says, do, index=index, count=len(gpus))
             continue
         free, total = gpus[index]["free"], gpus[index]["total"]
         at_once = demands_at_once(wanted, total)
         need = sum(ask.of(total) for ask in at_once)
         parts = ", ".join(f"{ask.who} {ask.of(total) / 1e9:.1f}" for ask in at_once)
-        says = f"{free / 1e9:.1f} of {total / 1e9:.1f} GB are free, and {need / 1e9:.1f} asked for ({parts})"
+        form = "{free:.1f} of {total:.1f} GB are free, and {need:.1f} asked for ({parts})"
+        says = phrase(form, free / 1e9, total / 1e9, need / 1e9, parts)
         if need > total:
             do = "lower gpu_memory_utilization or layout.batch_size, or choose the profile of a smaller card"
-            yield problem(check, f"{says}: it can never fit", do)
+            yield problem(check, "{reason}: it can never fit", do, reason=says)
         elif need <= free:
             yield ok(check, says)
         elif warm:
-            yield warning(check, f"{says}; {', '.join(warm)} runs there", "`kopub serve stop`, to see what is free")
+            do = "`kopub serve stop`, to see what is free"
+            yield warning(check, "{reason}; {models} runs there", do, reason=says, models=", ".join(warm))
         else:
             yield problem(
                 check, says, "stop other programs there (nvidia-smi), or choose the profile of a smaller card"

@@ -16,6 +16,7 @@ from kopub.embedding.base import Embedder
 from kopub.engine import INSTALL, Engine
 from kopub.errors import EngineError, HubError, KopubError
 from kopub.release.versions import require_place
+from kopub.states import Reason, phrase
 from kopub.vllm.lease import list_servers
 from kopub.vllm.served_engine import ServedEngine
 from kopub.vllm.server import VLLMServer
@@ -66,7 +67,7 @@ def examine(
         yield from _engine(section, engine)
     if settings.card is not None:
         sums, fits = memory_sums(engines, settings.card)
-        check = f"memory of {settings.card.gpu}"
+        check = phrase("memory of {gpu}", settings.card.gpu)
         if not fits:
             yield problem(check, sums, "lower gpu_memory_utilization, kv_cache_memory or layout.batch_size")
         elif sums:
@@ -95,7 +96,7 @@ def _release(settings: Settings) -> Finding:
         require_place(settings.release, settings.corpus, settings.store.url)
     except KopubError as error:
         return problem("release", str(error), "set release.folder in the profile, or KOPUB_RELEASE__FOLDER")
-    return ok("release", f"{settings.release.folder} is new, empty or a release")
+    return ok("release", "{folder} is new, empty or a release", folder=settings.release.folder)
 
 
 def _engine(section: str, engine: Engine) -> Iterator[Finding]:
@@ -106,15 +107,13 @@ def _engine(section: str, engine: Engine) -> Iterator[Finding]:
         name = engine.passage_recipe()["engine"]
     lines = engine.lacks()
     if not lines:
-        yield ok(section, f"{name} has what it needs here")
+        yield ok(section, "{engine} has what it needs here", engine=name)
         for limit in engine.limits:
             yield ok(section, limit)
     for line in lines:
-        says, _, do = line.partition(": ")
-        yield problem(section, says, do)
+        yield problem(section, *checks.parts_of(line))
     for line in engine.advises():
-        says, _, do = line.partition(": ")
-        yield warning(section, says, do)
+        yield warning(section, *checks.parts_of(line))
 
 
 def _libraries() -> Finding:
@@ -123,8 +122,8 @@ def _libraries() -> Finding:
             importlib.import_module(name)
         except (ImportError, OSError) as error:
             do = "install the named library, or the package again: pip install -c requirements.lock -e ."
-            return problem("libraries", f"{name} cannot be loaded: {error}", do)
-    return ok("libraries", f"{', '.join(_LIBRARIES)} load")
+            return problem("libraries", "{name} cannot be loaded: {error}", do, name=name, error=error)
+    return ok("libraries", "{modules} load", modules=", ".join(_LIBRARIES))
 
 
 def _requests(engines: Mapping[str, Engine]) -> int:
@@ -144,27 +143,33 @@ def check_programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
     """Check the release and the flags of each installed managed server."""
     flags: dict[tuple[str, ...], frozenset[str]] = {}
     for section, server in managed_servers(engines).items():
-        check = f"{section} server"
+        check = phrase("{section} server", section)
         try:
             if server.find_program() is None:
                 continue  # its engine reports this
             program = server.program()
             release = installed_release(server.command)
             if server.version and release and release != server.version.partition("+")[0]:
-                do = f"pip install vllm=={server.version}, or change {section}.server.version"
-                yield problem(check, f"vLLM {release} is installed, and the profile was made for {server.version}", do)
+                says = "vLLM {release} is installed, and the profile was made for {version}"
+                do = "pip install vllm=={version}, or change {section}.server.version"
+                yield problem(check, says, do, release=release, version=server.version, section=section)
                 continue
             if program not in flags:
                 flags[program] = listed_flags(program)
             unknown = unknown_flags(serve_arguments(server), flags[program])
         except EngineError as error:
-            yield problem(check, str(error), f"{INSTALL}; or change the server's `command`")
+            yield problem(check, "{reason}", "{remedy}; or change the server's `command`", reason=error, remedy=INSTALL)
             continue
         if unknown:
-            do = f"install vllm=={server.version or '0.32.0'}, or take them out of {section}.server"
-            yield problem(check, f"this vLLM does not know {', '.join(unknown)}", do)
+            do = "install vllm=={version}, or take them out of {section}.server"
+            values = {"flags": ", ".join(unknown), "version": server.version or "0.32.0", "section": section}
+            yield problem(check, "this vLLM does not know {flags}", do, **values)
         else:
-            yield ok(check, f"{program[0]} {release or ''} knows every flag of the profile".replace("  ", " "))
+            yield ok(
+                check,
+                "{program} knows every flag of the profile",
+                program=" ".join(filter(None, (program[0], release))),
+            )
 
 
 def check_shared_gpus(engines: Mapping[str, Engine]) -> Iterator[Finding]:
@@ -173,10 +178,11 @@ def check_shared_gpus(engines: Mapping[str, Engine]) -> Iterator[Finding]:
         if not server.mps:
             continue
         if (program := shutil.which(replica.PROGRAM)) is not None:
-            yield ok(f"{section} MPS", f"replicas share a GPU by {program}")
+            yield ok("{section} MPS", "replicas share a GPU by {program}", section=section, program=program)
         else:
-            do = f"install it (Debian: nvidia-compute-utils), or set {section}.server.mps to false"
-            yield warning(f"{section} MPS", f"replicas take turns on a GPU: {replica.PROGRAM} is not installed", do)
+            says = "replicas take turns on a GPU: {program} is not installed"
+            do = "install it (Debian: nvidia-compute-utils), or set {section}.server.mps to false"
+            yield warning("{section} MPS", says, do, section=section, program=replica.PROGRAM)
 
 
 def check_external(engines: Mapping[str, Engine]) -> Iterator[Finding]:
@@ -187,9 +193,11 @@ def check_external(engines: Mapping[str, Engine]) -> Iterator[Finding]:
             continue
         try:
             with server.lease() as endpoint:
-                yield ok(f"{section} server", f"{', '.join(endpoint.urls)} serves {server.model}")
+                urls = ", ".join(endpoint.urls)
+                yield ok("{section} server", "{urls} serves {model}", section=section, urls=urls, model=server.model)
         except EngineError as error:
-            yield problem(f"{section} server", str(error), f"start it, or correct {section}.server.urls")
+            do = "start it, or correct {section}.server.urls"
+            yield problem("{section} server", "{reason}", do, section=section, reason=error)
 
 
 def managed_servers(engines: Mapping[str, Engine]) -> dict[str, VLLMServer]:
@@ -208,9 +216,6 @@ def installed_release(command: Sequence[str]) -> str | None:
         return None
 
 
-_PULL = "kopub pull"
-
-
 def check_weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iterator[Finding]:
     """Check the Hub, each set of weights, and the disk space for what is missing."""
     if not pins:
@@ -221,7 +226,8 @@ def check_weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iter
         try:
             lists[pin] = ask_hub(pin)
         except HubError as error:
-            refused[pin] = str(error).removeprefix(f"{pin}: ")
+            said = str(error)
+            refused[pin] = said.values["reason"] if isinstance(said, Reason) else said
             if refused[pin].startswith(UNREACHABLE):
                 break
     caches = {pin: check_cache(pin, lists.get(pin) or read_cached_list(pin), step) for pin in pins}
@@ -234,7 +240,8 @@ def check_weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iter
     missing = sum(files.bytes_missing for files in caches.values())
     if missing:
         free = free_bytes(cache_folder())
-        says = f"{free / 1e9:.0f} GB free for weights in {cache_folder()}; {missing / 1e9:.1f} are to be fetched"
+        form = "{free:.0f} GB free for weights in {folder}; {missing:.1f} are to be fetched"
+        says = phrase(form, free / 1e9, cache_folder(), missing / 1e9)
         if free > missing:
             yield ok("disk for weights", says)
         else:
@@ -243,30 +250,34 @@ def check_weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iter
 
 def _hub(refusals: Sequence[str], cached: bool) -> Finding:
     if is_offline():
-        return ok("hub", f"HF_HUB_OFFLINE is set: only {cache_folder()} is searched")
+        return ok("hub", "HF_HUB_OFFLINE is set: only {folder} is searched", folder=cache_folder())
     silent = [line for line in refusals if line.startswith(UNREACHABLE)]
     if not silent:
         return ok("hub", "it answers")
-    reason, _, do = silent[0].rpartition(": ")
+    reason, do = checks.parts_of(silent[0])
     if cached:
-        return warning("hub", f"{reason}; the weights are in its cache", "HF_HUB_OFFLINE=1 avoids waiting for it")
+        does = "HF_HUB_OFFLINE=1 avoids waiting for it"
+        return warning("hub", "{reason}; the weights are in its cache", does, reason=reason)
     return problem("hub", reason, do)
 
 
 def _weights(pin: Weights, files: CachedFiles, listed: bool, refused: str) -> Finding:
-    check = f"{' and '.join(pin.sections)} weights"
+    check = phrase("{sections} weights", ", ".join(pin.sections))
     if refused:
-        reason, _, do = refused.partition(": ")
-        return problem(check, f"{pin}: {reason}", do)
+        reason, do = checks.parts_of(refused)
+        return problem(check, "{weights}: {reason}", do, weights=pin, reason=reason)
     if files.damaged:
         name, what = next(iter(files.damaged.items()))
-        return problem(check, f"{pin}: {name} is damaged ({what})", f"{_PULL} fetches it again")
+        says = "{weights}: {file} is damaged ({reason})"
+        return problem(check, says, "kopub pull fetches it again", weights=pin, file=name, reason=what)
     if files.is_whole:
         proof = "sizes and hashes are the Hub's" if listed else "hashes are those that the cache names them by"
-        return ok(check, f"{pin}: {files.bytes / 1e9:.2f} GB, {len(files.whole)} files; {proof}")
-    begun = f", of which {files.partial_bytes / 1e9:.2f} were begun" if files.partial_bytes else ""
+        form = "{weights}: {size:.2f} GB, {count} files; {reason}"
+        return ok(check, form, weights=pin, size=files.bytes / 1e9, count=len(files.whole), reason=proof)
+    begun = phrase(", of which {size:.2f} were begun", files.partial_bytes / 1e9) if files.partial_bytes else ""
     size = f"{files.bytes_missing / 1e9:.2f} GB" if files.bytes_missing else ", ".join(files.missing)
-    says = f"{pin}: {size} are not in the cache{begun}"
+    says = phrase("{weights}: {size} are not in the cache{begun}", pin, size, begun)
     if listed:
-        return warning(check, f"{says}; the first run fetches them while its server starts", f"{_PULL} does it now")
-    return problem(check, says, f"{_PULL} where there is a network, or copy the Hub's cache to this machine")
+        form = "{reason}; the first run fetches them while its server starts"
+        return warning(check, form, "kopub pull does it now", reason=says)
+    return problem(check, says, "kopub pull where there is a network, or copy the Hub's cache to this machine")

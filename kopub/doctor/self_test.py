@@ -26,7 +26,7 @@ from kopub.pages.manifest import NAME, Manifest
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.known_texts import PageToRead, known_texts, read_unknown
-from kopub.states import MADE, TRIES_AGAIN, State
+from kopub.states import MADE, TRIES_AGAIN, State, phrase
 from kopub.store.run_records import SelfTest, keep
 from kopub.texts.markdown import page_text
 
@@ -116,7 +116,7 @@ def self_test(
         try:
             test(judged)
         except EngineError as error:
-            yield problem(section, f"it cannot run: {error}", "fix that, and run `kopub doctor` again")
+            yield problem(section, "it cannot run: {reason}", "fix that, and run `kopub doctor` again", reason=error)
             continue
         well[section] = is_well(judged.findings)
         wrong = [finding.says for finding in judged.findings if finding.level is Level.PROBLEM]
@@ -135,18 +135,21 @@ def _test_layout(
     regions = sum(len(done.regions) for done in layouts.values())
     if bare:
         reason = layouts[bare[0]].reason if bare[0] in layouts else "no answer"
-        says = f"{len(bare)} of {len(samples.pages)} pages have no regions ({bare[0]}: {reason})"
+        form = "{count} of {pages} pages have no regions ({page}: {reason})"
+        says = phrase(form, len(bare), len(samples.pages), bare[0], reason)
         judged.findings.append(problem("layout", says, _WEIGHTS))
         return
     page = samples.pages[0]
     step("layout: the model's own code", 0, 1)
     expected = engine.reference(page)
     if expected is None:
-        judged.findings.append(ok("layout", f"{regions} regions on {len(samples.pages)} pages"))
+        says = "{regions} regions on {pages} pages"
+        judged.findings.append(ok("layout", says, regions=regions, pages=len(samples.pages)))
         return
     alike = regions_alike(_regions(layouts, page.page_id), expected.regions)
     judged.figures["regions alike"] = alike
-    says = f"{regions} regions on {len(samples.pages)} pages; {alike:.0%} as the model's own code finds them"
+    form = "{regions} regions on {pages} pages; {alike:.0%} as the model's own code finds them"
+    says = phrase(form, regions, len(samples.pages), alike)
     judged.findings.append(_grade("layout", says, alike >= ALIKE_DOUBTFUL, alike >= ALIKE, _WEIGHTS))
 
 
@@ -161,12 +164,13 @@ def _test_recognition(
     for done in read_unknown(engine.read, pages):
         texts[done.page_id] = page_text(done.regions)
         if done.state is not State.OK:
-            lost[done.page_id] = f"{done.page_id} {done.state}: {done.reason}"
+            lost[done.page_id] = phrase("{page} is {state}: {reason}", done.page_id, done.state, done.reason)
         step("recognition", len(texts), len(samples.pages))
     if lost:
         do = "see the reason; a run would report each such page"
         reason = next(iter(lost.values()))
-        judged.findings.append(warning("recognition", f"{len(lost)} pages were not read whole ({reason})", do))
+        says = phrase("{count} pages were not read whole ({reason})", len(lost), reason)
+        judged.findings.append(warning("recognition", says, do))
     # What a limit of time cut off says nothing about the weights.
     late = {page_id for page_id, reason in lost.items() if TRIES_AGAIN in reason}
     whole = {page.page_id: samples.texts[page.page_id] for page in samples.pages if page.page_id not in late}
@@ -176,9 +180,9 @@ def _test_recognition(
         return
     rate = character_error_rate(texts, whole)
     judged.figures["CER"] = rate
-    says = f"character error rate {rate:.3f} of all characters on {counted(len(whole), 'page')}"
+    says = phrase("character error rate {rate:.3f} of all characters on {pages}", rate, counted(len(whole), "page"))
     if rate >= CER:
-        says = f"it reads rubbish: {says}"
+        says = phrase("it reads rubbish: {reason}", says)
     judged.findings.append(_grade("recognition", says, rate < CER_DOUBTFUL, rate < CER, _WEIGHTS))
 
 
@@ -201,16 +205,15 @@ def _test_embedding(engine: Embedder, samples: Samples, step: Step, judged: Judg
     queries = vectors(iter(engine.embed_queries(questions.items())))
     unsound = [embedding for embedding in results if not _is_sound(embedding, engine.dim)]
     if unsound:
-        says = (
-            f"{len(unsound)} of {total} vectors are not sound ({unsound[0].id}: {unsound[0].reason or 'its numbers'})"
-        )
+        form = "{count} of {total} vectors are not sound ({id}: {reason})"
+        says = phrase(form, len(unsound), total, unsound[0].id, unsound[0].reason or "its numbers")
         judged.findings.append(problem("embedding", says, _WEIGHTS))
         return
-    for kind, pages in (("text", texts), ("image", images)):
+    for kind, pages, form in (("text", texts, _BY_TEXT), ("image", images, _BY_IMAGE)):
         if kind in engine.queries_match and samples.queries:
             share = recall(pages, queries, samples.queries, AT)
             judged.figures[f"recall@{AT} of {kind} vectors"] = share
-            says = f"{share:.0%} of {len(questions)} questions find their page by {kind} among the first {AT}"
+            says = phrase(form, share, len(questions), AT)
             judged.findings.append(_grade("embedding", says, share >= RECALL_DOUBTFUL, share >= RECALL, _WEIGHTS))
     _compare_vectors(engine, samples, images, step, judged)
 
@@ -224,8 +227,9 @@ def _compare_vectors(
     try:
         expected = engine.reference(page, text)
     except EngineError as error:
-        says = f"the vectors were not compared with those of the model's own code: {error}"
-        judged.findings.append(warning("embedding", says, "the vectors are sound if questions find their pages"))
+        says = "the vectors were not compared with those of the model's own code: {reason}"
+        do = "the vectors are sound if questions find their pages"
+        judged.findings.append(warning("embedding", says, do, reason=error))
         return
     if expected is None:
         return
@@ -233,10 +237,15 @@ def _compare_vectors(
     for kind, own, other in (("page", images[page.page_id], expected[0]), ("text", text_vector, expected[1])):
         cosine = 0.0 if own is None else float(own @ other)
         judged.figures[f"cosine of a {kind}"] = cosine
-        says = f"the vector of a {kind} has cosine {cosine:.4f} to that of the model's own code"
+        form = _OF_PAGE if kind == "page" else _OF_TEXT
+        says = phrase(form, cosine)
         judged.findings.append(_grade("embedding", says, cosine >= COSINE, cosine >= COSINE, _WEIGHTS))
 
 
+_BY_TEXT = "{share:.0%} of {questions} questions find their page by text among the first {most}"
+_BY_IMAGE = "{share:.0%} of {questions} questions find their page by image among the first {most}"
+_OF_PAGE = "the vector of a page has cosine {cosine:.4f} to that of the model's own code"
+_OF_TEXT = "the vector of a text has cosine {cosine:.4f} to that of the model's own code"
 _WEIGHTS = "check the weights (`kopub pull`), and what differs from the profile as it is shipped"
 
 

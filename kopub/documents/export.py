@@ -159,9 +159,9 @@ def write_documents(
 def require_own_folder(out: Path) -> None:
     """Raise `StoreError` when `out` holds anything else than exports of documents."""
     if out.exists() and not out.is_dir():
-        raise StoreError(f"{out} is a file; name a new or empty folder to export into")
+        raise StoreError("{path} is a file; name a new or empty folder to export into", out)
     if out.is_dir() and set(out.iterdir()) - _left_overs(out) and not (out / EXPORTED_DOCUMENTS).is_file():
-        raise StoreError(f"{out} holds files that no export of documents wrote; name a new or empty folder")
+        raise StoreError("{folder} holds files that no export of documents wrote; name a new or empty folder", out)
 
 
 def _left_overs(out: Path) -> set[Path]:
@@ -295,7 +295,7 @@ class _ExportFolder:
                 name: [file for file in listed[name] if Path(file).name == file] for name in FORMATS if name in listed
             }
         except (ValueError, KeyError, TypeError):
-            raise StoreError(f"{marker} cannot be read: delete the folder and export again") from None
+            raise StoreError("{path} cannot be read: delete the folder and export again", marker) from None
         return names
 
     def _mark(self, says: dict[str, Any]) -> None:

@@ -121,9 +121,10 @@ def annotated_pages(path: Path, shards: Mapping[str, str], author: str) -> list[
         if not isinstance(tasks, list):
             raise ValueError("no list of tasks")
     except OSError as error:
-        raise KopubError(f"{path} cannot be read: {error.strerror}") from None
+        raise KopubError("{path} cannot be read: {error}", path, error.strerror) from None
     except (ValueError, RecursionError):
-        raise KopubError(f"{path} is no JSON export of Label Studio: choose `JSON` there, not `JSON-MIN`") from None
+        form = "{path} is no JSON export of Label Studio: choose `JSON` there, not `JSON-MIN`"
+        raise KopubError(form, path) from None
     pages = []
     for number, task in enumerate(tasks, 1):
         try:
@@ -131,10 +132,10 @@ def annotated_pages(path: Path, shards: Mapping[str, str], author: str) -> list[
             for change in page.changes if page else ():
                 change.check()
         except KopubError as error:
-            raise KopubError(f"{path}, task {number}: {error}") from None
+            raise KopubError("{path}, task {number}: {reason}", path, number, error) from None
         except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
             message = "is not one of `kopub export --label-studio`, or lacks its label or box"
-            raise KopubError(f"{path}: task {number} {message}") from None
+            raise KopubError("{path}: task {number} {reason}", path, number, message) from None
         if page is not None:
             pages.append(page)
     return pages
@@ -148,9 +149,9 @@ def _annotated_page(task: Mapping[str, Any], shards: Mapping[str, str], author: 
     if not annotations:
         return None
     if len(annotations) > 1:
-        raise KopubError(f"{page_id} has {len(annotations)} annotations: delete all but one")
+        raise KopubError("{page} has {count} annotations: delete all but one", page_id, len(annotations))
     if page_id not in shards:
-        raise KopubError(f"there is no page {page_id!r} here")
+        raise KopubError("there is no page {page!r} here", page_id)
     by = annotations[0].get("completed_by")
     of_page = Correction(
         page_id, shards[page_id], Action.TEXT, by["email"] if isinstance(by, dict) else author, reason="Label Studio"
@@ -245,7 +246,7 @@ def add_annotations(log: CorrectionLog, page: Annotation) -> int:
         known = log.page(page.page_id)
         others = PageCorrections(tuple(each for each in known.every if each.id not in own))
         if corrections_mark(others) != page.seen:
-            raise KopubError(f"{page.page_id} was corrected since its task was exported: export it again")
+            raise KopubError("{page} was corrected since its task was exported: export it again", page.page_id)
         if change.id not in {each.id for each in known.every}:
             log.add(change, known.seen)
             added += 1

@@ -146,14 +146,14 @@ class DocumentStream:
         made_by = _makers(self._reader, shard)
         if places.keys() - set(page_ids):
             # A document that waits for a page without a row would never be yielded.
-            raise StoreError(f"{_READINGS} of {shard} does not hold the pages of {_PAGES}: materialize it again")
+            form = "{asset} of {shard} does not hold the pages of {other}: materialize it again"
+            raise StoreError(form, _READINGS, shard, _PAGES)
         with self._images(shard) if keep and self._images else nullcontext(lambda page_id: None) as image_of:
             for row, page_id in enumerate(page_ids):
                 if page_id not in places or page_id not in row_of:
                     missing = _LAYOUTS if page_id in places else _PAGES
-                    raise StoreError(
-                        f"{missing} of {shard} does not hold the pages of {_READINGS}: materialize it again"
-                    )
+                    form = "{asset} of {shard} does not hold the pages of {other}: materialize it again"
+                    raise StoreError(form, missing, shard, _READINGS)
                 at, place = places[page_id]
                 if at not in wanted:
                     continue
@@ -182,7 +182,8 @@ class DocumentStream:
         for crop, data in zip(crops, held, strict=True):
             index = crop_index(crop["path"])
             if index not in indices:
-                raise StoreError(f"{_READINGS} of {page_id} has a picture of no region: materialize it again")
+                form = "{asset} of {page} has a picture of no region: materialize it again"
+                raise StoreError(form, _READINGS, page_id)
             box = pixel_box(tuple(crop["bbox"]), place.width, place.height)
             path = f"{self.documents[at].name}{PICTURES}/{place.number}-{index}.jpg"
             if keep:

@@ -180,10 +180,10 @@ def reference_vectors(
         try:
             done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=_SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise EngineError(f"transformers' own vectors were not made: {first_line(error)}") from None
+            raise EngineError("transformers' own vectors were not made: {error}", first_line(error)) from None
         if done.returncode:
             last = done.stderr.strip().rpartition("\n")[2] or f"it ended with status {done.returncode}"
-            raise EngineError(f"transformers' own vectors were not made: {last}")
+            raise EngineError("transformers' own vectors were not made: {error}", last)
         return np.load(output)
 
 
@@ -196,4 +196,4 @@ def _checkpoint(server: VLLMServerFields) -> Path:
     try:
         return Path(str(snapshot_download(server.model, revision=server.revision, local_files_only=True)))
     except OSError as error:
-        raise EngineError(f"{server.model} is not in the Hub's cache: {first_line(error)}") from None
+        raise EngineError("{model} is not in the Hub's cache: {error}", server.model, first_line(error)) from None

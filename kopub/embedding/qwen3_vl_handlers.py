@@ -205,7 +205,7 @@ class EmbeddingHandler:
             form = "the server's vectors have {width} numbers, not the {expected} of the model"
             reason = Reason(form, width=width, expected=self._settings.width)
             if self._wrong >= _SURE and not self._right:
-                raise EngineError(f"{reason}; check which model it serves, or the embedding's `width`")
+                raise EngineError("{reason}; check which model it serves, or the embedding's `width`", reason)
             raise _UnusableVector(reason)
         self._right += 1
         if answer.tokens != request.tokens:

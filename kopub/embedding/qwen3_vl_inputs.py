@@ -41,14 +41,14 @@ class Chunker:
         core = [*self._head, *self._start, *tail]
         whole = self._tokenizer.encode(head + _START + _TAIL).ids
         if whole[: len(core)] != core or self._tokenizer.token_to_id(_TURN) is None:
-            raise EngineError(f"{tokenizer} is of another model: it does not keep the turns of Qwen3-VL apart")
+            form = "{tokenizer} is of another model: it does not keep the turns of Qwen3-VL apart"
+            raise EngineError(form, tokenizer)
         # The tokenizer adds the token at which the vector is taken to every prompt.
         self._tail = [*tail, *whole[len(core) :]]
         self._room = max_tokens - len(self._head) - len(self._start) - len(self._tail)
         if self._room < 1:
-            raise EngineError(
-                f"max_tokens: {max_tokens} leave no room beside the instruction of {len(head)} characters"
-            )
+            form = "max_tokens: {max_tokens} leave no room beside the instruction of {count} characters"
+            raise EngineError(form, max_tokens, len(head))
         self._tokenizer.encode_special_tokens = True
 
     def prompts(self, text: str) -> list[list[int]]:
@@ -102,7 +102,7 @@ def _read_tokenizer(tokenizer: Path) -> "Tokenizer":
     try:
         read = Tokenizer.from_file(str(tokenizer))
     except Exception as error:  # tokenizers raises no narrower class
-        raise EngineError(f"{tokenizer} cannot be read as a tokenizer: {error}") from None
+        raise EngineError("{tokenizer} cannot be read as a tokenizer: {error}", tokenizer, error) from None
     # The file may contain a length to which everything is cut.
     read.no_truncation()
     read.no_padding()

@@ -49,9 +49,8 @@ class TokenizedEngine(ServedEngine):
         if path.is_file():
             return path
         if self.tokenizer or self.server.revision is None:
-            raise EngineError(
-                f"there is no {path}; name the model's tokenizer.json in the {self.section}'s `tokenizer`"
-            )
+            form = "there is no {path}; name the model's tokenizer.json in the {section}'s `tokenizer`"
+            raise EngineError(form, path, self.section)
         with translate_hub_errors(Weights(self.server.model, self.server.revision, (self.section,))):
             return Path(hf_hub_download(self.server.model, TOKENIZER, revision=self.server.revision))
 

@@ -16,7 +16,7 @@ from kopub.evaluation.tables import BoundedTeds
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import Task
 from kopub.pages.documents.text_layer import MadePage
-from kopub.states import LOST, State
+from kopub.states import LOST, State, phrase
 from kopub.texts.regions import Region
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class SkippedSample:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.reason}"
+        return phrase("{file}: {reason}", self.what, self.reason)
 
 
 @dataclass(frozen=True, slots=True)

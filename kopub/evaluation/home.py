@@ -33,6 +33,7 @@ from kopub.pages import manifest
 from kopub.pages.arrow import TEXT_LAYER
 from kopub.pages.documents.text_layer import MadePage
 from kopub.pages.indexing import index
+from kopub.states import phrase
 from kopub.store.table_store import ShardStore
 
 _ABOUT = b"kopub.benchmarks"
@@ -117,7 +118,7 @@ def read_gold(path: Path) -> list[KnownAnswers]:
         return answers
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         again = "evaluate the benchmark again"
-        raise SourceError(f"{path} holds no known answers ({first_line(error)}): {again}") from None
+        raise SourceError("{path} holds no known answers ({error}): {remedy}", path, first_line(error), again) from None
 
 
 def first_by_hash(benchmark: Benchmark, limit: int | None) -> Benchmark:
@@ -212,12 +213,14 @@ def prepare(
     chosen = first_by_hash(benchmark, limit)
     if not chosen.samples:
         left_out = benchmark.left_out
-        more = f", and {len(left_out) - 1} more" if len(left_out) > 1 else ""
-        why = f": {left_out[0]}{more}" if left_out else ""
-        raise SourceError(f"{benchmark.name} has no sample{why}")
+        if not left_out:
+            raise SourceError("{benchmark} has no sample", benchmark.name)
+        more = phrase(", and {count} more", len(left_out) - 1) if len(left_out) > 1 else ""
+        raise SourceError("{benchmark} has no sample: {reason}{more}", benchmark.name, str(left_out[0]), more)
     with_regions = {sample.regions is not None for sample in chosen.samples}
     if len(with_regions) > 1:
-        raise SourceError(f"{benchmark.name} gives the regions of some samples and not of others: make two of it")
+        form = "{benchmark} gives the regions of some samples and not of others: make two of it"
+        raise SourceError(form, benchmark.name)
     home.mkdir(parents=True, exist_ok=True)
     with FileLock(home / ".lock"):
         pages = fingerprint([chosen.version, [_sample_inputs(sample, chosen.licence) for sample in chosen.samples]])
@@ -266,7 +269,7 @@ def _write_pages(benchmark: Benchmark, home: Path, with_regions: bool, tell: Pro
     for at, shard in enumerate(iter(lambda: list(islice(samples, _SHARD_PAGES)), [])):
         replace_file(home / _PAGES / f"pages-{at:04d}.arrow", partial(_write_shard, shard, benchmark.licence, schema))
         done += len(shard)
-        tell(f"{done:,} of {len(benchmark.samples):,} pictures")
+        tell(phrase("{count:,} of {all:,} pictures", done, len(benchmark.samples)))
     close_pictures()
 
 
@@ -279,7 +282,7 @@ def _write_shard(samples: Sequence[Sample], licence: str, schema: pa.Schema, pat
                 try:
                     page, problem = sample.picture.made(), None
                 except (OSError, ValueError, KopubError) as error:
-                    problem = f"{sample.picture.path.name} cannot be read: {first_line(error)}"
+                    problem = phrase("{file} cannot be read: {reason}", sample.picture.path.name, first_line(error))
             row = {
                 "id": sample.id,
                 "image": page and {"bytes": page.data, "path": None},

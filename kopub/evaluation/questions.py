@@ -54,13 +54,13 @@ def read_questions(path: Path) -> list[KnownQuestion]:
     """
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files:
-        raise KopubError(f"{path} holds no questions: name a file of JSON lines with query and ground_truth")
+        raise KopubError("{path} holds no questions: name a file of JSON lines with query and ground_truth", path)
     questions = []
     for file in files:
         try:
             lines = file.read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise KopubError(f"{file} cannot be read: {error}") from None
+            raise KopubError("{file} cannot be read: {error}", file, error) from None
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)
@@ -70,7 +70,8 @@ def read_questions(path: Path) -> list[KnownQuestion]:
             except (ValueError, TypeError, KeyError, AttributeError):
                 question = None
             if question is None:
-                raise KopubError(f"{file}, line {number}: a question needs query, and ground_truth as a list of ids")
+                form = "{file}, line {number}: a question needs query, and ground_truth as a list of ids"
+                raise KopubError(form, file, number)
             questions.append(question)
     return questions
 

@@ -197,9 +197,11 @@ def write_predictions(folder: Path, benchmark: Benchmark, readings: Mapping[str,
     for sample in benchmark.samples:
         name = _stem(sample)
         if (problem := problem_with_id(name)) is not None:
-            raise SourceError(f"the prediction of {quoted(sample.id)} cannot be written: its name {problem}")
+            form = "the prediction of {sample} cannot be written: its name {error}"
+            raise SourceError(form, quoted(sample.id), problem)
         if other := names.get(name):
-            raise SourceError(f"{quoted(other)} and {quoted(sample.id)} would both be {name}.md: rename a picture")
+            form = "{other} and {sample} would both be {name}.md: rename a picture"
+            raise SourceError(form, quoted(other), quoted(sample.id), name)
         names[name] = sample.id
     for name, sample_id in names.items():
         reading = readings.get(sample_id)

@@ -24,6 +24,7 @@ from kopub.evaluation.metrics import METRICS
 from kopub.evaluation.tables import BoundedTeds
 from kopub.fingerprints import CodeVersion
 from kopub.pages.source_files import require_utf8
+from kopub.states import phrase
 
 ADAPTERS: Mapping[str, Adapter] = MappingProxyType(
     {
@@ -57,14 +58,15 @@ ADAPTERS: Mapping[str, Adapter] = MappingProxyType(
 def adapter(name: str) -> Adapter:
     """Return the adapter of a benchmark. Raises `ConfigError` for an unknown name."""
     if name not in ADAPTERS:
-        raise ConfigError(f"{name} is no benchmark (there are {', '.join(ADAPTERS)}){did_you_mean(name, ADAPTERS)}")
+        form = "{name} is no benchmark (there are {benchmarks}){guess}"
+        raise ConfigError(form, name, ", ".join(ADAPTERS), did_you_mean(name, ADAPTERS))
     return ADAPTERS[name]
 
 
 def require_scorers(name: str) -> None:
     """Raise `ConfigError` for an unknown benchmark, and if a package is missing that scores it."""
     if missing := missing_modules(*adapter(name).packages):
-        raise ConfigError(f"{name} needs {' and '.join(missing)}: `pip install 'kopub[eval]'`")
+        raise ConfigError("{name} needs {missing}: `pip install 'kopub[eval]'`", name, ", ".join(missing))
 
 
 def load(name: str, folder: Path) -> Benchmark:
@@ -74,18 +76,20 @@ def load(name: str, folder: Path) -> Benchmark:
     name, and `SourceError` for a folder that does not contain the benchmark, or no sample that can be scored.
     """
     chosen = adapter(name)
-    get = f"; get it from {chosen.source}, licence: {chosen.licence}"
-    wanted = f"{name} wants {chosen.expects}{f' ({chosen.source})' if chosen.licence == OWN_PAGES else get}"
+    get = phrase("; get it from {source}, licence: {licence}", chosen.source, chosen.licence)
+    source = phrase(" ({source})", chosen.source) if chosen.licence == OWN_PAGES else get
+    wanted = phrase("{name} wants {what}{source}", name, chosen.expects, source)
     if not folder.is_dir():
-        raise SourceError(f"{folder} is no folder: {wanted}")
+        raise SourceError("{folder} is no folder: {remedy}", folder, wanted)
     require_utf8(folder)
     try:
         benchmark = chosen.load(folder)
     except SourceError as error:
-        raise SourceError(f"{error}: {wanted}") from None
+        raise SourceError("{reason}: {remedy}", error, wanted) from None
     if not benchmark.samples:
-        why = f" ({len(benchmark.left_out)} left out, {benchmark.left_out[0]})" if benchmark.left_out else ""
-        raise SourceError(f"{folder} has nothing to score{why}: {wanted}")
+        form = " ({count} left out, {reason})"
+        why = phrase(form, len(benchmark.left_out), benchmark.str(benchmark.left_out[0])) if benchmark.left_out else ""
+        raise SourceError("{folder} has nothing to score{reason}: {remedy}", folder, why, wanted)
     return benchmark
 
 

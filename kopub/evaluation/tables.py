@@ -93,7 +93,7 @@ class BoundedTeds:
             reason = "it ended"
         if not answer:
             self.close()
-            raise EngineError(f"the process that compares tables died: {reason}; run the same command again")
+            raise EngineError("the process that compares tables died: {reason}; run the same command again", reason)
         return TedsScores(*json.loads(answer))
 
     def _started(self) -> subprocess.Popen[str]:

@@ -55,7 +55,7 @@ class GroundTruthLayout(LayoutDetector):
         try:
             regions = self._regions
         except SourceError as error:
-            raise EngineError(f"layout.engine given: {error}") from None
+            raise EngineError("layout.engine given: {reason}", error) from None
         for page in pages:
             yield _layout(page, regions.get(page.page_id))
 
@@ -104,7 +104,7 @@ def named_regions(corpus: CorpusPlace) -> NamedRegions:
                 for page_id, regions in _rows(path, shard, place):
                     regions_of.setdefault(page_id, regions)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise SourceError(f"{place} cannot be read: {first_line(error)}") from None
+            raise SourceError("{place} cannot be read: {error}", place, first_line(error)) from None
     return regions_of
 
 
@@ -124,7 +124,8 @@ def _rows(path: Path, shard: Shard, place: str) -> list[tuple[str, list[dict[str
 
 def _check(schema: pa.Schema, place: str) -> None:
     if schema.names.count(REGIONS) != 1 or not schema.field(REGIONS).type.equals(TYPE):
-        raise SourceError(
-            f"{place} has no column {REGIONS} of the type {TYPE}: name the regions of its pages there, "
-            "or let another layout engine find them"
+        form = (
+            "{place} has no column {column} of the type {type}: name the regions of its pages there, or let another "
+            "layout engine find them"
         )
+        raise SourceError(form, place, REGIONS, TYPE)

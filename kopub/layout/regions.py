@@ -87,7 +87,7 @@ def tasks_by_label(changes: Mapping[str, str]) -> dict[str, Task]:
     check_labels("layout.tasks", changes)
     unknown = sorted(set(changes.values()) - set(Task))
     if unknown:
-        raise ConfigError(f"layout.tasks: {', '.join(unknown)} is no task; use one of {', '.join(Task)}")
+        raise ConfigError("layout.tasks: {names} is no task; use one of {tasks}", ", ".join(unknown), ", ".join(Task))
     return {**DEFAULT_TASKS, **{label: Task(task) for label, task in changes.items()}}
 
 
@@ -95,4 +95,5 @@ def check_labels(field: str, by_label: Mapping[str, object]) -> None:
     """Raise `ConfigError` if a field names a label that PP-DocLayoutV3 lacks."""
     unknown = sorted(set(by_label) - set(LABELS))
     if unknown:
-        raise ConfigError(f"{field}: {', '.join(unknown)} is no label; use one of {', '.join(LABELS)}")
+        form = "{key}: {names} is no label; use one of {labels}"
+        raise ConfigError(form, field, ", ".join(unknown), ", ".join(LABELS))

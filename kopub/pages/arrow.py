@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopub.errors import SourceError, first_line, quoted, visible
-from kopub.states import Reason
+from kopub.states import Reason, phrase
 
 ID, IMAGE, BYTES = "id", "image", "bytes"
 FILE_NAME, PAGE_NUMBER, LICENSE = "file_name", "page_number", "license"
@@ -138,9 +138,8 @@ class PageFile(ABC):
                 yield batch.row(index)
             found += batch.rows
         if self.problem is None and found != count:
-            raise SourceError(
-                f"{self.place} has {found:,} rows and had {count:,} when it was indexed: run `kopub index` again"
-            )
+            form = "{place} has {rows:,} rows and had {before:,} when it was indexed: run `kopub index` again"
+            raise SourceError(form, self.place, found, count)
         for _ in range(count - found):
             yield Row(problem=self.problem)
 
@@ -156,10 +155,10 @@ def open_pages(path: Path, format: str, place: str | None = None) -> PageFile:
         with path.open("rb"):
             pass
     except OSError as error:
-        raise SourceError(f"{place} cannot be opened: {error.strerror}") from None
+        raise SourceError("{place} cannot be opened: {error}", place, error.strerror) from None
     except ValueError as error:
         # A name with a NUL byte or half a surrogate pair.
-        raise SourceError(f"{visible(place)} cannot be opened: {error}") from None
+        raise SourceError("{place} cannot be opened: {error}", visible(place), error) from None
     return ParquetFile(path, place) if format == "parquet" else ArrowFile(path, place)
 
 
@@ -307,7 +306,7 @@ class ParquetFile(PageFile):
 
 def _require_no_bomb(unpacked: int, packed: int) -> None:
     if unpacked > max(_MOST_UNPACKED, _MOST_PACKED * packed):
-        raise pa.ArrowInvalid(f"its rows unpack from {packed:,} to {unpacked:,} bytes")
+        raise pa.ArrowInvalid(phrase("its rows unpack from {packed:,} to {unpacked:,} bytes", packed, unpacked))
 
 
 def open_stream(file: pa.NativeFile) -> pa.RecordBatchStreamReader:
@@ -333,15 +332,15 @@ def check_schema(schema: pa.Schema, place: str) -> None:
     """Raise `SourceError` unless a file has one id and one image column of known types."""
     for name in (ID, IMAGE, *sorted(_BESIDE_IMAGE)):
         if (count := schema.names.count(name)) > 1:
-            raise SourceError(f"{place} has {count} columns named {name}: rename or drop all but one")
+            form = "{place} has {count} columns named {name}: rename or drop all but one"
+            raise SourceError(form, place, count, name)
     if ID in schema.names and IMAGE in schema.names and schema.field(ID).type in _BINARY:
         image = schema.field(IMAGE).type
         if pa.types.is_struct(image) and image.get_field_index(BYTES) >= 0 and image.field(BYTES).type in _BINARY:
             return
     found = visible(", ".join(f"{field.name}: {field.type}" for field in schema), _COLUMNS_SHOWN)
-    raise SourceError(
-        f"{place} has the columns {found or '(none)'}; wanted {ID}: string and {IMAGE}: struct<{BYTES}: binary>"
-    )
+    form = "{place} has the columns {columns}; wanted {id}: string and {image}: struct<{bytes}: binary>"
+    raise SourceError(form, place, found or "(none)", ID, IMAGE, BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +366,8 @@ class _ReadBatch:
         self.misread: str | None = None
         for name in {ID, FILE_NAME, LICENSE, PROBLEM, PARTS}.intersection(batch.schema.names):
             if batch.column(name).get_total_buffer_size() > _LONGEST_TEXT * (self.rows + 1):
-                raise pa.ArrowInvalid(f"the column {name} has texts of more than {_LONGEST_TEXT:,} bytes")
+                form = "the column {name} has texts of more than {size:,} bytes"
+                raise pa.ArrowInvalid(phrase(form, name, _LONGEST_TEXT))
         image = batch.column(IMAGE)
         image.validate()
         self._ids = _Values(batch.column(ID))
@@ -417,7 +417,8 @@ class _ReadBatch:
             )
             if (value := next(strange, None)) is not None:
                 wanted = "whole numbers" if read is _whole_number else "text"
-                self.misread = f"the column {name} is {column.type} and holds {quoted(str(value))}: wanted {wanted}"
+                form = "the column {name} is {type} and holds {value}: wanted {wanted}"
+                self.misread = phrase(form, name, column.type, quoted(str(value)), wanted)
         return found
 
 

@@ -191,7 +191,8 @@ class Corpus(Resource):
         with self.manifest.held(file) as path:
             table = read_table(path)
         if digest(table) != self.manifest.queries.sha256:
-            raise SourceError(f"{self.manifest.place(file)} changed since it was indexed: run `kopub index` again")
+            form = "{place} changed since it was indexed: run `kopub index` again"
+            raise SourceError(form, self.manifest.place(file))
         return from_table(table, shard_key)
 
     @cached_property
@@ -267,10 +268,10 @@ def read_table(path: Path) -> pa.Table:
         with pq.ParquetFile(path) as file:
             names = file.schema_arrow.names
             if twice := sorted({name for name in names if names.count(name) > 1}):
-                raise SourceError(f"{path} cannot be read: it has {twice[0]} in two columns")
+                raise SourceError("{path} cannot be read: it has {column} in two columns", path, twice[0])
             return file.read()
     except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{path} cannot be read: {first_line(error)}") from None
+        raise SourceError("{path} cannot be read: {error}", path, first_line(error)) from None
 
 
 @cache
@@ -297,7 +298,7 @@ def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) 
     missing = [column for column in _REQUIRED if column not in questions.column_names]
     if missing:
         found = ", ".join(questions.column_names)
-        raise SourceError(f"{name} has the columns {found}; wanted {', '.join(_REQUIRED)} too")
+        raise SourceError("{name} has the columns {columns}; wanted {required} too", name, found, ", ".join(_REQUIRED))
     page_ids = None if annotations is None else _page_ids(annotations, name)
     queries = [_query(row, at, page_ids, name) for at, row in enumerate(questions.to_pylist())]
     return _with_unique_ids(queries)
@@ -342,16 +343,18 @@ def from_table(table: pa.Table, shard: str | None = None) -> list[Query]:
 
 def _query(row: dict, at: int, page_ids: Mapping[int, str] | None, name: str) -> Query:
     if row["id"] is None or not str(row["query"] or "").strip():
-        raise SourceError(f"{name}: row {at} has no {'id' if row['id'] is None else 'query'}")
+        form = "{name}: row {row} has no id" if row["id"] is None else "{name}: row {row} has no query"
+        raise SourceError(form, name, at)
     pages = row["ground_truth"] or []
     if not isinstance(pages, list):
         pages = [pages]
     try:
         truth = [page if isinstance(page, str) else (page_ids or {})[page] for page in pages if page is not None]
     except (KeyError, TypeError) as error:
-        raise SourceError(
-            f"{name}: row {at} names page {error} of the corpus, and no annotations (file_id, page_indices) say its id"
-        ) from None
+        form = (
+            "{name}: row {row} names page {page} of the corpus, and no annotations (file_id, page_indices) say its id"
+        )
+        raise SourceError(form, name, at, error) from None
     return Query(
         query_id=str(row["id"]),
         query=str(row["query"]),
@@ -366,10 +369,12 @@ def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:
     """Return page ids by page number in the corpus; a file's pages count from 1."""
     if not {"file_id", "page_indices"} <= set(annotations.column_names):
         found = ", ".join(annotations.column_names)
-        raise SourceError(f"the annotations of {name} have the columns {found}; wanted file_id and page_indices")
+        form = "the annotations of {name} have the columns {columns}; wanted file_id and page_indices"
+        raise SourceError(form, name, found)
     kind = annotations.schema.field("page_indices").type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(kind.value_type):
-        raise SourceError(f"the annotations of {name} have page_indices of type {kind}; wanted lists of integers")
+        form = "the annotations of {name} have page_indices of type {kind}; wanted lists of integers"
+        raise SourceError(form, name, kind)
     return {
         index: f"{row['file_id']}_{page}"
         for row in annotations.select(["file_id", "page_indices"]).to_pylist()

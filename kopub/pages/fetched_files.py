@@ -150,15 +150,13 @@ class FetchedFiles:
                 return fetched
             if listed is not None:
                 break
-        raise SourceError(f"{url} changed while it was read: index it again when nobody writes to it")
+        raise SourceError("{url} changed while it was read: index it again when nobody writes to it", url)
 
     def _fetch(self, url: str, stamp: Stamp, forget: bool) -> FetchedFile | None:
         """Fetch the whole file, and `forget` earlier versions; None if it changed meanwhile."""
         if stamp.size > self._most:
-            raise SourceError(
-                f"{url} has {stamp.size:,} bytes and corpus.cache_gb lets this machine keep {self._most / 1e9:g} GB: "
-                "raise it"
-            )
+            form = "{url} has {size:,} bytes and corpus.cache_gb lets this machine keep {most:g} GB: raise it"
+            raise SourceError(form, url, stamp.size, self._most / 1e9)
         objects, path = Objects.at(url)
         part = self._folder / f"{_prefix(url)}-{uuid.uuid4().hex[:8]}{_PART}"
         digest = hashlib.sha256()
@@ -241,7 +239,7 @@ def _ask(url: str) -> Stamp:
     except FileNotFoundError:
         raise _missing_error(url) from None
     except ImportError as error:
-        raise SourceError(f"{url} needs a package that is missing: {first_line(error)}") from None
+        raise SourceError("{url} needs a package that is missing: {error}", url, first_line(error)) from None
     if info.get("type") != "file" or info.get("size") is None:
         raise _missing_error(url)
     return Stamp.of(info)
@@ -256,4 +254,4 @@ def _read(objects: Objects, path: str, url: str, start: int, end: int) -> bytes:
 
 
 def _missing_error(url: str) -> SourceError:
-    return SourceError(f"there is no file {url}: bring it back, or index what is there with `kopub index`")
+    return SourceError("there is no file {url}: bring it back, or index what is there with `kopub index`", url)

@@ -22,6 +22,7 @@ from kopub.files import is_url
 from kopub.fingerprints import fingerprint
 from kopub.folders import SAMPLES
 from kopub.pages.places import CorpusPlace, place_of
+from kopub.states import phrase
 
 NAME = "shards.json"
 BEGUN = "indexing.txt"
@@ -128,7 +129,7 @@ class Manifest(_FileEntry):
         if len(set(names)) < len(names):
             raise ValueError("two sources have one name")
         if strange := {shard.source for shard in self.shards} - set(names):
-            raise ValueError(f"there is no source {visible(min(strange), _SHOWN)}")
+            raise ValueError(phrase("there is no source {name}", visible(min(strange), _SHOWN)))
         return self
 
     @classmethod
@@ -141,10 +142,8 @@ class Manifest(_FileEntry):
         place = place_of(where)
         if not place.remote and not place.has(NAME) and place.has(BEGUN):
             source = place.read(BEGUN).decode(errors="replace")
-            raise SourceError(
-                f"{place} has no index yet, because that of {source} was not finished: `kopub index "
-                f"{shlex.quote(source)}` goes on"
-            )
+            form = "{place} has no index yet, because that of {source} was not finished: `kopub index {typed}` goes on"
+            raise SourceError(form, place, source, shlex.quote(source))
         return cls._read(place if place.remote or (place.folder / NAME).exists() else CorpusPlace(SAMPLES))
 
     @classmethod
@@ -159,14 +158,12 @@ class Manifest(_FileEntry):
             content = parsed_json(place.read(name))
             version = content.get("version") if isinstance(content, dict) else None
             if version not in (None, _OLDER, VERSION):
-                raise SourceError(
-                    f"{path} has format {visible(repr(version), _SHOWN)}, this release reads {VERSION}: "
-                    "run `kopub index SOURCE` again"
-                )
+                form = "{path} has format {version}, this release reads {own}: run `kopub index SOURCE` again"
+                raise SourceError(form, path, visible(repr(version), _SHOWN), VERSION)
             manifest = cls._of_one_source(content, place) if version == _OLDER else cls.model_validate(content)
         except OSError as error:
             reason = error.strerror if not place.remote else "it is not there"
-            raise SourceError(f"{path} cannot be read ({reason}): run `kopub index SOURCE`") from None
+            raise SourceError("{path} cannot be read ({reason}): run `kopub index SOURCE`", path, reason) from None
         except ValidationError as error:
             raise SourceError(_unusable(path, first_fault(error))) from None
         except ValueError as error:
@@ -208,7 +205,7 @@ class Manifest(_FileEntry):
         try:
             return self._by_key[key]
         except KeyError:
-            raise SourceError(f"there is no shard {key}: `kopub shards` lists them all") from None
+            raise SourceError("there is no shard {shard}: `kopub shards` lists them all", key) from None
 
     @cached_property
     def _by_key(self) -> dict[str, Shard]:
@@ -220,7 +217,8 @@ class Manifest(_FileEntry):
         if not sources:
             names = [source.name for source in self.sources]
             near = did_you_mean(name, names)
-            raise SourceError(f"there is no source {visible(name, _SHOWN)}{near}; the corpus has {', '.join(names)}")
+            form = "there is no source {name}{guess}; the corpus has {names}"
+            raise SourceError(form, visible(name, _SHOWN), near, ", ".join(names))
         return sources[0]
 
     def named(self, place: str) -> PageSource | None:
@@ -244,15 +242,16 @@ class Manifest(_FileEntry):
             try:
                 first = date.fromisoformat(since)
             except ValueError:
-                raise SourceError(f"{since!r} is no date: write it as 2026-01-31") from None
+                raise SourceError("{day!r} is no date: write it as 2026-01-31", since) from None
             dated = [(source, source.indexed_at) for source in named_sources]
             named_sources = [source for source, at in dated if at is not None and at.astimezone().date() >= first]
             if not named_sources:
-                raise SourceError(f"nothing was indexed since {since}: `kopub sources` says when each source was")
+                raise SourceError("nothing was indexed since {day}: `kopub sources` says when each source was", since)
         of_sources = {each.key for source in named_sources for each in self.shards_of(source.name)}
         if shards and not of_sources & set(shards):
-            named = f"{', '.join(shards)} is not of {', '.join(source.name for source in named_sources)}"
-            raise SourceError(f"{named}: `kopub sources --json` lists the shards of each")
+            form = "{names} is not of {sources}"
+            named = phrase(form, ", ".join(shards), ", ".join(source.name for source in named_sources))
+            raise SourceError("{reason}: `kopub sources --json` lists the shards of each", named)
         return frozenset(of_sources & set(shards) if shards else of_sources)
 
     def location_of(self, source: PageSource) -> str:
@@ -327,7 +326,7 @@ def first_fault(error: ValidationError) -> str:
 
 
 def _unusable(path: str, reason: str) -> str:
-    return f"{path} is not a shard manifest ({reason}): run `kopub index SOURCE` again"
+    return phrase("{path} is not a shard manifest ({reason}): run `kopub index SOURCE` again", path, reason)
 
 
 def shard_source(shard: Shard) -> str:

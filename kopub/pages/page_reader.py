@@ -34,7 +34,8 @@ def open_shard(manifest: Manifest, shard_key: str) -> PageFile:
     place = manifest.place(shard.file)
     with manifest.held(shard.file, shard.sha256) as path:
         if not is_url(place) and path.is_file() and not _is_as_indexed(manifest, shard, path):
-            raise SourceError(f"{place} changed since it was indexed: run `kopub index` again, or bring the file back")
+            form = "{place} changed since it was indexed: run `kopub index` again, or bring the file back"
+            raise SourceError(form, place)
         return open_pages(path, shard.format, place)
 
 
@@ -100,10 +101,11 @@ class PageReader:
         # Unlike `bytes`, Arrow lets other threads run Python code while it copies.
         data = pa.BufferReader(view).read(len(view))
         if (digest := hashlib.sha256(data).hexdigest()) != sha256:
-            raise SourceError(
-                f"{self._file.place}: row {row} does not hold the bytes that raw_pages saw of {quoted(page_id)}: "
-                f"materialize raw_pages of {self._shard_key} again"
+            form = (
+                "{place}: row {row} does not hold the bytes that raw_pages saw of {page}: materialize raw_pages of "
+                "{shard} again"
             )
+            raise SourceError(form, self._file.place, row, quoted(page_id), self._shard_key)
         transform = PageTransform.of_row(upright)
         if transform is not None:
             return Page(page_id, transform.apply_encoded(data))
@@ -120,10 +122,11 @@ class PageReader:
     def _encoded(self, row: int) -> memoryview:
         found = self._file.row(row)
         if found.image is None:
-            raise SourceError(
-                f"{self._file.place}: row {row} cannot be read: {found.problem}; "
-                f"bring in a whole file, or materialize raw_pages of {self._shard_key} again"
+            form = (
+                "{place}: row {row} cannot be read: {reason}; bring in a whole file, or materialize raw_pages of "
+                "{shard} again"
             )
+            raise SourceError(form, self._file.place, row, found.problem, self._shard_key)
         return found.image
 
 
@@ -166,7 +169,7 @@ def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
     def origin(row: int) -> Origin:
         at = bisect_right(ends, row)
         if not 0 <= row < ends[-1]:
-            raise SourceError(f"{manifest.place(shard.file)} has no row {row}: run `kopub index` again")
+            raise SourceError("{place} has no row {row}: run `kopub index` again", manifest.place(shard.file), row)
         pages = rendered.ranges[at]
         number = None if pages.problem is not None else pages.first + row - (ends[at] - pages.count) + 1
         # Neither Parquet nor JSON on the web accepts half of a surrogate pair.
@@ -189,9 +192,10 @@ def _ranges(place: str, sha256: str) -> "RenderedShard":
         with _opened(place) as file:
             found = RenderedShard.read(file)
     except OSError as error:
-        raise SourceError(f"{place} cannot be opened: {error.strerror or error}; run `kopub index` again") from None
+        form = "{place} cannot be opened: {error}; run `kopub index` again"
+        raise SourceError(form, place, error.strerror or error) from None
     if found is None:
-        raise SourceError(f"{place} is damaged: delete it and run `kopub index` again")
+        raise SourceError("{place} is damaged: delete it and run `kopub index` again", place)
     return found
 
 

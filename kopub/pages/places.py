@@ -81,7 +81,7 @@ class CorpusPlace:
             return
         with self.fetched.held(location) as found:
             if sha256 not in (None, found.sha256):
-                raise SourceError(f"{location} changed since it was indexed: run `kopub index` again")
+                raise SourceError("{location} changed since it was indexed: run `kopub index` again", location)
             yield found.path
 
     def read(self, name: str) -> bytes:
@@ -277,7 +277,7 @@ class ObjectPath:
         try:
             return self._listing.files[self._place]
         except KeyError:
-            raise SourceError(f"there is no file {self}") from None
+            raise SourceError("there is no file {path}", self) from None
 
     def __truediv__(self, name: str) -> "ObjectPath":
         return ObjectPath(self._listing, f"{self._place}/{name}".lstrip("/"))

@@ -23,6 +23,7 @@ from kopub.pages.documents.pdf import is_pdf
 from kopub.pages.manifest import Shard, shard_key
 from kopub.pages.page import problem_with_id
 from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk, sha256_of
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -95,22 +96,22 @@ def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None])
     require_utf8(place.relative(source))
     if folder.is_dir():
         if isinstance(folder, Path) and not os.access(folder, os.R_OK | os.X_OK):
-            raise SourceError(f"{source} cannot be read: you lack the permission to open this folder")
+            raise SourceError("{source} cannot be read: you lack the permission to open this folder", source)
         return _in_folder(folder, isinstance(folder, Path) and folder.resolve() == place.folder.resolve())
     if folder.is_file():
         contents = find_documents(folder)
         if contents.documents:
             return SourceFiles(source, [], contents.documents)
         if format_of(folder) is None:
-            raise SourceError(f"{source} is no file of pages: {contents.left_out[0].reason}")
+            raise SourceError("{source} is no file of pages: {reason}", source, contents.left_out[0].reason)
         if not _holds_pages(folder):
-            raise SourceError(f"{source} is no .arrow or .parquet file of pages, and {NO_DOCUMENT}")
+            raise SourceError("{source} is no .arrow or .parquet file of pages, and {reason}", source, NO_DOCUMENT)
         return SourceFiles(source, [folder])
     if isinstance(folder, Path):
         require_source(source)
         corpus = download(source, progress)
         return SourceFiles(source, corpus.files, [], [], corpus.questions, corpus.annotations, source, corpus.revision)
-    raise SourceError(f"there is nothing at {source}: correct the URL")
+    raise SourceError("there is nothing at {source}: correct the URL", source)
 
 
 def require_source(source: str) -> None:
@@ -118,9 +119,8 @@ def require_source(source: str) -> None:
     path = Path(source)
     is_hub_id = _HUB_ID.fullmatch(source) and not path.parent.is_dir()
     if not (is_url(source) or path.is_dir() or path.is_file() or is_hub_id):
-        raise SourceError(
-            f"{source} is neither a folder, an .arrow or .parquet file, a document nor the id of a Hub dataset"
-        )
+        form = "{source} is neither a folder, an .arrow or .parquet file, a document nor the id of a Hub dataset"
+        raise SourceError(form, source)
 
 
 def format_of(path: SourcePath) -> Literal["arrow", "parquet"] | None:
@@ -149,9 +149,8 @@ def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
             left_out.append(replace(file, reason="a file of pages: index its folder alone") if is_shard else file)
         documents = _documents_in(pages, (around if pages == folder else find_documents(pages)).documents, left_out)
         if len(around.documents) > len(documents):
-            raise SourceError(
-                f"{folder} holds documents in corpus/ and outside of it: put all into it, or give it another name"
-            )
+            form = "{folder} holds documents in corpus/ and outside of it: put all into it, or give it another name"
+            raise SourceError(form, folder)
     used = {str(path) for path in (questions, annotations) if path}
     own = _OF_HOME if is_home else frozenset[str]()
     return SourceFiles(
@@ -170,7 +169,7 @@ def require_utf8(path: SourcePath | str) -> None:
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise SourceError(f"{visible(str(path))} has a name that is not UTF-8: rename it") from None
+        raise SourceError("{path} has a name that is not UTF-8: rename it", visible(str(path))) from None
 
 
 def _table(path: SourcePath) -> pa.Table:
@@ -185,16 +184,17 @@ def _documents_in(folder: SourcePath, documents: list[DocumentFile], left_out: S
         if other := next(filter(_holds_pages, sorted(place.iterdir())), None):
             raise _two_kinds(place, document, other)
     if not documents:
-        more = f"; left out: {left_out[0].name} ({left_out[0].reason})" if left_out else ""
-        raise SourceError(f"{folder} has no pages in Arrow or Parquet, and {NO_DOCUMENT}{more}")
+        more = phrase("; left out: {file} ({reason})", left_out[0].name, left_out[0].reason) if left_out else ""
+        raise SourceError("{folder} has no pages in Arrow or Parquet, and {reason}{more}", folder, NO_DOCUMENT, more)
     return documents
 
 
 def _two_kinds(place: SourcePath, document: SourcePath, pages: SourcePath) -> SourceError:
-    return SourceError(
-        f"{place} holds documents and .arrow or .parquet files ({document.name}, {pages.name}): "
-        "give each kind a folder of its own and index one"
+    form = (
+        "{place} holds documents and .arrow or .parquet files ({document}, {pages}): give each kind a folder of its "
+        "own and index one"
     )
+    return SourceError(form, place, document.name, pages.name)
 
 
 def _beside_shards(
@@ -207,8 +207,9 @@ def _beside_shards(
         if str(other.path) in taken or other.path.name in _OF_DATASETS:
             continue
         if isinstance(other, DocumentFile):
-            what = f"beside {files[0].name}, which holds the pages" if other.path.parent == folder else "a document"
-            reason = f"{what}: index it from a folder of its own"
+            form = "beside {files}, which holds the pages"
+            what = phrase(form, files[0].name) if other.path.parent == folder else "a document"
+            reason = phrase("{what}: index it from a folder of its own", what)
         elif not _is_table(other.path):
             reason = other.reason
         elif (kind := role(other.path.stem)) != "corpus":
@@ -245,7 +246,7 @@ def _saved_files(folder: SourcePath) -> list[SourcePath]:
     if (path := folder / "dataset_dict.json").is_file():
         splits = _read_json(path, _SavedSplits).splits
         if len(splits) != 1:
-            raise SourceError(f"{folder} has the splits {', '.join(splits)}: name the folder of one")
+            raise SourceError("{folder} has the splits {splits}: name the folder of one", folder, ", ".join(splits))
         return _saved_files(folder / splits[0])
     if (path := folder / "state.json").is_file():
         return [folder / file.filename for file in _read_json(path, _SavedState).files]
@@ -256,9 +257,9 @@ def _read_json(path: SourcePath, model: type[_Saved]) -> _Saved:
     try:
         return model.model_validate(manifest.parsed_json(path.read_bytes()))
     except ValidationError as error:
-        raise SourceError(f"{path} cannot be read: {manifest.first_fault(error)}") from None
+        raise SourceError("{path} cannot be read: {reason}", path, manifest.first_fault(error)) from None
     except (OSError, ValueError) as error:
-        raise SourceError(f"{path} cannot be read: {error!r}") from None
+        raise SourceError("{path} cannot be read: {error}", path, repr(error)) from None
 
 
 def _is_table(path: SourcePath) -> bool:
@@ -301,7 +302,8 @@ def download(dataset_id: str, progress: Callable[[str], None]) -> HubCorpus:
         for name in names:
             by_role.setdefault(role(name), []).append(name)
         if len(by_role.get("corpus", [])) != 1:
-            raise SourceError(f"{dataset_id} has the configurations {', '.join(names)}: which holds pages is not clear")
+            form = "{dataset} has the configurations {names}: which holds pages is not clear"
+            raise SourceError(form, dataset_id, ", ".join(names))
         revision = load_dataset_builder(dataset_id, by_role["corpus"][0]).hash
         loaded: dict[str, Dataset] = {}
         for part in ("corpus", "qa", "annotations"):
@@ -310,9 +312,8 @@ def download(dataset_id: str, progress: Callable[[str], None]) -> HubCorpus:
                 loaded[part] = _only_split(load_dataset(dataset_id, name, revision=revision), f"{dataset_id} {name}")
     except (DatasetsError, HfHubHTTPError, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        raise SourceError(
-            f"{dataset_id} cannot be brought in from the Hub: {reason}; a folder with its Parquet files will do as well"
-        ) from None
+        form = "{dataset} cannot be brought in from the Hub: {reason}; a folder with its Parquet files will do as well"
+        raise SourceError(form, dataset_id, reason) from None
     return HubCorpus(
         revision=str(revision),
         files=[Path(file["filename"]) for file in loaded["corpus"].cache_files],
@@ -323,7 +324,7 @@ def download(dataset_id: str, progress: Callable[[str], None]) -> HubCorpus:
 
 def _only_split(splits: "Mapping[Any, Dataset]", name: str) -> "Dataset":
     if len(splits) != 1:
-        raise SourceError(f"{name} has the splits {', '.join(splits)}; a corpus has one")
+        raise SourceError("{name} has the splits {splits}; a corpus has one", name, ", ".join(splits))
     return next(iter(splits.values()))
 
 
@@ -382,7 +383,7 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
     layers = 0
     for batch in pages.batches():
         if problem := batch.problem or batch.misread:
-            raise SourceError(_not_whole(path, problem) if batch.problem else f"{path}: {problem}")
+            raise SourceError(_not_whole(path, problem) if batch.problem else phrase("{path}: {reason}", path, problem))
         for at in range(batch.rows):
             row = batch.row(at)
             rows.append((row.id, row.file_name))
@@ -444,4 +445,4 @@ def document_of(row: tuple[str | None, str | None]) -> str:
 
 
 def _not_whole(path: SourcePath, problem: str) -> str:
-    return f"{path}: {problem}; bring in a whole file and index again"
+    return phrase("{path}: {reason}; bring in a whole file and index again", path, problem)

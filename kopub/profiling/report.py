@@ -21,6 +21,7 @@ from kopub.profiling.timeline import (
     split,
     steady_rate,
 )
+from kopub.states import phrase
 
 
 @dataclass
@@ -97,7 +98,7 @@ class RunReport:
         """A warning if the host took too much of the cores, else empty."""
         if self.stolen < _STOLEN:
             return ""
-        return f"the host of this virtual machine had other work for {self.stolen:.0%} of the cores"
+        return phrase("the host of this virtual machine had other work for {share:.0%} of the cores", self.stolen)
 
 
 def report(

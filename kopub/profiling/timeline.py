@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from statistics import median
 
+from kopub.states import phrase
+
 IDLE = 0.05
 """Busy share up to which a device has no work of a run, only that of the desktop or a heartbeat."""
 FULL = 0.9
@@ -245,25 +247,28 @@ def limit(
     if busy is None or split.working == 0:
         return _limit_by_cores(section, cores, has)
     if split.starting > _STARTING * seconds:
-        return Limit("start", f"{split.starting:.0f} of {seconds:.0f} s pass before the first work on the GPU")
+        form = "{waited:.0f} of {seconds:.0f} s pass before the first work on the GPU"
+        return Limit("start", phrase(form, split.starting, seconds))
     loaded = split.working + split.waiting
     share = split.working / loaded if loaded else 0.0
     if share >= _MOSTLY:
-        return _name_limit("GPU", f"it works for {share:.0%} of the time under load", section, has)
+        return _name_limit("GPU", phrase("it works for {share:.0%} of the time under load", share), section, has)
     if cores >= _MOSTLY:
-        why = (
-            f"the GPU waits for {1 - share:.0%} of the time under load, and the cores are {cores:.0%} busy; more "
-            "of them would help, and PNG pages cost less with kopub[fast-png]"
+        form = (
+            "the GPU waits for {share:.0%} of the time under load, and the cores are {busy:.0%} busy; more of them "
+            "would help, and PNG pages cost less with kopub[fast-png]"
         )
-        return _name_limit("cores", why, section, has)
-    why = f"the GPU waits for {1 - share:.0%} of the time under load, and {1 - cores:.0%} of the cores are free"
-    return _name_limit("requests", why, section, has)
+        return _name_limit("cores", phrase(form, 1 - share, cores), section, has)
+    form = "the GPU waits for {share:.0%} of the time under load, and {free:.0%} of the cores are free"
+    return _name_limit("requests", phrase(form, 1 - share, 1 - cores), section, has)
 
 
 def _limit_by_cores(section: str | None, cores: float, has: Sequence[str]) -> Limit:
     if cores >= _CORES:
-        return _name_limit("cores", f"all of them are {cores:.0%} busy; more of them would help", section, has)
-    return _name_limit("one core", f"{1 - cores:.0%} of the cores are free: work of one thread, or the disk", None, has)
+        why = phrase("all of them are {busy:.0%} busy; more of them would help", cores)
+        return _name_limit("cores", why, section, has)
+    form = "{free:.0%} of the cores are free: work of one thread, or the disk"
+    return _name_limit("one core", phrase(form, 1 - cores), None, has)
 
 
 def _name_limit(name: str, why: str, section: str | None, has: Sequence[str]) -> Limit:

@@ -110,7 +110,7 @@ def _in_page_order(tables: ReleaseInput) -> ReleaseInput:
     for asset, table in tables.page_tables.items():
         rows = {page_id: row for row, page_id in enumerate(table["page_id"].to_pylist())}
         if table.num_rows != len(order) or rows.keys() != set(order):
-            raise StoreError(f"{asset} does not hold the pages of raw_pages: materialize {asset} again")
+            raise StoreError("{asset} does not hold the pages of raw_pages: materialize {asset} again", asset)
         # A table in order is kept as it is, since taking rows would copy its pictures.
         if list(rows) != order:
             ordered[asset] = table.take([rows[page_id] for page_id in order])
@@ -181,7 +181,8 @@ def _crops(ocr_results: pa.Table) -> pa.Table:
     listed, stored = (_lengths(ocr_results[name]) for name in ("image_crops", "crop_images"))
     for page_id, crops, jpegs in zip(ocr_results["page_id"].to_pylist(), listed, stored, strict=True):
         if crops != jpegs:
-            raise StoreError(f"ocr_results of {page_id} lists {crops} pictures and holds {jpegs}: materialize it again")
+            form = "ocr_results of {page} lists {listed} pictures and holds {held}: materialize it again"
+            raise StoreError(form, page_id, crops, jpegs)
     rows: list[Row] = []
     for page in ocr_results.select(["page_id", "image_crops"]).to_pylist():
         for crop in page["image_crops"] or ():
@@ -385,9 +386,8 @@ def _fill(table: pa.Table, images: PageImages) -> Iterator[pa.Table]:
             group.append(None)
         else:
             if hashlib.sha256(data).hexdigest() != page["sha256"]:
-                raise StoreError(
-                    f"the image of {page['page_id']} changed since raw_pages was made: materialize it again"
-                )
+                form = "the image of {page} changed since raw_pages was made: materialize it again"
+                raise StoreError(form, page["page_id"])
             group.append({"bytes": data, "path": None})
             size += len(data)
         if len(group) == PICTURES_PER_GROUP or size >= _BYTES_PER_GROUP:

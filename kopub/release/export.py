@@ -101,10 +101,10 @@ def _claim(out: Path) -> None:
     Raises `StoreError` if it holds anything but an export.
     """
     if out.exists() and not out.is_dir():
-        raise StoreError(f"{out} is a file; name a new or empty folder to export into")
+        raise StoreError("{path} is a file; name a new or empty folder to export into", out)
     left_over = {*out.glob(_PARTIAL), *(marks := temporary_files(out / EXPORTED_TABLES))}
     if out.is_dir() and set(out.iterdir()) - left_over and not (out / EXPORTED_TABLES).is_file():
-        raise StoreError(f"{out} holds files that no export wrote; name a new or empty folder")
+        raise StoreError("{folder} holds files that no export wrote; name a new or empty folder", out)
     out.mkdir(parents=True, exist_ok=True)
     for mark in marks:
         mark.unlink(missing_ok=True)
@@ -171,7 +171,8 @@ def _by_page(reader: TableReader, asset: str, shard: str, readings: pa.Table) ->
     """Return the rows of a table by page, for each page that has a reading."""
     rows = {row["page_id"]: row for row in reader.read(asset, shard).to_pylist()}
     if rows.keys() != set(readings["page_id"].to_pylist()):
-        raise StoreError(f"{asset} of {shard} does not hold the pages of {_READINGS}: materialize it again")
+        form = "{asset} of {shard} does not hold the pages of {other}: materialize it again"
+        raise StoreError(form, asset, shard, _READINGS)
     return rows
 
 
@@ -214,7 +215,7 @@ def _crop_file(fresh: Path, path: str) -> Path:
     """
     parts = PurePosixPath(path).parts
     if len(parts) != 2 or parts[0] != "crops" or parts[1] in ("..", ".") or "\0" in path or "\\" in path:
-        raise StoreError(f"ocr_results names the crop {path!r}, which is no file of crops/: materialize it again")
+        raise StoreError("ocr_results names the crop {path!r}, which is no file of crops/: materialize it again", path)
     return fresh / path
 
 
@@ -261,7 +262,8 @@ def _write_array(reader: TableReader, shards: Sequence[str], name: str, folder: 
     if len(widths) > 1:
         numbers = " and ".join(map(str, sorted(widths)))
         source = _ARRAYS.get(name, FIGURE_VECTORS)
-        raise StoreError(f"the vectors of {source} have {numbers} dimensions: materialize it again for every shard")
+        form = "the vectors of {source} have {numbers} dimensions: materialize it again for every shard"
+        raise StoreError(form, source, numbers)
     np.save(folder / f"{name}.npy", np.concatenate(vectors) if vectors else np.empty((0, 0), np.float16))
     (folder / f"{name}_ids.json").write_text(json.dumps(ids, ensure_ascii=False) + "\n", "utf-8")
     return len(ids)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopub.errors import StoreError, counted, visible
-from kopub.states import LOST, State
+from kopub.states import LOST, State, phrase
 
 CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "queries", "qrels", "lineage")
 """The configs of every release, in the order in which they are made."""
@@ -123,10 +123,10 @@ def differences(root: Path, tables: Mapping[str, str]) -> Iterator[str]:
         manifest = parse_manifest((root / MANIFEST).read_bytes())
         finished_at = (root / CHECKSUMS).stat().st_mtime
     except FileNotFoundError as error:
-        yield f"{error.filename} is missing: kopub run --asset hf_release makes the release again"
+        yield phrase("{file} is missing: kopub run --asset hf_release makes the release again", error.filename)
         return
     except (OSError, StoreError) as error:
-        yield f"{root} is no sound release ({error}): kopub verify says more"
+        yield phrase("{folder} is no sound release ({error}): kopub verify says more", root, error)
         return
     missing, edited = list[str](), list[str]()
     for path in (*manifest.files, CARD, ATTRIBUTION):
@@ -178,13 +178,13 @@ def parse_manifest(text: str | bytes) -> ReleaseManifest:
         shards = [shard for shard in content["shards"] if _SHARD.fullmatch(shard)]
         left = int(content.get("pages_left", 0))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise StoreError(f"{MANIFEST} is not that of a release ({type(error).__name__})") from None
+        raise StoreError("{file} is not that of a release ({error})", MANIFEST, type(error).__name__) from None
     if strange := next((path for path in files if not _PLACE.fullmatch(path)), None):
-        raise StoreError(
-            f"{MANIFEST} is not that of a release: it lists {visible(strange, _SHOWN)}, which is no data file"
-        )
+        form = "{file} is not that of a release: it lists {name}, which is no data file"
+        raise StoreError(form, MANIFEST, visible(strange, _SHOWN))
     if not shards or len(shards) != len(content["shards"]):
-        raise StoreError(f"{MANIFEST} is not that of a release: its list of shards is empty, or names what is none")
+        form = "{file} is not that of a release: its list of shards is empty, or names what is none"
+        raise StoreError(form, MANIFEST)
     return ReleaseManifest(shards, {path: file for path, file in files.items() if DATA_PATH.fullmatch(path)}, left)
 
 
@@ -249,11 +249,12 @@ def unloadable_lines(inventory: Inventory) -> Iterator[str]:
         waiting = [part.shard for part in parts if part.rows and part not in used]
         if waiting:
             rows, loaded = (sum(part.rows for part in some) for some in (parts, used))
-            more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
-            yield (
-                f"{config} loads {loaded} of {rows} rows: {waiting[0]}{more} has other columns, or vectors of another "
-                "width, than the rest; materialize its tables and hf_release again"
+            more = phrase(" and {count} more", len(waiting) - 1) if len(waiting) > 1 else ""
+            form = (
+                "{config} loads {loaded} of {rows} rows: {shard}{more} has other columns, or vectors of another width, "
+                "than the rest; materialize its tables and hf_release again"
             )
+            yield (phrase(form, config, loaded, rows, waiting[0], more))
 
 
 def incomplete_pages(folder: Path, parts: Iterable[ReleasePart]) -> Iterator[dict[str, str]]:
@@ -292,14 +293,15 @@ def _part(folder: Path, path: Path) -> ReleasePart:
     try:
         footer = pq.read_metadata(path)
     except (pa.ArrowInvalid, OSError) as error:
-        raise StoreError(f"{path} is not readable ({error}): delete it and {_AGAIN} {path.stem}") from None
+        form = "{path} is not readable ({error}): delete it and {command} {shard}"
+        raise StoreError(form, path, error, _AGAIN, path.stem) from None
     metadata = footer.metadata or {}
     try:
         features, summary = metadata[_FEATURES].decode(), json.loads(metadata.get(SUMMARY, b"{}"))
     except (KeyError, ValueError, RecursionError):
         features, summary = "", None
     if not isinstance(summary, dict) or (path.parent.name in _SUMMARISED and SUMMARY not in metadata):
-        raise StoreError(f"{path} is no file of a release: delete it and {_AGAIN} {path.stem}")
+        raise StoreError("{path} is no file of a release: delete it and {command} {shard}", path, _AGAIN, path.stem)
     return ReleasePart(
         shard=path.stem,
         path=path.relative_to(folder).as_posix(),

@@ -30,7 +30,7 @@ from kopub.errors import counted, visible
 from kopub.release.base import ReleaseDescription
 from kopub.release.files import Inventory, licences, unloadable_lines
 from kopub.release.gates import FEW
-from kopub.states import LOST
+from kopub.states import LOST, phrase
 
 _LINE = 400
 """Most characters of a line; licences come from the source."""
@@ -59,7 +59,8 @@ class Fitness:
         """
         lines = self.closed_by_quality
         if not self.override:
-            lines += [f"{line}; give gates.override a reason to publish it all the same" for line in self.unfinished]
+            form = "{reason}; give gates.override a reason to publish it all the same"
+            lines += [phrase(form, line) for line in self.unfinished]
         if not self.license_override:
             advice = "give gates.license_override a reason to publish it all the same"
             lines += [f"{line}; {advice}" for line in self.licences]
@@ -70,7 +71,8 @@ class Fitness:
         """The part of `closed` that also matters if nothing is published."""
         if self.override:
             return []
-        return [f"{line}; give gates.override a reason to publish it all the same" for line in self.quality]
+        form = "{reason}; give gates.override a reason to publish it all the same"
+        return [phrase(form, line) for line in self.quality]
 
 
 def fitness(inventory: Inventory, about: ReleaseDescription) -> Fitness:
@@ -92,27 +94,24 @@ def fitness(inventory: Inventory, about: ReleaseDescription) -> Fitness:
         (doubtful, rows, "pages have a doubtful text", "max_doubtful_share"),
     ):
         if count > getattr(gates, gate) * of:
-            line = f"{count} of {of} {what}, more than gates.{gate} ({getattr(gates, gate):.1%})"
+            form = "{count} of {of} {what}, more than gates.{gate} ({share:.1%})"
+            line = phrase(form, count, of, what, gate, getattr(gates, gate))
             if count >= FEW:
                 quality.append(line)
             else:
-                few.append(f"{line}: fewer than {FEW} close no gate")
+                few.append(phrase("{reason}: fewer than {least} close no gate", line, FEW))
     if rows and lost == rows:
-        quality = [f"not one of {rows} pages was made whole"]
+        quality = [phrase("not one of {rows} pages was made whole", rows)]
     engines, retrieval, reading = about.engine_problems, about.retrieval_problems, about.reading_problems
     problems = (*quality, *unloadable_lines(inventory), *engines, *retrieval, *reading)
+    form = "unfinished: {pages} of the corpus left by --max-pages; `kopub run SOURCE` makes them"
     return Fitness(
         quality=[visible(line, _LINE) for line in problems],
         licences=[visible(line, _LINE) for line in refusals(licences(inventory, about.license), about.publish_under)],
         override=gates.override.strip(),
         license_override=gates.license_override.strip(),
         unjudged=[visible(line, _LINE) for line in (*few, *about.unjudged)],
-        unfinished=[
-            f"unfinished: {counted(about.left, 'page')} of the corpus left by --max-pages; "
-            "`kopub run SOURCE` makes them"
-        ]
-        if about.left
-        else [],
+        unfinished=[phrase(form, counted(about.left, "page"))] if about.left else [],
     )
 
 
@@ -197,9 +196,12 @@ def refusals(stated: Mapping[str | None, int], under: str | None) -> list[str]:
     under its own.
     """
     if under is not None and identifier(under) == OTHER:
-        return [f"release.publish_under is {under!r}, which is none of the licences whose terms are known"]
+        form = "release.publish_under is {licence!r}, which is none of the licences whose terms are known"
+        return [phrase(form, under)]
     return [
-        f"{counted(pages, 'page')} {f'under {licence!r}' if licence else 'without a stated licence'}: {problem}"
+        phrase("{pages} under {licence!r}: {reason}", counted(pages, "page"), licence, problem)
+        if licence
+        else phrase("{pages} without a stated licence: {reason}", counted(pages, "page"), problem)
         for licence, pages in sorted(stated.items(), key=lambda item: item[0] or "")
         if (problem := _refusal(licence, under))
     ]
@@ -213,5 +215,6 @@ def _refusal(licence: str | None, under: str | None) -> str | None:
         return "it permits no derivatives, and recognised text, pictures and vectors are derivatives"
     if under is not None and identifier(under) not in terms.under:
         allowed = ", ".join(sorted(terms.under))
-        return f"it is {terms.kind} and does not permit a release under {under}; it permits {allowed}"
+        form = "it is {licence} and does not permit a release under {place}; it permits {permitted}"
+        return phrase(form, terms.kind, under, allowed)
     return None

@@ -28,6 +28,7 @@ from kopub.release.files import (
     parse_manifest,
 )
 from kopub.release.local import TEXTS
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -99,15 +100,19 @@ class HubDifference:
 
     def lines(self) -> Iterator[str]:
         """Yield a readable line for each file, then the sums."""
-        kinds = (("+", "added", self.added), ("~", "changed", self.changed), ("-", "removed", self.removed))
+        kinds = (
+            ("+", "{count} files added: {size:,} bytes, {rows:,} rows", self.added),
+            ("~", "{count} files changed: {size:,} bytes, {rows:,} rows", self.changed),
+            ("-", "{count} files removed: {size:,} bytes, {rows:,} rows", self.removed),
+        )
         for sign, _, changes in kinds:
             for change in changes:
-                rows = "" if change.rows is None else f", {change.rows:,} rows"
-                yield f"{sign} {change.path} ({change.size:,} bytes{rows})"
-        for _, name, changes in kinds:
+                rows = "" if change.rows is None else phrase(", {rows:,} rows", change.rows)
+                yield phrase("{sign} {path} ({size:,} bytes{rows})", sign, change.path, change.size, rows)
+        for _, form, changes in kinds:
             rows = sum(change.rows or 0 for change in changes)
             size = sum(change.size for change in changes)
-            yield f"{len(changes)} files {name}: {size:,} bytes, {rows:,} rows"
+            yield phrase(form, len(changes), size, rows)
 
 
 def local_files(folder: Path) -> dict[str, LocalFile]:
@@ -119,7 +124,8 @@ def local_files(folder: Path) -> dict[str, LocalFile]:
     sums = data_checksums(parse_checksums(texts[CHECKSUMS].decode()))
     manifest = parse_manifest(texts[MANIFEST])
     if sums != {path: file.sha256 for path, file in manifest.files.items()}:
-        raise StoreError(f"{folder} is being written by another run, or one was killed: materialize hf_release again")
+        form = "{folder} is being written by another run, or one was killed: materialize hf_release again"
+        raise StoreError(form, folder)
     files: dict[str, LocalFile] = {}
     for path, file in manifest.files.items():
         files[path] = LocalFile(path, file.sha256, file.bytes, file.rows, folder / path)
@@ -193,7 +199,7 @@ def _read(folder: Path, name: str) -> bytes:
     try:
         return (folder / name).read_bytes()
     except OSError:
-        raise StoreError(f"{folder} has no {name}: materialize hf_release first") from None
+        raise StoreError("{folder} has no {name}: materialize hf_release first", folder, name) from None
 
 
 def _change(file: LocalFile) -> HubChange:
@@ -310,7 +316,7 @@ class HubTarget(Resource):
     def _revision(self, name: str) -> str:
         info = self._api.repo_info(self.repo, repo_type="dataset", revision=name)
         if info.sha is None:
-            raise HubError(f"{self.repo}: the Hub does not say which commit {name} is at")
+            raise HubError("{repo}: the Hub does not say which commit {revision} is at", self.repo, name)
         return info.sha
 
     def _tree(self, commit: str) -> dict[str, RemoteFile]:
@@ -367,7 +373,7 @@ class HubTarget(Resource):
                 _require(path for path in group if not _is_unchanged(files[path], anew=True))
                 raise
             sent += sum(files[path].size for path in group)
-            log(f"{self.repo}: {sent:,} of {todo.bytes:,} bytes are there")
+            log(phrase("{repo}: {sent:,} of {whole:,} bytes are there", self.repo, sent, todo.bytes))
         for sending, removing in plan_commits(todo):
             done = self._api.create_commit(
                 self.repo,
@@ -378,7 +384,8 @@ class HubTarget(Resource):
                 parent_commit=head,
             )
             head = done.oid
-            log(f"{self.repo}: {len(sending)} files in, {len(removing)} out by commit {head[:8]}")
+            form = "{repo}: {added} files in, {removed} out by commit {commit}"
+            log(phrase(form, self.repo, len(sending), len(removing), head[:8]))
         return head
 
     def _verify(self, files: Files, commit: str) -> None:
@@ -386,10 +393,11 @@ class HubTarget(Resource):
         rest = difference(files, self._tree(commit))
         if rest.files:
             first = next(rest.lines())
-            raise HubError(
-                f"{self.repo}: commit {commit[:8]} differs from the release in {rest.files} files ({first}); "
-                "it was not tagged, publish it again"
+            form = (
+                "{repo}: commit {commit} differs from the release in {count} files ({file}); it was not tagged, "
+                "publish it again"
             )
+            raise HubError(form, self.repo, commit[:8], rest.files, first)
 
     def _tag(self, tag: str, commit: str) -> None:
         at = self._tagged_commit(tag)
@@ -405,7 +413,7 @@ class HubTarget(Resource):
 
 
 def _taken(repo: str, tag: str, commit: str) -> str:
-    return f"{repo}: the tag {tag} is at commit {commit[:8]} already; choose another name"
+    return phrase("{repo}: the tag {tag} is at commit {commit} already; choose another name", repo, tag, commit[:8])
 
 
 def _require(changed: Iterable[str]) -> None:
@@ -413,9 +421,8 @@ def _require(changed: Iterable[str]) -> None:
     from kopub.release.hub_calls import ChangedRelease
 
     if (path := next(iter(changed), None)) is not None:
-        raise ChangedRelease(
-            f"{path} is not the file that {CHECKSUMS} lists: another run replaced it, or see `kopub verify`"
-        )
+        form = "{path} is not the file that {file} lists: another run replaced it, or see `kopub verify`"
+        raise ChangedRelease(phrase(form, path, CHECKSUMS))
 
 
 def _is_unchanged(file: LocalFile, anew: bool = False) -> bool:

@@ -20,6 +20,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 from tenacity.wait import wait_random_exponential
 
 from kopub.errors import HubError, KopubError, visible
+from kopub.states import phrase
 
 Result = TypeVar("Result")
 
@@ -88,12 +89,12 @@ def explain_hub_error(error: BaseException | None, repo: str) -> str:
         return str(error)
     if isinstance(error, HfHubHTTPError):
         message = visible(_without_secrets(error.server_message or "no reason given"), _MOST_QUOTED)
-        return f"{repo}: {_refusal(error, message, repo)}"
+        return phrase("{repo}: {reason}", repo, _refusal(error, message, repo))
     message = visible(_without_secrets(str(error)), _MOST_QUOTED)
     # The client reports errors of large file storage as ValueError.
     if _says_full(message):
-        return f"{repo}: {_full(repo)}"
-    return f"{repo}: the Hub cannot be reached, or its client gave up ({message}); run it again"
+        return phrase("{repo}: {reason}", repo, _full(repo))
+    return phrase("{repo}: the Hub cannot be reached, or its client gave up ({error}); run it again", repo, message)
 
 
 def _refusal(error: HfHubHTTPError, message: str, repo: str) -> str:
@@ -106,11 +107,14 @@ def _refusal(error: HfHubHTTPError, message: str, repo: str) -> str:
         return "no such dataset that the token may see: make it on the Hub or with hub.create, and log in with HF_TOKEN"
     explanations: dict[int, str] = {
         HTTPStatus.UNAUTHORIZED: "the Hub does not take the token: run `hf auth login`, or set HF_TOKEN anew",
-        HTTPStatus.FORBIDDEN: f"the token may not write to it ({message}): log in with one that has write access",
+        HTTPStatus.FORBIDDEN: phrase(
+            "the token may not write to it ({error}): log in with one that has write access", message
+        ),
         HTTPStatus.PRECONDITION_FAILED: "somebody else commits to it at the same time; run it again",
         HTTPStatus.TOO_MANY_REQUESTS: "the Hub's limit of requests is used up; what was sent stays, run it again later",
     }
-    return explanations.get(status, f"the Hub answered {status} ({message}); what was sent stays, run it again")
+    form = "the Hub answered {status} ({error}); what was sent stays, run it again"
+    return explanations.get(status, phrase(form, status, message))
 
 
 def _is_transient(error: BaseException | None) -> bool:
@@ -153,7 +157,8 @@ def _says_full(message: str) -> bool:
 
 
 def _full(repo: str) -> str:
-    return f"the storage of {repo.partition('/')[0]} on the Hub is full: free some or enlarge it, then run it again"
+    form = "the storage of {owner} on the Hub is full: free some or enlarge it, then run it again"
+    return phrase(form, repo.partition("/")[0])
 
 
 def _without_secrets(text: str) -> str:

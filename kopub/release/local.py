@@ -333,11 +333,12 @@ def require_apart(release: LocalRelease, home: Path, store: str, source: str = "
     for what, place in (("the home", str(home)), ("the store", store), ("the source", source)):
         # The slash keeps `s3://bucket/corpus-2` apart from `s3://bucket/corpus`.
         if release.url is not None and is_url(place) and f"{release.url}/".startswith(f"{place.rstrip('/')}/"):
-            raise ConfigError(f"release.folder: {release.url} is {what} or lies in it; {ELSEWHERE}")
+            raise ConfigError("release.folder: {url} is {place} or lies in it; {remedy}", release.url, what, ELSEWHERE)
         if not place or is_url(place):
             continue
         root, other = release.root.resolve(), Path(place).resolve()
         if root == other or root in other.parents:
-            raise ConfigError(f"release.folder: {root} is {what} or holds it; {ELSEWHERE}")
+            raise ConfigError("release.folder: {folder} is {place} or holds it; {remedy}", root, what, ELSEWHERE)
         if what != "the home" and other in root.parents and (what == "the store" or home not in root.parents):
-            raise ConfigError(f"release.folder: {root} lies in {what}, {other}; {ELSEWHERE}")
+            form = "release.folder: {folder} lies in {place}, {other}; {remedy}"
+            raise ConfigError(form, root, what, other, ELSEWHERE)

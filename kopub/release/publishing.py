@@ -23,6 +23,7 @@ from kopub.release.hub import HubPush, HubTarget, LocalFile, local_files, releas
 from kopub.release.local import LocalRelease
 from kopub.search.metrics import HISTORY, SCORES, significant_drops
 from kopub.search.scores import ALL, FEWEST, Contents
+from kopub.states import joined, phrase
 from kopub.store import run_records
 from kopub.store.corpus_tables import OCR_SCORES, TABLES
 from kopub.store.table_source import FooterCache
@@ -51,16 +52,16 @@ def publish(
     def name(files: Mapping[str, LocalFile]) -> str | None:
         missing = [shard for shard in about.shards if shard not in released(files)]
         if missing and tag is not None:
-            raise ClosedGate(
-                f"{len(missing)} of {len(about.shards)} shards are missing, {missing[0]} first: no tag {tag}"
-            )
+            form = "{count} of {shards} shards are missing, {shard} first: no tag {tag}"
+            raise ClosedGate(form, len(missing), len(about.shards), missing[0], tag)
         # The card counts too: with a different card it is another release.
         return None if missing else tag or f"release-{release_digest(files)[:12]}"
 
     hub.require_repo()
     files = read()
     name(files)  # Raises before the first request to the Hub.
-    return hub.push(read, f"{about.title}: {len(released(files))} of {len(about.shards)} shards", name, log)
+    form = "{title}: {count} of {shards} shards"
+    return hub.push(read, phrase(form, about.title, len(released(files)), len(about.shards)), name, log)
 
 
 def whole(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -> Mapping[str, LocalFile]:
@@ -71,11 +72,12 @@ def whole(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -
     """
     files = _describe_files(about, release, store)
     if not released(files):
-        raise StoreError(f"{release.root} holds no shard: `kopub run` makes it")
+        raise StoreError("{folder} holds no shard: `kopub run` makes it", release.root)
     for shard, of_shard in released(files).items():
         table = store.read(RELEASE, shard, ["path", "sha256"]).to_pylist()
         if {row["path"]: row["sha256"] for row in table} != of_shard:
-            raise StoreError(f"the released files of {shard} are not those of one run: materialize hf_release for it")
+            form = "the released files of {shard} are not those of one run: materialize hf_release for it"
+            raise StoreError(form, shard)
     return files
 
 
@@ -87,7 +89,7 @@ def _describe_files(about: ReleaseDescription, release: LocalRelease, store: Sha
         release.finish(about)
         with release.locked() as folder, suppress(StoreError):
             return local_files(folder)
-    raise StoreError(f"{release.root} is being written by another run: publish it when that is done")
+    raise StoreError("{folder} is being written by another run: publish it when that is done", release.root)
 
 
 def fitness_of(about: ReleaseDescription, release: LocalRelease) -> Fitness:
@@ -99,7 +101,7 @@ def fitness_of(about: ReleaseDescription, release: LocalRelease) -> Fitness:
 def require_fit(about: ReleaseDescription, release: LocalRelease) -> None:
     """Raise `ClosedGate` when quality or licences keep the release off the Hub."""
     if closed := fitness_of(about, release).closed:
-        raise ClosedGate(f"not published: {'; '.join(closed)}")
+        raise ClosedGate("not published: {reason}", joined(closed))
 
 
 def released(files: Mapping[str, LocalFile]) -> dict[str, dict[str, str]]:
@@ -130,6 +132,7 @@ def describe(
     questions = max(scores["queries"].to_pylist(), default=0) if scores is not None else 0
     reading, reading_problems, unjudged = reading_scores(corpus, store, gates, profile, made_from)
     tests = _self_tests(corpus, store, engines)
+    form = "the self-test of {section} {reason}"
     return ReleaseDescription(
         title=release.title,
         source=corpus.manifest.name,
@@ -143,10 +146,10 @@ def describe(
         scores=scores,
         retrieval_problems=problems,
         self_tests=[f"{test.section} ({test.engine}): {test}" for test in tests],
-        engine_problems=[f"the self-test of {test.section} {test}" for test in tests if not test.passed],
+        engine_problems=[phrase(form, test.section, test) for test in tests if not test.passed],
         reading=reading,
         reading_problems=reading_problems,
-        unjudged=[*(_too_few("retrieval", questions, "question") if questions else ()), *unjudged],
+        unjudged=[*(_too_few("the questions", questions, "question") if questions else ()), *unjudged],
     )
 
 
@@ -171,10 +174,11 @@ def _retrieval(store: ShardStore, released: Contents) -> tuple[pa.Table | None, 
     Scores of anything else are None.
     """
     if unmeasured := HISTORY.unmeasured(store, released):
-        return None, [
-            f"retrieval was not measured on what is released of {len(unmeasured)} shards, {unmeasured[0]} first: "
-            "materialize retrieval_scores"
-        ]
+        form = (
+            "retrieval was not measured on what is released of {count} shards, {shard} first: materialize "
+            "retrieval_scores"
+        )
+        return None, [phrase(form, len(unmeasured), unmeasured[0])]
     if not store.has(SCORES, ALL):
         return None, []
     scores = store.read(SCORES, ALL)
@@ -199,25 +203,22 @@ def reading_scores(
     unjudged: list[str] = []
     if store.has(OCR_SCORES.name, ALL):
         if unmeasured := READING_HISTORY.unmeasured(store, released):
-            problems.append(
-                f"reading was not measured on what is released of {len(unmeasured)} shards, {unmeasured[0]} first: "
-                f"materialize {OCR_SCORES}"
-            )
+            form = "reading was not measured on what is released of {count} shards, {shard} first: materialize {asset}"
+            problems.append(phrase(form, len(unmeasured), unmeasured[0], OCR_SCORES))
         else:
             tables.append(store.read(OCR_SCORES.name, ALL))
             problems += significant_reading_drops(tables[-1])
-            unjudged += _too_few_documents("reading", store)
+            unjudged += _too_few_documents("the pages with known answers", store)
     for request in guards(gates.benchmarks, gates.benchmark_samples, Path(corpus.home)):
         guard, baseline = request.store(Path(corpus.home), profile), request.baseline(Path(corpus.home))
         judgement = verdict(baseline) if same_run(guard, baseline) else None
         if judgement is None or _other_reader(store, released, guard):
-            problems.append(
-                f"the benchmark {request.benchmark} was not read by what made this release: {request.command}"
-            )
+            form = "the benchmark {benchmark} was not read by what made this release: {command}"
+            problems.append(phrase(form, request.benchmark, request.command))
             continue
         tables.append(judgement.scores)
         problems += judgement.closed
-        unjudged += _too_few_documents(f"the benchmark {request.benchmark}", baseline)
+        unjudged += _too_few_documents(phrase("the benchmark {benchmark}", request.benchmark), baseline)
     return tables, problems, unjudged
 
 
@@ -230,7 +231,8 @@ def _too_few_documents(what: str, store: ShardStore) -> Iterator[str]:
 def _too_few(what: str, count: int, one: str) -> Iterator[str]:
     """Yield a sentence if so few were measured that no fall can be proved."""
     if count < FEWEST:
-        yield f"{what}: {counted(count, one)}, fewer than the {FEWEST} that prove a fall: this gate cannot close"
+        form = "{what}: {count}, fewer than the {fewest} that prove a fall: this gate cannot close"
+        yield phrase(form, what, counted(count, one), FEWEST)
 
 
 def _other_reader(store: ShardStore, shards: Iterable[str], guard: ShardStore) -> bool:

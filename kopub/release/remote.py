@@ -18,6 +18,7 @@ from kopub.parallel import bounded_map
 from kopub.release.files import DATA_PATH, MANIFEST, ReleaseManifest, parse_manifest
 from kopub.release.hub import LocalFile, local_files, release_digest
 from kopub.release.local import TEXTS
+from kopub.states import phrase
 from kopub.store.faults import retry, translate_errors
 from kopub.store.locks import ObjectLock, acquire_lock, release_lock
 from kopub.store.objects import Objects
@@ -52,7 +53,7 @@ class PublishedRelease:
         objects, root = Objects.at(url)
         named = _current_folder(objects, root)
         if named is None and not objects.has(f"{root}/{MANIFEST}"):
-            raise StoreError(f"there is no release at {url}: correct the URL, or release to it")
+            raise StoreError("there is no release at {url}: correct the URL, or release to it", url)
         return cls(url, url if named is None else f"{url}/{named}")
 
     def manifest(self) -> ReleaseManifest:
@@ -64,7 +65,7 @@ class PublishedRelease:
         try:
             return parse_manifest(objects.get(f"{root}/{MANIFEST}"))
         except FileNotFoundError:
-            raise StoreError(f"{self.folder} has no {MANIFEST}: it is no release") from None
+            raise StoreError("{folder} has no {file}: it is no release", self.folder, MANIFEST) from None
 
     def download(self, folder: Path) -> None:
         """Download all files into a folder, even those foreign to a release.
@@ -76,7 +77,8 @@ class PublishedRelease:
         # A release copied to the URL as a folder may be published over; it then lies beside the new one.
         paths = [path for path in below if not (_OURS.match(path) or path == POINTER)]
         if strange := next((path for path in paths if ".." in path.split("/") or path.startswith("/")), None):
-            raise StoreError(f"{self.folder} holds {visible(strange)}, which is no file of a release: remove it")
+            form = "{folder} holds {name}, which is no file of a release: remove it"
+            raise StoreError(form, self.folder, visible(strange))
 
         def get(path: str) -> None:
             try:
@@ -101,7 +103,8 @@ def require_ours_at(url: str) -> None:
     for path in objects.below(root):
         if not _OURS.match(path.removeprefix(f"{root}/")):
             name = visible(path.removeprefix(f"{root}/"))
-            raise StoreError(f"{url} holds {name}, which no release wrote: name a new or empty place in release.folder")
+            form = "{url} holds {name}, which no release wrote: name a new or empty place in release.folder"
+            raise StoreError(form, url, name)
 
 
 def publish_to(url: str, folder: Path, log: Log) -> str | None:
@@ -115,7 +118,8 @@ def publish_to(url: str, folder: Path, log: Log) -> str | None:
     url, files = url.rstrip("/"), local_files(folder)
     missing = parse_manifest(files[MANIFEST].content or b"").missing
     if missing:
-        log(f"not published at {url}: {len(missing)} shards are not released yet, {missing[0]} first")
+        form = "not published at {url}: {count} shards are not released yet, {shard} first"
+        log(phrase(form, url, len(missing), missing[0]))
         return None
     objects, root = Objects.at(url)
     with _alone(objects, root, url) as lock:
@@ -125,18 +129,19 @@ def publish_to(url: str, folder: Path, log: Log) -> str | None:
             return f"{url}/{now}"
         sizes = _sizes(objects, f"{root}/{now}")
         if wrong := [path for path, file in files.items() if sizes.get(path) != file.size]:
-            raise StoreError(f"{root}/{now} lacks {len(wrong)} files after its upload, {wrong[0]} first: release again")
+            form = "{root}/{version} lacks {count} files after its upload, {file} first: release again"
+            raise StoreError(form, root, now, len(wrong), wrong[0])
         lock.publish(f"{root}/{POINTER}", (json.dumps({"folder": now}) + "\n").encode())
         _clear(objects, root, {now, before}, lock)
-    log(f"published at {url}: {len(files)} files, {sent:,} bytes sent")
+    log(phrase("published at {url}: {count} files, {bytes:,} bytes sent", url, len(files), sent))
     return f"{url}/{now}"
 
 
 @contextmanager
 def _alone(objects: Objects, root: str, url: str) -> Iterator[ObjectLock]:
-    lock = ObjectLock(objects, f"{root}/{_LOCK}", f"the release at {url}")
+    lock = ObjectLock(objects, f"{root}/{_LOCK}", phrase("the release at {url}", url))
     name = f"{root}/{_LOCK}"
-    acquire_lock(name, lock, f"the release at {url}", wait=True)
+    acquire_lock(name, lock, phrase("the release at {url}", url), wait=True)
     try:
         yield lock
     finally:
@@ -150,7 +155,7 @@ def _current_folder(objects: Objects, root: str) -> str | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        raise StoreError(f"{root}/{POINTER} is not that of a release: remove it and release again") from None
+        raise StoreError("{root}/{file} is not that of a release: remove it and release again", root, POINTER) from None
 
 
 def _send(objects: Objects, root: str, files: Mapping[str, LocalFile], now: str, before: str | None) -> int:

@@ -44,7 +44,7 @@ from kopub.release.hub_calls import call_hub
 from kopub.release.local import TEXTS, wait_for_writers
 from kopub.release.remote import PublishedRelease
 from kopub.release.versions import is_temporary
-from kopub.states import MADE
+from kopub.states import MADE, phrase
 from kopub.store.corpus_tables import DOCUMENT_CHUNKS
 
 Item = TypeVar("Item")
@@ -70,9 +70,8 @@ def verify(
     checked again, since faults may disappear when the run is done. No link that leads out of the folder is followed.
     """
     if links := list(_links_out(folder)):
-        yield from (
-            f"{visible(link, _SHOWN)} is a link that leads out of the release: put the file there" for link in links
-        )
+        form = "{file} is a link that leads out of the release: put the file there"
+        yield from (phrase(form, visible(link, _SHOWN)) for link in links)
         return
     for _ in range(_LOOKS):
         before = _description(folder)
@@ -85,7 +84,7 @@ def verify(
         ):
             yield from problems
             return
-    yield f"{visible(str(folder), _SHOWN)} is being written by a run: verify it when that is done"
+    yield phrase("{folder} is being written by a run: verify it when that is done", visible(str(folder), _SHOWN))
 
 
 def notes_on(folder: Path) -> list[str]:
@@ -95,7 +94,10 @@ def notes_on(folder: Path) -> list[str]:
     """
     with suppress(OSError, StoreError):
         if left := parse_manifest((folder / MANIFEST).read_bytes()).left:
-            return [f"unfinished: {counted(left, 'page')} of the corpus left by --max-pages", *_unproved(folder)]
+            return [
+                phrase("unfinished: {pages} of the corpus left by --max-pages", counted(left, "page")),
+                *_unproved(folder),
+            ]
     return _unproved(folder)
 
 
@@ -104,7 +106,8 @@ def _unproved(folder: Path) -> list[str]:
     left_out = [name for name in _HASHED if name not in sums]
     if len(left_out) < len(_HASHED) or not sums:
         return []
-    return [f"{CHECKSUMS} is of an older version and has no hash of {', '.join(left_out)}: release again to add them"]
+    form = "{file} is of an older version and has no hash of {names}: release again to add them"
+    return [phrase(form, CHECKSUMS, ", ".join(left_out))]
 
 
 def _links_out(folder: Path) -> Iterator[str]:
@@ -126,7 +129,8 @@ def _description(folder: Path) -> list[str]:
 def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: Count) -> Iterator[str]:
     missing = [name for name in TEXTS if not (folder / name).is_file()]
     if missing:
-        yield f"{', '.join(missing)} missing: {visible(str(folder), _SHOWN)} is no release, or was never finished"
+        form = "{names} missing: {folder} is no release, or was never finished"
+        yield phrase(form, ", ".join(missing), visible(str(folder), _SHOWN))
         return
     try:
         listed = parse_manifest((folder / MANIFEST).read_bytes())
@@ -144,10 +148,11 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
         return
     if shards is None:
         if absent := listed.missing:
-            yield (
-                f"{len(absent)} of {len(listed.shards)} shards of the corpus are not in the release, {absent[0]} "
-                "first: run `kopub run --asset hf_release`"
+            form = (
+                "{count} of {shards} shards of the corpus are not in the release, {shard} first: run `kopub run "
+                "--asset hf_release`"
             )
+            yield (phrase(form, len(absent), len(listed.shards), absent[0]))
         yield from unloadable_lines(inventory)
     yield from joins(folder, inventory, chosen.shards(), complete=not listed.missing)
     if load:
@@ -164,9 +169,9 @@ def _texts(folder: Path) -> Iterator[str]:
         return
     for name in _HASHED:
         if name not in sums:
-            yield f"{CHECKSUMS} has no hash of {name}"
+            yield phrase("{file} has no hash of {name}", CHECKSUMS, name)
         elif file_sha256(folder / name) != sums[name]:
-            yield f"{name} has another SHA-256 than {CHECKSUMS} says"
+            yield phrase("{name} has another SHA-256 than {file} says", name, CHECKSUMS)
 
 
 def _strangers(folder: Path) -> Iterator[str]:
@@ -179,7 +184,7 @@ def _strangers(folder: Path) -> Iterator[str]:
         is_known = place in TEXTS or DATA_PATH.fullmatch(place) or place == ".gitattributes"
         if path.is_dir() or is_known or place.startswith((".git/", ".cache/huggingface/")) or is_temporary(path.name):
             continue
-        yield f"{visible(place, _SHOWN)} is no file of a release: move it out"
+        yield phrase("{file} is no file of a release: move it out", visible(place, _SHOWN))
 
 
 def _sums(folder: Path) -> dict[str, str]:
@@ -205,7 +210,7 @@ def _folder_or_repository(release: str, revision: str | None) -> Path:
     if folder.is_dir():
         return folder
     if release.count("/") != 1 or release.startswith((".", "/", "~")):
-        raise StoreError(f"{visible(release, _SHOWN)} is neither a folder, a URL nor a repository, `owner/name`")
+        raise StoreError("{name} is neither a folder, a URL nor a repository, `owner/name`", visible(release, _SHOWN))
 
     def download() -> str:
         return snapshot_download(release, repo_type="dataset", revision=revision)
@@ -213,7 +218,8 @@ def _folder_or_repository(release: str, revision: str | None) -> Path:
     try:
         return Path(call_hub(download, release, lambda line: None))
     except HubError as error:
-        raise StoreError(f"there is no folder {visible(release, _SHOWN)} here, and as a repository: {error}") from None
+        form = "there is no folder {name} here, and as a repository: {reason}"
+        raise StoreError(form, visible(release, _SHOWN), error) from None
 
 
 @dataclass(frozen=True)
@@ -234,21 +240,22 @@ class _ChosenShards:
         listed = self._chosen(self.listed.files)
         there = self._chosen({part.path: part for parts in self.inventory.values() for part in parts})
         if sums != {path: file.sha256 for path, file in listed.items()}:
-            yield f"{CHECKSUMS} and {MANIFEST} do not list the same files and hashes"
+            yield phrase("{file} and {other} do not list the same files and hashes", CHECKSUMS, MANIFEST)
         for path in sorted(there.keys() - listed.keys()):
-            yield f"{path} is not listed in {MANIFEST}"
+            yield phrase("{path} is not listed in {file}", path, MANIFEST)
         for path, file in sorted(listed.items()):
             if path not in there:
-                yield f"{path} is missing"
+                yield phrase("{path} is missing", path)
             elif (there[path].rows, there[path].bytes) != (file.rows, file.bytes):
-                contents = f"{there[path].rows} rows and {there[path].bytes} bytes"
-                yield f"{path} has {contents}, {MANIFEST} says {file.rows} and {file.bytes}"
+                contents = phrase("{rows} rows and {bytes} bytes", there[path].rows, there[path].bytes)
+                form = "{path} has {contents}, {file} says {rows} and {bytes}"
+                yield phrase(form, path, contents, MANIFEST, file.rows, file.bytes)
             elif file_sha256(self.folder / path) != file.sha256:
-                yield f"{path} has another SHA-256 than {CHECKSUMS} says"
+                yield phrase("{path} has another SHA-256 than {file} says", path, CHECKSUMS)
         for shard in self.shards():
             for path in (part_path(config, shard) for config in CONFIGS):
                 if path not in there and path not in listed:
-                    yield f"{path} is missing"
+                    yield phrase("{path} is missing", path)
 
     def schema(self) -> Iterator[str]:
         """Check that the card, the files and their features agree for every config."""
@@ -256,18 +263,18 @@ class _ChosenShards:
             listed, _ = split_card((self.folder / CARD).read_text("utf-8"))
             infos = DatasetInfosDict.from_dataset_card_data(DatasetCardData(**listed))
         except (YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
-            yield f"{CARD} is not that of a release ({type(error).__name__})"
+            yield phrase("{file} is not that of a release ({error})", CARD, type(error).__name__)
             return
         for config, parts in self.inventory.items():
             used = loadable_parts(parts)
             if used and config not in infos:
-                yield f"{CARD} does not list {config}"
+                yield phrase("{file} does not list {config}", CARD, config)
                 continue
             for part in (part for part in used if self._is_chosen(part.path)):
                 features = infos[config].features or Features()
                 stored = pq.read_schema(self.folder / part.path)
                 if not stored.remove_metadata().equals(features.arrow_schema.remove_metadata()):
-                    yield f"{part.path} does not have the columns that {CARD} says"
+                    yield phrase("{file} does not have the columns that {other} says", part.path, CARD)
 
     def shards(self) -> list[str]:
         released = dict.fromkeys(part.shard for parts in self.inventory.values() for part in parts)
@@ -292,9 +299,9 @@ def _counts(folder: Path, inventory: Inventory, shards: Collection[str], count: 
     for config, rows in count(folder, {config: list(parts) for config, parts in in_files.items() if parts}).items():
         owed = sum(in_files[config].values())
         if isinstance(rows, str):
-            yield f"datasets cannot open {config}: {visible(rows, _SHOWN)}"
+            yield phrase("datasets cannot open {config}: {error}", config, visible(rows, _SHOWN))
         elif rows != owed:
-            yield f"datasets gives {rows} rows of {config}, its files hold {owed}"
+            yield phrase("datasets gives {rows} rows of {config}, its files hold {held}", rows, config, owed)
 
 
 _NAMED, _ID_SHOWN = 3, 80
@@ -343,10 +350,10 @@ class _ShardJoins:
             ended = zip(self._page_ids, states.field(asset).to_pylist(), strict=True)
             expected = {page for page, state in ended if state in MADE}
             counts = Counter(self._read(config, ["page_id"])["page_id"].to_pylist())
-            yield from self._problem(f"{config} has two vectors of pages", _twice(counts))
-            unknown = f"{config} has vectors of pages that are not there or were not made"
+            yield from self._problem(phrase("{config} has two vectors of pages", config), _twice(counts))
+            unknown = phrase("{config} has vectors of pages that are not there or were not made", config)
             yield from self._problem(unknown, counts.keys() - expected)
-            yield from self._problem(f"{config} lacks the vectors of pages", expected - counts.keys())
+            yield from self._problem(phrase("{config} lacks the vectors of pages", config), expected - counts.keys())
 
     def regions(self) -> Iterator[str]:
         """Check the number of regions of each page, and that crops belong to regions."""
@@ -365,14 +372,16 @@ class _ShardJoins:
                 continue
             counts = Counter(self._read(config, ["region_id"])["region_id"].to_pylist())
             regions = set(self._read("regions", ["region_id"])["region_id"].to_pylist())
-            yield from self._problem(f"{config} has figures that are no regions", counts.keys() - regions)
-            yield from self._problem(f"{config} has figures twice", _twice(counts))
+            form = "{config} has figures that are no regions"
+            yield from self._problem(phrase(form, config), counts.keys() - regions)
+            yield from self._problem(phrase("{config} has figures twice", config), _twice(counts))
 
     def passages(self) -> Iterator[str]:
         """Check that each passage is of a known page."""
         if (self._folder / part_path(PASSAGES, self._shard)).is_file():
             of_pages = set(self._read(PASSAGES, ["page_id"])["page_id"].to_pylist())
-            yield from self._problem(f"{PASSAGES} has pages that are not there", of_pages - set(self._page_ids))
+            form = "{config} has pages that are not there"
+            yield from self._problem(phrase(form, PASSAGES), of_pages - set(self._page_ids))
 
     def chunks(self, pages: Collection[str] | None) -> Iterator[str]:
         """Check that chunks occur once, and that their places are regions.
@@ -410,8 +419,8 @@ class _ShardJoins:
             named = set(of_pages.filter(pc.field("asset") == asset)["page_id"].to_pylist())
             # A document has a single row, under its first page.
             lacking = set() if asset == DOCUMENT_CHUNKS.name else pages - named
-            yield from self._problem(f"lineage lacks pages of {asset}", lacking)
-            yield from self._problem(f"lineage has pages of {asset} that are not there", named - pages)
+            yield from self._problem(phrase("lineage lacks pages of {asset}", asset), lacking)
+            yield from self._problem(phrase("lineage has pages of {asset} that are not there", asset), named - pages)
 
     def qrels(self, queries: Collection[str], pages: Collection[str] | None) -> Iterator[str]:
         """Check that judgements are about known queries and pages.

@@ -241,26 +241,28 @@ def require_ours(root: Path) -> None:
     can be renamed to its place.
     """
     if os.path.ismount(root):
-        raise StoreError(
-            f"{root} is a disk of its own, and a release is put in place by renaming its folder: name a folder on it "
+        form = (
+            "{folder} is a disk of its own, and a release is put in place by renaming its folder: name a folder on it "
             "in release.folder"
         )
+        raise StoreError(form, root)
     for folder in (root, root.with_name(root.name + _STAGING)):
         lock = folder.with_name(f"{folder.name}.lock")
         if lock.is_file() and lock.stat().st_size:
-            raise StoreError(f"{lock} is no lock of a release, and taking it would empty it: {ELSEWHERE}")
+            raise StoreError("{lock} is no lock of a release, and taking it would empty it: {remedy}", lock, ELSEWHERE)
     for end in ("", *_BESIDE):
         folder = root.with_name(root.name + end)
         if folder.exists() and not folder.is_dir():
-            raise StoreError(f"{folder} is a file: {ELSEWHERE}, or move the file")
+            raise StoreError("{path} is a file: {remedy}, or move the file", folder, ELSEWHERE)
         if is_release(folder) or (end and _is_begun(folder)):
             continue
         for path in _files(folder):
             if not is_temporary(path.name):
                 stranger = visible(path.relative_to(folder).as_posix())
-                raise StoreError(f"{folder} holds {stranger}, which no release wrote: {ELSEWHERE}, or move the files")
+                form = "{folder} holds {name}, which no release wrote: {remedy}, or move the files"
+                raise StoreError(form, folder, stranger, ELSEWHERE)
     if stray := next(_unlisted_files(root), None):
-        raise StoreError(f"{root / stray} is no file of the release there: move it out of {root}")
+        raise StoreError("{file} is no file of the release there: move it out of {folder}", root / stray, root)
 
 
 def is_release(folder: Path) -> bool:

@@ -149,7 +149,7 @@ class PairHandler:
             return scores[0]
         self._wrong += 1
         if self._wrong >= _SURE and not self._right:
-            raise EngineError(f"{problem}; check which model it serves, and its chat template")
+            raise EngineError("{reason}; check which model it serves, and its chat template", problem)
         raise ValueError(problem)
 
     def _prompt(self, ready: PreparedPair) -> str:

@@ -23,6 +23,7 @@ from kopub.processes import give_back
 from kopub.recognition.content import main_script
 from kopub.recognition.regions import KINDS, region_texts
 from kopub.search.options import Where
+from kopub.states import phrase
 from kopub.store.corpus_tables import TABLES, lacking
 from kopub.store.table_source import IsOfCorpus
 from kopub.texts.markdown import page_text
@@ -273,7 +274,8 @@ def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table
         rows = store.read(table.name, shard, columns) if table.name in used else None
         schema = table.schema if isinstance(table.schema, pa.Schema) else None
         if rows is not None and (lost := lacking(rows.schema, columns, schema)):
-            message = f"{table} of {shard} has no {lost}, as another release made it: delete it and run `kopub run`"
+            form = "{table} of {shard} has no {lost}, as another release made it: delete it and run `kopub run`"
+            message = phrase(form, table, shard, lost)
             raise StoreError(message)
         read[table.name] = [] if rows is None else rows.to_pylist()
     places = {row["page_id"]: row for row in read[TABLES.pages.name]}

@@ -138,10 +138,11 @@ class Reranking:
         try:
             scores = done.get(timeout=patience)
         except Empty:
-            raise EngineError(f"no scores within {patience:.0f} s") from None
+            raise EngineError("no scores within {seconds:.0f} s", patience) from None
         if isinstance(scores, Exception):
-            kind = "" if isinstance(scores, KopubError) else f"{type(scores).__name__}: "
-            raise EngineError(f"{kind}{first_line(scores)}".removesuffix(": ")) from scores
+            problem = first_line(scores)
+            is_told = isinstance(scores, KopubError) or problem == type(scores).__name__
+            raise EngineError(problem if is_told else f"{type(scores).__name__}: {problem}") from scores
         return order(pages, scores), scores
 
     def scores(self, questions: Iterable[RankedQuestion]) -> Iterator[dict[PageKey, float]]:

@@ -19,7 +19,7 @@ from kopub.search.pages import ArrowCache, PageLookup, PageView, PageViews, Regi
 from kopub.search.ranking import DEPTH, reciprocal_ranks, weighted_scores
 from kopub.search.vectors import VECTORS, KnownQuestions, Neighbour, PageFilter, VectorLookup, Vectors, left_out
 from kopub.search.words import TEXTS, WordLookup, Words
-from kopub.states import Reason
+from kopub.states import Reason, phrase
 from kopub.store.table_source import CorpusCheck, IsOfCorpus
 
 if TYPE_CHECKING:
@@ -267,7 +267,8 @@ class Searcher:
     @property
     def _lookup(self) -> VectorLookup:
         if self._vectors is None:
-            raise CannotSearch(f"profile {self._profile} has no engine for vectors; choose {Mode.BM25}")
+            form = "profile {profile} has no engine for vectors; choose {mode}"
+            raise CannotSearch(phrase(form, self._profile, Mode.BM25))
         return self._vectors
 
     def _chosen(self, mode: Mode) -> tuple[Mode, str]:
@@ -283,7 +284,8 @@ class Searcher:
         if mode is Mode.VECTORS and len(kinds := [kind for kind in VECTORS if kind in self._choices]) == 1:
             return kinds[0], ""
         if mode not in self._choices:
-            raise CannotSearch(f"profile {self._profile} cannot search by {mode}; choose {' or '.join(self._choices)}")
+            form = "profile {profile} cannot search by {mode}; choose {modes}"
+            raise CannotSearch(phrase(form, self._profile, mode, " or ".join(self._choices)))
         return mode, ""
 
     def _kinds(self, mode: Mode) -> list[Mode]:
@@ -369,18 +371,19 @@ class Searcher:
     def _searched_pages(self, where: Where, views: PageViews) -> PageFilter | None:
         """Return the filter of searched page ids by shard, or None if all are searched."""
         if unknown := sorted(where.shards - set(self._shards)):
-            raise NotInCorpus(f"there is no shard {unknown[0]}{did_you_mean(unknown[0], self._shards)}")
+            form = "there is no shard {shard}{guess}"
+            raise NotInCorpus(phrase(form, unknown[0], did_you_mean(unknown[0], self._shards)))
         documents = _values(views, self._shards, "doc_id") if where.documents else []
         scripts = _values(views, self._shards, "script") if where.scripts else []
         # As in a query, Hangul may be entered as single letters; the names of scripts are stored in capitals.
         composed = (name if name in documents else unicodedata.normalize("NFC", name) for name in where.documents)
         where = replace(where, documents=frozenset(composed), scripts=frozenset(map(str.upper, where.scripts)))
-        for names, of_corpus, what, error in (
-            (where.documents, documents, "document", NotInCorpus),
-            (where.scripts, scripts, "page whose main script is", CannotSearch),
+        for names, of_corpus, form, error in (
+            (where.documents, documents, "there is no document {name!r}{guess}", NotInCorpus),
+            (where.scripts, scripts, "there is no page whose main script is {name!r}{guess}", CannotSearch),
         ):
             if unknown := sorted(names - set(of_corpus)):
-                raise error(f"there is no {what} {unknown[0]!r}{did_you_mean(unknown[0], of_corpus)}")
+                raise error(phrase(form, unknown[0], did_you_mean(unknown[0], of_corpus)))
         if not where.shards and not where.looks_at_pages:
             return None
         ids = dict.fromkeys(self._shards, pa.array([], pa.string()))
@@ -393,7 +396,7 @@ class Searcher:
         for embedding in self._embedding.embed_queries([("query", query)]):
             if embedding.vector is not None:
                 return embedding.vector
-            raise CannotSearch(f"the query has no vector: {embedding.reason or embedding.state}")
+            raise CannotSearch(phrase("the query has no vector: {reason}", embedding.reason or embedding.state))
         raise CannotSearch("the engine gave no answer; this is a bug in it")
 
 

@@ -15,7 +15,7 @@ from kopub.embedding.base import Embedder
 from kopub.search.answer import CannotSearch
 from kopub.search.options import Mode
 from kopub.search.pages import ArrowCache, SearchedTables
-from kopub.states import MADE, Reason
+from kopub.states import MADE, Reason, phrase
 from kopub.store.corpus_tables import PARTS, TABLES, VECTOR_TABLES
 from kopub.store.rows import MADE_WITH, with_vector
 from kopub.store.table_source import IsOfCorpus
@@ -61,7 +61,8 @@ class VectorLookup:
             raise CannotSearch("there are no {by} vectors yet: run `kopub run`", by=kind)
         of_corpus = [shard for shard in with_vectors if is_of_corpus(asset, shard)]
         if not of_corpus:
-            raise CannotSearch(f"the {kind} vectors are of another corpus than the indexed one: run `kopub run`")
+            form = "the {kind} vectors are of another corpus than the indexed one: run `kopub run`"
+            raise CannotSearch(phrase(form, kind))
         fit: list[ShardVectors] = []
         unfit: dict[str, str] = {}
         for shard in of_corpus:
@@ -75,10 +76,11 @@ class VectorLookup:
                 fit.append(vectors)
         if not fit:
             shard, problem = next(iter(unfit.items()))
-            raise CannotSearch(
-                f"the {kind} vectors of {shard} {problem}: run `kopub run`, or set KOPUB_PROFILE to the profile "
-                "that made them"
+            form = (
+                "the {kind} vectors of {shard} {reason}: run `kopub run`, or set KOPUB_PROFILE to the profile that "
+                "made them"
             )
+            raise CannotSearch(phrase(form, kind, shard, problem))
         versions = {vectors.shard: vectors.version for vectors in fit}
         if kind not in self._open or self._open[kind][0] != versions:
             self._open[kind] = versions, Vectors(fit)
@@ -101,10 +103,11 @@ class VectorLookup:
         width = vectors.table.schema.field("vector").type.list_size
         wanted = self._embedding.passage_dim if of_passages else self._embedding.dim
         if width != wanted:
-            return f"have {width} dimensions, those of profile {self._profile} {wanted}"
+            return phrase("have {width} dimensions, those of profile {profile} {wanted}", width, self._profile, wanted)
         recipe = self._passage_recipe if of_passages else self._recipe
         if json.loads((vectors.table.schema.metadata or {})[_ENGINES]) != recipe:
-            return f"were made with another engine, or another version of it, than that of profile {self._profile}"
+            form = "were made with another engine, or another version of it, than that of profile {profile}"
+            return phrase(form, self._profile)
         return None
 
 

@@ -15,6 +15,7 @@ from pydantic import Field, field_validator
 from kopub.engine import Engine, ProfileOnly, missing_modules
 from kopub.errors import EngineError, KopubError, StoreError, first_line
 from kopub.fingerprints import CodeVersion
+from kopub.states import phrase, with_remedy
 from kopub.store.schemas import PLACE
 
 BATCH = 500
@@ -131,21 +132,23 @@ class Sink(Engine):
 
     def lacks(self) -> list[str]:
         missing = missing_modules(self.package)
-        return [f"{name} is not installed: pip install 'kopub[sinks]'" for name in missing]
+        finding, remedy = "{names} is not installed", "pip install 'kopub[sinks]'"
+        return [with_remedy(phrase(finding, name), remedy) for name in missing]
 
     def library(self) -> Any:
         """Import the client library. Raises `EngineError` if it is not installed."""
         for line in self.lacks():
-            raise EngineError(f"sinks.engine {self.code_version.bare_name}: {line}")
+            raise EngineError("sinks.engine {engine}: {reason}", self.code_version.bare_name, line)
         return import_module(self.package)
 
     def require_dim(self, stored: int, dim: int) -> None:
         """Raise `StoreError` if the table holds vectors of another length than `dim`."""
         if stored != dim:
-            raise StoreError(
-                f"{self.place} holds vectors of {stored} numbers, and this profile makes {dim}: name another table in "
+            form = (
+                "{place} holds vectors of {width} numbers, and this profile makes {own}: name another table in "
                 "sinks.table, or delete that one"
             )
+            raise StoreError(form, self.place, stored, dim)
 
     @contextmanager
     def in_words(self) -> Iterator[None]:
@@ -155,7 +158,7 @@ class Sink(Engine):
         except KopubError:
             raise
         except Exception as error:  # each library has its own, without a common base
-            raise StoreError(f"{self.place} cannot be used: {first_line(error)}") from error
+            raise StoreError("{place} cannot be used: {error}", self.place, first_line(error)) from error
 
 
 class NoSink(Sink):

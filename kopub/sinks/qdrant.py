@@ -50,7 +50,8 @@ class QdrantSink(Sink):
         if is_url(self.url):
             key = os.environ.get(self.api_key_env) if self.api_key_env else None
             if self.api_key_env and not key:
-                raise ConfigError(f"{self.api_key_env}, which is to hold the key of {self.url}, is not set")
+                form = "{variable}, which is to hold the key of {url}, is not set"
+                raise ConfigError(form, self.api_key_env, self.url)
             # Its check of versions is a request whose failure is only a warning.
             address = {"url": self.url, "api_key": key, "check_compatibility": False}
         client = library.QdrantClient(**address, timeout=_TIMEOUT)

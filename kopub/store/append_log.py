@@ -108,9 +108,8 @@ class AppendLog:
                 # A run has just replaced or removed these files.
                 before, names = names, self.names()
                 if names == before:
-                    raise StoreError(
-                        f"{self._folder} lists a file that cannot be opened ({error}): delete it"
-                    ) from None
+                    form = "{folder} lists a file that cannot be opened ({error}): delete it"
+                    raise StoreError(form, self._folder, error) from None
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove these files; a missing one counts as removed. Raises `StoreError`."""
@@ -161,7 +160,8 @@ class AppendLog:
             if not is_damage(error):
                 raise
             if not self._saves_work:
-                raise DamagedTable(f"{path} is damaged ({first_line(error)}); restore it from a backup") from None
+                form = "{path} is damaged ({error}); restore it from a backup"
+                raise DamagedTable(form, path, first_line(error)) from None
             self._objects.set_aside(path, first_line(error))
             return None
 
@@ -173,7 +173,7 @@ def _removing(path: str) -> Iterator[None]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StoreError(f"{path} cannot be removed ({error.strerror or error}): remove it") from error
+        raise StoreError("{path} cannot be removed ({error}): remove it", path, error.strerror or error) from error
 
 
 REASONS = ".reasons"

@@ -12,6 +12,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from kopub.errors import ConfigError, StorageAway, StoreError, first_line
 from kopub.files import cannot_write
+from kopub.states import phrase, with_remedy
 
 RETRY_TIMEOUT_S = 90.0
 """Seconds for which a call is retried, so that storage that is away for a minute costs no shard."""
@@ -86,9 +87,8 @@ def translate_errors(path: str, doing: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if doing != "written":
             raise
-        raise StorageAway(
-            f"{path} cannot be written, there is no such bucket: make it, or correct store.url"
-        ) from error
+        form = "{path} cannot be written, there is no such bucket: make it, or correct store.url"
+        raise StorageAway(form, path) from error
     except Exception as error:
         if is_damage(error) or not (
             isinstance(error, OSError | TimeoutError) or is_transient(error) or _of_client(error)
@@ -98,24 +98,31 @@ def translate_errors(path: str, doing: str) -> Iterator[None]:
         raise kind(_line(path, doing, error)) from error
 
 
+_CANNOT = {
+    "read": "{path} cannot be read ({error})",
+    "listed": "{path} cannot be listed ({error})",
+    "written": "{path} cannot be written ({error})",
+}
+
+
 def _line(path: str, doing: str, error: Exception) -> str:
     if error_code(error) in _FULL_CODES:
-        return (
-            f"{path} was not written, the storage has no room for it ({_reason(error)}); what is finished is kept: "
-            "make room or raise the quota, and run again"
+        form = (
+            "{path} was not written, the storage has no room for it ({error}); what is finished is kept: make room or "
+            "raise the quota, and run again"
         )
+        return phrase(form, path, _reason(error))
+    cannot = phrase(_CANNOT[doing], path, _reason(error))
     if isinstance(error, PermissionError) and os.path.isabs(path):
-        return f"{path} cannot be {doing} ({_reason(error)}): correct its permissions and run again"
+        return phrase("{reason}: correct its permissions and run again", cannot)
     if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
-        return f"{path} cannot be {doing} with these credentials ({_reason(error)}): correct them and run again"
+        return phrase("{reason}: correct the credentials and run again", cannot)
     if is_transient(error):
-        return (
-            f"{path} cannot be {doing}, the storage does not answer ({_reason(error)}); what is finished is kept: "
-            "run again when it does"
-        )
+        form = "{reason}: the storage does not answer; what is finished is kept, run again when it does"
+        return phrase(form, cannot)
     if isinstance(error, OSError) and doing == "written":
         return cannot_write(path, error)
-    return f"{path} cannot be {doing} ({_reason(error)})"
+    return cannot
 
 
 def _reason(error: Exception) -> str:
@@ -146,14 +153,15 @@ def require_reachable(url: str) -> None:
             fs.ls(root)
     except FileNotFoundError as error:
         if error_code(error) == "NoSuchBucket":
-            raise ConfigError(f"store.url {url}: there is no such bucket: make it, or correct store.url") from None
+            finding = phrase("store.url {url}: there is no such bucket", url)
+            raise ConfigError(with_remedy(finding, "make it, or correct store.url")) from None
         # A store that is still empty has no folder yet.
         return
     except ImportError as error:
-        raise ConfigError(f"store.url {url} needs another package ({first_line(error)}): install it") from None
+        finding = phrase("store.url {url} needs another package ({error})", url, first_line(error))
+        raise ConfigError(with_remedy(finding, "install it")) from None
     except Exception as error:
         # Each object store has errors of its own, and most of them are not OSErrors.
-        reason = f"{type(error).__name__}: {first_line(error)}"
-        raise ConfigError(
-            f"store.url {url} cannot be read ({reason}): check the address, the credentials and the network"
-        ) from None
+        form = "store.url {url} cannot be read ({error})"
+        finding = phrase(form, url, f"{type(error).__name__}: {first_line(error)}")
+        raise ConfigError(with_remedy(finding, "check the address, the credentials and the network")) from None

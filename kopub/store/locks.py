@@ -67,7 +67,7 @@ def acquire_lock(path: str, lock: Lock, what: str, wait: bool) -> None:
     with _changed:
         while path in _locks:
             if not wait:
-                raise BusyTable(f"{what} is being made by another run")
+                raise BusyTable("{table} is being made by another run", what)
             _changed.wait()
         _locks[path] = None
     try:
@@ -113,7 +113,7 @@ class DiskLock:
             os.makedirs(Path(self._path).parent, exist_ok=True)
             self._file.acquire(blocking=wait)
         except Timeout:
-            raise BusyTable(f"{self._what} is being made by another run") from None
+            raise BusyTable("{table} is being made by another run", self._what) from None
         except OSError as error:
             raise StoreError(cannot_write(self._path, error)) from error
 
@@ -182,7 +182,7 @@ class ObjectLock:
         self._beaten = now()
         if not self._create():
             if not wait:
-                raise BusyTable(f"{self._what} is being made by another run")
+                raise BusyTable("{table} is being made by another run", self._what)
             self._wait()
         self._heart.start()
 
@@ -200,10 +200,11 @@ class ObjectLock:
         if self._is_late():
             self._lost = True
         if self._lost:
-            raise LockLost(
-                f"{self._what} was not published: this run was stopped, or cut off from the storage, for so long that "
-                "its lock ran out and another run may make it: run again"
+            form = (
+                "{table} was not published: this run was stopped, or cut off from the storage, for so long that its "
+                "lock ran out and another run may make it: run again"
             )
+            raise LockLost(form, self._what)
 
     def confirm(self) -> None:
         self.check()
@@ -243,10 +244,11 @@ class ObjectLock:
                 self._objects.conditional and self._objects.replace(self._holder_path, other, "0" * 32)
             ):
                 self._remove(self._holder_path)
-                raise StoreError(
-                    f"{store} writes over what it was asked to write only if it is new or unchanged (If-None-Match, "
+                form = (
+                    "{store} writes over what it was asked to write only if it is new or unchanged (If-None-Match, "
                     "If-Match), so two runs could make the same table: use a storage that refuses that"
                 )
+                raise StoreError(form, store)
             _tested.add(store)
         return True
 
@@ -330,7 +332,7 @@ class ObjectLock:
         except FileNotFoundError:
             return None
         except ValidationError:
-            raise StoreError(f"{path} is no lock: remove it when no run is under way") from None
+            raise StoreError("{path} is no lock: remove it when no run is under way", path) from None
 
     def _remove(self, path: str) -> None:
         try:

@@ -281,7 +281,7 @@ class Objects:
         """Write a file on a condition, and return whether it was met."""
         if self.conditional:
             if len(content) >= _LARGEST:
-                raise StoreError(f"{path} was not written, it is over 5 GiB: split its source into smaller files")
+                raise StoreError("{path} was not written, it is over 5 GiB: split its source into smaller files", path)
             condition["chunksize"] = _LARGEST
 
         def attempt() -> bool:
@@ -351,7 +351,7 @@ def upload_folder(url: str, marker: str) -> Iterator[Path]:
     objects, root = Objects.at(url.rstrip("/"))
     before = {path.removeprefix(f"{root}/") for path in objects.below(root)}
     if before and marker not in before:
-        raise StoreError(f"{url} holds files that no such export wrote; name a new or empty place")
+        raise StoreError("{url} holds files that no such export wrote; name a new or empty place", url)
     with tempfile.TemporaryDirectory(prefix="kopub-export-") as temporary:
         folder = Path(temporary) / "out"
         yield folder

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kopub.files import replace_bytes
 from kopub.fingerprints import fingerprint
+from kopub.states import phrase
 from kopub.store.ledger import moment_of
 
 ANSWER_TOKENS = "answer_tokens"
@@ -151,7 +152,7 @@ class SelfTest:
         """Return `passed on 2026-11-22 with CER 0.021`, or `failed on ...: why`."""
         day = self.tested_at.partition("T")[0]
         if not self.passed:
-            return f"failed on {day}: {self.problems[0]}"
+            return phrase("failed on {day}: {reason}", day, self.problems[0])
         figures = ", ".join(f"{name} {value:.3f}" for name, value in self.figures.items())
         return f"passed on {day}{f' with {figures}' if figures else ''}"
 

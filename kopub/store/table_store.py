@@ -16,6 +16,7 @@ from kopub.engine import ProfileOnly, Resource
 from kopub.errors import DamagedTable, MissingTable, first_line
 from kopub.files import replace_bytes, write_new
 from kopub.fingerprints import fingerprint
+from kopub.states import phrase
 from kopub.store.append_log import REASONS, AppendLog, Journal
 from kopub.store.faults import is_damage, translate_errors
 from kopub.store.locks import DiskLock, Lock, ObjectLock, acquire_lock, find_lock, release_lock
@@ -81,7 +82,7 @@ class TableStore:
                 return _prove(file.read_buffer())
             table = pq.ParquetFile(file, pre_buffer=True, page_checksum_verification=True)
             if absent := set(columns) - set(table.schema_arrow.names):
-                raise pa.ArrowInvalid(f"no column {', '.join(sorted(absent))}")
+                raise pa.ArrowInvalid(phrase("no column {absent}", ", ".join(sorted(absent))))
             return table.read(list(columns)).select(list(columns))
 
     def open(self, asset: str, shard: str) -> pq.ParquetFile:
@@ -199,7 +200,7 @@ class TableStore:
         The others wait or, without `wait`, raise `BusyTable` at once. The context may end in another thread. Raises
         `StoreError`.
         """
-        what, name = f"{asset} of {shard}", self._lock_name(asset, shard)
+        what, name = phrase("{asset} of {shard}", asset, shard), self._lock_name(asset, shard)
         lock = DiskLock(f"{name}.lock", what) if self._objects.local else ObjectLock(self._objects, name, what)
         acquire_lock(name, lock, what, wait)
         try:
@@ -286,16 +287,16 @@ class TableStore:
             yield
         except FileNotFoundError:
             if version is None:
-                raise MissingTable(f"{asset} of {shard} has not been made yet: `kopub run` makes it") from None
-            raise MissingTable(f"{asset} of {shard} is not kept at recipe {version}") from None
+                form = "{asset} of {shard} has not been made yet: `kopub run` makes it"
+                raise MissingTable(form, asset, shard) from None
+            raise MissingTable("{asset} of {shard} is not kept at recipe {version}", asset, shard, version) from None
         except Exception as error:
             if not is_damage(error):
                 raise
             path = self._path(asset, shard) if version is None else self._versions(asset, shard).path(version)
-            then = (
-                f"materialize {asset} to make it again" if version is None else "it is only an old version: delete it"
-            )
-            raise DamagedTable(f"{path} is damaged ({first_line(error)}); {then}") from None
+            form = "materialize {asset} to make it again"
+            then = phrase(form, asset) if version is None else "it is only an old version: delete it"
+            raise DamagedTable("{path} is damaged ({error}); {remedy}", path, first_line(error), then) from None
 
     def _put(self, path: str, content: pa.Buffer, write_local: Callable[[Path, pa.Buffer], object]) -> None:
         objects = self._objects

@@ -78,7 +78,7 @@ class Versions:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise StoreError(f"{table} cannot be read ({error.strerror or error}); run again") from error
+            raise StoreError("{table} cannot be read ({error}); run again", table, error.strerror or error) from error
         recipe = metadata.get(RECIPE, b"").decode()
         if recipe in ("", current):
             return True
@@ -111,7 +111,8 @@ class Versions:
             try:
                 self._objects.remove(path)
             except OSError as error:
-                raise StoreError(f"{path} cannot be removed ({error.strerror or error}): remove it") from error
+                form = "{path} cannot be removed ({error}): remove it"
+                raise StoreError(form, path, error.strerror or error) from error
 
     def _entries(self) -> list[_Version]:
         """Return the kept files, newest first; after a kill, a recipe may occur twice."""

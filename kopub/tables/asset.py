@@ -226,19 +226,21 @@ class ShardAsset(ABC):
         for parent, footer in footers.items():
             for ancestor, content in footer.made_from.items():
                 if contents.get(ancestor, content) != content:
-                    raise StoreError(
-                        f"{parent} of {shard} was made from another {ancestor} than the one there is: "
-                        f"materialize {parent} again"
+                    form = (
+                        "{parent} of {shard} was made from another {ancestor} than the one there is: materialize "
+                        "{parent} again"
                     )
+                    raise StoreError(form, parent, shard, ancestor)
         return Provenance.of(self.name, self.recipe_hash, self.made_with, footers, self.extra_inputs(shard))
 
     def require_not_newer(self, shard: str, made_with: str) -> None:
         """Raise `StoreError` if newer code made the table: two releases are at work."""
         if not self.store.allow_downgrade and (newer := newer_code(made_with, self.made_with)):
-            raise StoreError(
-                f"{self.name} of {shard} was made by a newer release of KoPub ({newer}) and is left as it is: upgrade "
-                "this machine; store.allow_downgrade replaces it"
+            form = (
+                "{asset} of {shard} was made by a newer release of KoPub ({newer}) and is left as it is: upgrade this "
+                "machine; store.allow_downgrade replaces it"
             )
+            raise StoreError(form, self.name, shard, newer)
 
     def require_possible(self) -> None:  # noqa: B027 - most assets can be made whatever the settings say
         """Raise `KopubError` before a run begins if it could only fail."""
@@ -385,4 +387,4 @@ def retries_partial(run: RunContext) -> bool:
 
 def unasked(row_id: str) -> EngineError:
     """Return the error for a result that nobody asked for."""
-    return EngineError(f"the engine answered twice, or unasked, for {row_id!r}; this is a bug in it")
+    return EngineError("the engine answered twice, or unasked, for {row!r}; this is a bug in it", row_id)

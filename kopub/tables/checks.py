@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from kopub.errors import ClosedGate
 from kopub.release.gates import Gates
-from kopub.states import LOST, MADE, State
+from kopub.states import LOST, MADE, State, joined
 from kopub.store.rows import one_row_a_part, vector_width
 from kopub.store.table_source import FooterCache
 from kopub.store.table_store import ShardStore
@@ -96,7 +96,7 @@ class Problems:
             if self._checks[name].blocking and shard in problems:
                 blocking.append(problems[shard])
         if blocking:
-            raise ClosedGate("; ".join(blocking))
+            raise ClosedGate(joined(blocking))
 
     def count_losses(self, store: ShardStore, asset: str, key: str, shards: Sequence[str]) -> None:
         """Count the published rows by state, and name the lost ones.

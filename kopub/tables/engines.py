@@ -216,10 +216,11 @@ def require_tested(asset: ShardAsset, run: RunContext) -> None:
         return
     reason = gates.self_test_override.strip()
     if not reason:
-        raise ClosedGate(
-            f"the {result.section} engine {result.engine} {result}; fix it and run `kopub doctor` again, or give "
+        form = (
+            "the {section} engine {engine} {reason}; fix it and run `kopub doctor` again, or give "
             "gates.self_test_override a reason to run it anyway"
         )
+        raise ClosedGate(form, result.section, result.engine, str(result))
     run.warn(f"{asset.name}: its self-test {result}; it runs anyway, because: {reason}")
 
 

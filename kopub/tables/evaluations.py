@@ -32,6 +32,7 @@ from kopub.pages.manifest import shard_source
 from kopub.release.gates import Gates
 from kopub.release.local import LocalRelease
 from kopub.search.scores import ALL, ScoredRun
+from kopub.states import joined, phrase
 from kopub.store.corpus_tables import OCR_SCORES, TABLES
 from kopub.store.table_source import CorpusCheck, FooterCache
 from kopub.store.table_store import ShardStore
@@ -109,8 +110,8 @@ def evaluate(settings: Settings) -> Evaluation:
             outcomes = dict(make_shards(asset, engines.run_of(asset, run)))
             for shard, outcome in outcomes.items():
                 if isinstance(outcome, KopubError):
-                    line = f"profile {settings.profile_name}: {asset.name}: {shard}: {first_line(outcome)}"
-                    raise KopubError(line)
+                    form = "profile {profile}: {asset}: {shard}: {reason}"
+                    raise KopubError(form, settings.profile_name, asset.name, shard, first_line(outcome))
             watcher().ended(asset.name)
     _, scores = score(settings.store, settings.corpus, settings.gates, _log.info)
     run = HISTORY.latest(settings.store)
@@ -158,7 +159,7 @@ class GuardStanding:
         """Return a line for each reason to read it again, none if it is current."""
         if not self.evaluated:
             return ["this profile has not been scored on it"]
-        return [f"{plan.asset}: {line}" for plan in self.plans for line in plan.why]
+        return [phrase("{asset}: {reason}", plan.asset, line) for plan in self.plans for line in plan.why]
 
     @property
     def is_current(self) -> bool:
@@ -211,10 +212,11 @@ def require_read_well(settings: Settings) -> None:
     """Raise `ClosedGate` if this profile reads a benchmark worse than the one before did."""
     closed = [line for guard in standings_of_guards(settings) if guard.is_current for line in guard.closed]
     if closed:
-        raise ClosedGate(
-            f"gate closed, so nothing was made: {'; '.join(closed)}; take the change of the profile back, or give "
-            "gates.override a reason to make it all the same"
+        form = (
+            "gate closed, so nothing was made: {reason}; take the change of the profile back, or give gates.override "
+            "a reason to make it all the same"
         )
+        raise ClosedGate(form, joined(closed))
 
 
 def may_upgrade(standings: Sequence[GuardStanding]) -> bool:

@@ -108,10 +108,8 @@ class FigureTable(EngineTable):
                 (page,) = table.slice(places[row.id], 1).to_pylist()
                 crops, images = page["image_crops"] or (), page["crop_images"] or ()
                 if len(crops) != len(images):
-                    raise StoreError(
-                        f"{OcrResults.table} of {row.id} lists {len(crops)} pictures and holds {len(images)}: "
-                        "materialize it again"
-                    )
+                    form = "{asset} of {page} lists {listed} pictures and holds {held}: materialize it again"
+                    raise StoreError(form, OcrResults.table, row.id, len(crops), len(images))
                 pictures: dict[int, bytes] = {
                     crop_index(crop["path"]): data for crop, data in zip(crops, images, strict=True)
                 }

@@ -42,7 +42,7 @@ class ForwardCalls(EngineCalls):
         if self._is_over or spec.id not in self._early_keys:
             return False
         if self._early_keys[spec.id] != spec.key:
-            raise StoreError(f"{spec.id} changed while the run went on: run it again")
+            raise StoreError("{name} changed while the run went on: run it again", spec.id)
         self._awaited.add(spec.id)
         return True
 

@@ -29,7 +29,7 @@ from kopub.release.remote import publish_to
 from kopub.release.versions import available_shards, replace_release, require_place
 from kopub.search.metrics import headline_changes as finding_changes
 from kopub.search.scores import change_lines, pages_by_state
-from kopub.states import State
+from kopub.states import State, joined, phrase
 from kopub.store import ledger, schemas
 from kopub.store.corpus_tables import BENCHMARKS, OCR_SCORES, RELEASED_FILES, SCORES, Table
 from kopub.store.table_source import SOURCE, FooterCache
@@ -202,8 +202,8 @@ class HfRelease(ShardAsset):
         def require_verified(folder: Path) -> None:
             if problems := list(verify(folder, finished.keys(), load=anew)):
                 for shard in finished:
-                    run.problems.note(VERIFIED.name, shard, "; ".join(problems))
-                raise ClosedGate("; ".join(problems))
+                    run.problems.note(VERIFIED.name, shard, joined(problems))
+                raise ClosedGate(joined(problems))
 
         with self.store.fetched_once():
             about = self.replace_release(run.log, run.warn, require_verified)
@@ -263,14 +263,14 @@ class HfRelease(ShardAsset):
         """Yield a line of advice for each kind of loss in the corpus."""
         if lost := sum(states.get(state, 0) for state in INCOMPLETE):
             again = "; the next run tries the failed ones again" if states.get(State.FAILED) else ""
-            yield f"{counted(lost, 'page')} lost or read in part: `kopub status` names them{again}"
+            yield phrase("{pages} lost or read in part: `kopub status` names them{again}", counted(lost, "page"), again)
         if doubtful:
             yield "need review: `kopub doubts` lists them, worst first"
         place = self.corpus.place
         # On a remote place this would cost a request in each run.
         if not place.remote and place.has(LEFT_OUT):
             files = len(place.read(LEFT_OUT).splitlines())
-            yield f"{counted(files, 'file')} left out: {place.location(LEFT_OUT)} says why"
+            yield phrase("{files} left out: {location} says why", counted(files, "file"), place.location(LEFT_OUT))
         if worse:
             yield "worse than the run before: `kopub diff` shows the pages that changed"
 
@@ -310,12 +310,13 @@ class HfRelease(ShardAsset):
                     raise StoreError(problem)
                 files = {file.path: file.sha256 for file in self._stage(shard, tables)}
             except (StoreError, SourceError) as error:
-                warn(f"{shard} is not in the release: {error}")
+                warn(phrase("{shard} is not in the release: {reason}", shard, error))
                 return expected
         if files == expected:
             log(f"{self.name} {shard}: made from the tables, as another machine released it")
         else:
-            warn(f"{shard} is not in the release: its tables changed since; materialize {self.name} for it")
+            form = "{shard} is not in the release: its tables changed since; materialize {asset} for it"
+            warn(phrase(form, shard, self.name))
         return expected
 
     def _listed(self, shard: str) -> dict[str, str]:
@@ -343,11 +344,12 @@ class HfRelease(ShardAsset):
         """Return why a shard's tables do not match the corpus, or None."""
         pages, rows = self.corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
         if rows != pages:
-            return f"raw_pages has {rows} pages, the corpus has {pages}: materialize it again"
+            return phrase("raw_pages has {rows} pages, the corpus has {pages}: materialize it again", rows, pages)
         for asset in (RawPages, QueryEmbeddings):
             made_from = footer_of(self.store, asset.table.name, shard).made_from
             if made_from[SOURCE] != asset(self.resources).source(shard):
-                return f"{asset.table} was made from another corpus than the one that is indexed: materialize it again"
+                form = "{asset} was made from another corpus than the one that is indexed: materialize it again"
+                return phrase(form, asset.table)
         return None
 
     def about(self, made_from: Mapping[str, dict[str, str]]) -> ReleaseDescription:

@@ -58,7 +58,8 @@ def find(store: ShardStore, row_id: str, shards: Sequence[str]) -> dict[str, str
     places = {kind: shard for kind in IDS if (shard := _shard_of(store, row_id, shards, kind))}
     if not places:
         hint = did_you_mean(row_id, sorted(other for kind in IDS for other in _ids(store, shards, kind)))
-        raise KopubError(f"there is no page or query {row_id!r}{hint or ': see `kopub status` for what was made'}")
+        form = "there is no page or query {row!r}{guess}"
+        raise KopubError(form, row_id, hint or ": see `kopub status` for what was made")
     return places
 
 
@@ -243,7 +244,7 @@ def edition(store: ShardStore, shard: str, name: str) -> Versions:
     """
     assets = [asset for asset in COMPARED if store.has(asset, shard)]
     if not assets:
-        raise StoreError(f"{shard} has not been made yet: `kopub run` makes it")
+        raise StoreError("{shard} has not been made yet: `kopub run` makes it", shard)
     if name == CURRENT:
         return dict.fromkeys(assets)
     if name == PREVIOUS:
@@ -264,7 +265,7 @@ def _previous(store: ShardStore, shard: str, assets: list[str]) -> Versions:
             else:
                 versions[asset] = None
     if not any(versions.values()):
-        raise StoreError(f"{shard} has no older version: nothing was replaced, or store.keep_versions is 0")
+        raise StoreError("{shard} has no older version: nothing was replaced, or store.keep_versions is 0", shard)
     return versions
 
 
@@ -277,10 +278,10 @@ def _find_table(store: ShardStore, shard: str, assets: list[str], name: str) -> 
     matches = [table for table, recipe in recipes.items() if recipe.startswith(name)]
     if len(matches) != 1 or not name:
         choice = ", ".join(f"{version} ({asset})" for asset, version in recipes if version) or "none"
-        raise StoreError(
-            f"{shard} has {len(matches) or 'no'} version{'s' if len(matches) > 1 else ''} {name!r}: "
-            f"say {CURRENT}, {PREVIOUS} or one that is kept: {choice}"
-        )
+        form = "{shard} has no version {name!r}: say current, previous or one that is kept: {choice}"
+        if matches:
+            form = "{shard} has several versions {name!r}: say current, previous or one that is kept: {choice}"
+        raise StoreError(form, shard, name, choice)
     return matches[0]
 
 

@@ -126,7 +126,7 @@ def footer_of(store: ShardStore, asset: str, shard: str, version: str | None = N
     """Return a stored table's provenance. Raises `StoreError` if table or provenance is missing."""
     footer = store.metadata(asset, shard, version)
     if not {"content", "made_from", SOURCES} <= footer.keys():
-        raise StoreError(f"{asset} of {shard} does not say how it was made: materialize {asset} again")
+        raise StoreError("{asset} of {shard} does not say how it was made: materialize {asset} again", asset, shard)
     return StoredProvenance(footer["content"], json.loads(footer["made_from"]), footer[SOURCES])
 
 

@@ -101,10 +101,8 @@ def with_parent(
     rows = {row["page_id"]: row for row in store.read(parent.name, shard, columns).to_pylist()}
     lacking = [page["page_id"] for page in pages if page["page_id"] not in rows]
     if lacking:
-        raise StoreError(
-            f"{parent} of {shard} lacks {len(lacking)} of {len(pages)} pages ({lacking[0]} first): "
-            f"materialize {parent} again"
-        )
+        form = "{parent} of {shard} lacks {count} of {pages} pages ({page} first): materialize {parent} again"
+        raise StoreError(form, parent, shard, len(lacking), len(pages), lacking[0])
     return ((page, rows[page["page_id"]]) for page in pages)
 
 

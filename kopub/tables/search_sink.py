@@ -114,10 +114,11 @@ class SearchSink(ShardAsset):
                 places = json.loads(stored[1].get(_PLACES, "[]")) if stored is not None else []
                 if self.engine.place not in places:
                     if held:
-                        raise StoreError(
-                            f"{self.engine.place} holds {counted(len(held), 'record')} of {shard} that this corpus did "
-                            "not put there: name another table in sinks.table, or delete that one"
+                        form = (
+                            "{place} holds {records} of {shard} that this corpus did not put there: name another "
+                            "table in sinks.table, or delete that one"
                         )
+                        raise StoreError(form, self.engine.place, counted(len(held), "record"), shard)
                     places = [*places, self.engine.place]
                     self._claim(shard, places)
                 changes = Changes.between(held, wanted)

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from kopub.errors import DamagedTable, shortened
+from kopub.states import phrase
 from kopub.store.rows import is_setting
 from kopub.store.table_source import SOURCE, Entry
 from kopub.tables.asset import ShardAsset
@@ -106,10 +107,10 @@ def find_reasons(entry: Entry, asset: ShardAsset, inputs: Mapping[str, str | Non
     lines = []
     for change in changes:
         why = versions[change.name].since(change.old) if change.name in versions else ""
-        lines.append(f"{change} ({why})" if why else str(change))
+        lines.append(phrase("{change} ({changelog})", str(change), why) if why else str(change))
     lines += settings_changed(entry.made_from, inputs)
     lines += [
-        "the source changed" if name == SOURCE else f"{name} changed"
+        "the source changed" if name == SOURCE else phrase("{name} changed", name)
         for name, content in inputs.items()
         if not is_setting(name) and entry.made_from.get(name) != content
     ]
@@ -131,7 +132,7 @@ class RecipeChange:
     new: Any
 
     def __str__(self) -> str:
-        return f"{self.name} {_as_text(self.old)} -> {_as_text(self.new)}"
+        return phrase("{name} {old} -> {new}", self.name, _as_text(self.old), _as_text(self.new))
 
 
 @cache

@@ -87,10 +87,8 @@ def join_regions(page_id: str, layout: Iterable[Row] | None, readings: Iterable[
     found = _by_index(page_id, TABLES.regions.name, layout)
     for index, reading in read.items():
         if index not in found or list(reading["bbox_2d"]) != list(found[index]["bbox_2d"]):
-            raise StoreError(
-                f"{TABLES.readings} of {page_id} read another region {index} than {TABLES.regions} has: "
-                f"materialize {TABLES.readings} again"
-            )
+            form = "{asset} of {page} read another region {index} than {other} has: materialize {asset} again"
+            raise StoreError(form, TABLES.readings, page_id, index, TABLES.regions)
     regions = []
     for index, region in sorted(found.items()):
         placed = {name: region[name] for name in ("index", "label", "score")}
@@ -106,5 +104,5 @@ def _by_index(page_id: str, table: str, rows: Iterable[Row] | None) -> dict[int,
     rows = list(rows or ())
     found = {row["index"]: row for row in rows}
     if len(found) != len(rows):
-        raise StoreError(f"{table} of {page_id} has two regions of one index: materialize {table} again")
+        raise StoreError("{asset} of {page} has two regions of one index: materialize {asset} again", table, page_id)
     return found

@@ -140,9 +140,8 @@ def _hold_lease(folder: ServerFolder, specification: Specification) -> Iterator[
         try:
             lease.enter_context(locked(folder.lease, fcntl.LOCK_SH, _STOP_SECONDS))
         except TimeoutError as error:
-            raise EngineError(
-                f"the server of {specification.model} is being stopped and does not end: {error}"
-            ) from None
+            form = "the server of {model} is being stopped and does not end: {reason}"
+            raise EngineError(form, specification.model, error) from None
         lease.callback(folder.lease.touch)  # the idle time begins when the lease ends
         yield
 
@@ -230,9 +229,8 @@ def _wait_ready(
             raise report.failure(state)
         elif not supervised:  # this includes a supervisor killed while it stopped the server
             if started == _SUPERVISORS:
-                raise EngineError(
-                    f"{started} supervisors of {server_name(folder)} vanished; see {folder.supervisor_log}"
-                )
+                form = "{count} supervisors of {server} vanished; see {log}"
+                raise EngineError(form, started, server_name(folder), folder.supervisor_log)
             _start_supervisor(folder, specification)
             started += 1
             # The state read before the start is outdated.
@@ -260,19 +258,20 @@ def _start_supervisor(folder: ServerFolder, specification: Specification | None)
                 check=False,
             ).returncode
     except (TimeoutError, subprocess.TimeoutExpired) as error:
-        raise EngineError(f"the supervisor of the server could not be started in time: {error}") from None
+        raise EngineError("the supervisor of the server could not be started in time: {error}", error) from None
     if status not in (0, ANOTHER_RUNS):
         lines = folder.supervisor_log.read_text("utf-8", errors="replace").splitlines()
-        raise EngineError(f"the supervisor of the server did not start: {lines[-1] if lines else 'no message'}")
+        raise EngineError("the supervisor of the server did not start: {error}", lines[-1] if lines else "no message")
 
 
 def _refuse_waiting_for_oneself(use: _ServerUse, specification: Specification) -> None:
     for other in _leases.uses:
         if use.excludes(other):
-            raise EngineError(
-                f"{specification.model} needs GPU {', '.join(sorted(use.gpus & other.gpus))}, which this process still "
-                "uses for another server: end that use first, or set share_gpu for both when they fit side by side"
+            form = (
+                "{model} needs GPU {gpus}, which this process still uses for another server: end that use first, or "
+                "set share_gpu for both when they fit side by side"
             )
+            raise EngineError(form, specification.model, ", ".join(sorted(use.gpus & other.gpus)))
 
 
 def _endpoint(folder: ServerFolder, state: ServerState) -> Endpoint:
@@ -337,13 +336,15 @@ def stop_server(server: RunningServer, force: bool = False) -> None:
     """
     if server.users and not force:
         users = ", ".join(map(str, server.users))
-        raise EngineError(f"{server.specification.model} is in use by process {users}; --force stops it all the same")
+        form = "{model} is in use by process {users}; --force stops it all the same"
+        raise EngineError(form, server.specification.model, users)
     with suppress(ProcessLookupError):  # the server may have just stopped on its own
         os.kill(server.state.supervisor, signal.SIGTERM)
     deadline = time.monotonic() + _STOPPED_SECONDS
     while server.folder.is_supervised:
         if time.monotonic() > deadline:
-            raise EngineError(f"{server.specification.model} does not stop; see {server.folder.supervisor_log}")
+            form = "{model} does not stop; see {log}"
+            raise EngineError(form, server.specification.model, server.folder.supervisor_log)
         time.sleep(POLL)
 
 

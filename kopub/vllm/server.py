@@ -198,7 +198,8 @@ class VLLMServer(VLLMServerFields):
         names = all_gpus()
         groups = len(names) // self.tensor_parallel
         if not groups:
-            raise EngineError(f"tensor_parallel: {self.tensor_parallel} GPUs are asked for, and there are {len(names)}")
+            form = "tensor_parallel: {wanted} GPUs are asked for, and there are {count}"
+            raise EngineError(form, self.tensor_parallel, len(names))
         return names[: groups * self.tensor_parallel]
 
     def program(self) -> tuple[str, ...]:
@@ -209,7 +210,8 @@ class VLLMServer(VLLMServerFields):
         program = self.find_program()
         if program is None:
             name = self.command[0]
-            raise EngineError(f"{name} is not installed here; {INSTALL}, or name it in the server's `command`")
+            form = "{name} is not installed here; {remedy}, or name it in the server's `command`"
+            raise EngineError(form, name, INSTALL)
         return (program, *self.command[1:])
 
     def find_program(self) -> str | None:
@@ -230,17 +232,18 @@ class VLLMServer(VLLMServerFields):
     def _external(self, seconds: float) -> Endpoint:
         key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else ""
         if self.api_key_env and not key:
-            raise EngineError(f"{self.api_key_env}, which is to hold the key of {self.urls[0]}, is not set")
+            form = "{variable}, which is to hold the key of {url}, is not set"
+            raise EngineError(form, self.api_key_env, self.urls[0])
         if not key.isascii() or not key.isprintable():
-            raise EngineError(
-                f"{self.api_key_env} has characters that no key has: copy the key of {self.urls[0]} again"
-            )
+            form = "{variable} has characters that no key has: copy the key of {url} again"
+            raise EngineError(form, self.api_key_env, self.urls[0])
         urls = tuple(url.rstrip("/") for url in self.urls)
         every = Endpoint(urls, key, self.model, self.answers, self.images_per_prompt > 0)
         deadline = time.monotonic() + seconds
         while not (alive := [target for target in every.targets if is_alive(target, self.hang_seconds)]):
             if time.monotonic() > deadline:
-                raise EngineError(f"no external server serves {self.model}: {self._problem(every.targets[0])}")
+                form = "no external server serves {model}: {reason}"
+                raise EngineError(form, self.model, self._problem(every.targets[0]))
             time.sleep(POLL)
         for silent in set(every.targets) - set(alive):
             _log.warning("%s does not answer and is left out", silent.url)
@@ -253,14 +256,14 @@ class VLLMServer(VLLMServerFields):
         try:
             running = version(target)
         except _NO_ANSWER as error:
-            raise EngineError(
-                f"{target.url} does not say which vLLM it is ({error}), the profile says {self.version}; "
-                "leave `version` empty for a server that has none"
-            ) from None
-        if running.partition("+")[0] != self.version.partition("+")[0]:
-            raise EngineError(
-                f"{target.url} is vLLM {running}, the profile says {self.version}; install that, or change `version`"
+            form = (
+                "{url} does not say which vLLM it is ({error}), the profile says {version}; leave `version` empty for "
+                "a server that has none"
             )
+            raise EngineError(form, target.url, error, self.version) from None
+        if running.partition("+")[0] != self.version.partition("+")[0]:
+            form = "{url} is vLLM {running}, the profile says {version}; install that, or change `version`"
+            raise EngineError(form, target.url, running, self.version)
 
     def _problem(self, target: Target) -> str:
         try:

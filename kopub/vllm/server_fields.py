@@ -257,11 +257,12 @@ def listed_flags(program: Sequence[str]) -> frozenset[str]:
     try:
         listing = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise EngineError(f"`{' '.join(command)}` does not answer: {first_line(error)}") from None
+        raise EngineError("`{command}` does not answer: {error}", " ".join(command), first_line(error)) from None
     flags = frozenset(_FLAG.findall(listing.stdout))
     if listing.returncode or not flags:
         message = (listing.stderr or listing.stdout).strip().rpartition("\n")[2] or "no message"
-        raise EngineError(f"`{' '.join(command)}` ended with status {listing.returncode}: {message}")
+        form = "`{command}` ended with status {status}: {error}"
+        raise EngineError(form, " ".join(command), listing.returncode, message)
     return flags
 
 

@@ -262,7 +262,7 @@ def _file_routes(
         try:
             reader.editor.require_own_page(request.headers)
             if not 0 < int(request.headers.get("content-length", "0")) <= LARGEST:
-                raise ForeignRequest(f"a file may have at most {LARGEST / 1e6:.0f} MB")
+                raise ForeignRequest("a file may have at most {size:.0f} MB", LARGEST / 1e6)
             async with request.form(max_files=1, max_fields=5) as form:
                 file, fields = form.get("file"), {name: str(value) for name, value in form.items() if name != "file"}
                 reader.editor.require_own_form(request.headers, fields)

@@ -45,7 +45,7 @@ async def sent_form(request: "Request") -> dict[str, str]:
     async for part in request.stream():
         body += part
         if len(body) > LARGEST:
-            raise ForeignRequest(f"a correction may have at most {LARGEST:,} bytes")
+            raise ForeignRequest("a correction may have at most {size:,} bytes", LARGEST)
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, errors="replace", max_num_fields=2 * _MOST_CELLS)
     except ValueError:
@@ -60,7 +60,7 @@ def correct(store: "ShardStore", page: kopub.Page, sent: Mapping[str, str]) -> C
     """
     wanted = sent.get("do", "")
     if wanted not in list(Action):
-        raise KopubError(f"{wanted!r} is not a kind of correction")
+        raise KopubError("{action!r} is not a kind of correction", wanted)
     action, log = Action(wanted), CorrectionLog(store)
     made = Correction(page.id, page.shard, action, sent.get("author", "")[:200], reason=sent.get("reason", "")[:2000])
     match action:

@@ -81,7 +81,7 @@ class FileReader:
         """
         with self._lock:
             if self.reading is not None and not self.reading.is_over:
-                raise BusyReader(f"{self.reading.name} is being read: wait until it is done")
+                raise BusyReader("{file} is being read: wait until it is done", self.reading.name)
             self._remove()
             folder = Path(tempfile.mkdtemp(prefix="kopub-room-"))
             # No part of the name can lead out of the folder; its end, the suffix, gives the kind of file.
@@ -97,7 +97,7 @@ class FileReader:
                 pipe, process = start_child("kopub.web.file_reading:read_in_child", group=0, environment=environment)
             except OSError as error:
                 shutil.rmtree(folder, ignore_errors=True)
-                raise KopubError(f"{reading.name} cannot be read now: {error.strerror or error}") from None
+                raise KopubError("{file} cannot be read now: {error}", reading.name, error.strerror or error) from None
             reading.process, self.reading = process, reading
             following = (reading, pipe, process, path)
             Thread(target=self._follow, args=following, name="file", daemon=True).start()
@@ -118,7 +118,7 @@ class FileReader:
             with pipe:
                 pipe.send(str(path))
                 if not pipe.poll(self._seconds):
-                    raise KopubError(f"it took more than {self._seconds:,.0f} s")
+                    raise KopubError("it took more than {seconds:,.0f} s", self._seconds)
                 home, error = pipe.recv()
             if error:
                 raise KopubError(error)

@@ -16,6 +16,7 @@ from huggingface_hub.utils.sha import git_hash
 from kopub.engine import Engine, require_installed
 from kopub.errors import HubError
 from kopub.files import file_sha256
+from kopub.states import phrase
 from kopub.weights.hub import (
     RepositoryFile,
     Weights,
@@ -102,10 +103,11 @@ def remove_damaged(weights: Weights, files: CachedFiles) -> None:
 def _problem(path: Path, file: RepositoryFile) -> str | None:
     size = path.stat().st_size
     if size != file.size:
-        return f"{size:,} of {file.size:,} bytes"
+        return phrase("{size:,} of {whole:,} bytes", size, file.size)
     expected = file.hash or path.resolve().name
     actual = _hash(path, len(expected))
-    return None if actual in (expected, None) else f"its hash is {actual[:8]}, not {expected[:8]}"
+    form = "its hash is {actual}, not {pinned}"
+    return None if actual in (expected, None) else phrase(form, actual[:8], expected[:8])
 
 
 def _hash(path: Path, digits: int) -> str | None:
@@ -150,7 +152,7 @@ def listed_online(weights: Weights) -> list[RepositoryFile]:
     Raises `HubError`, also if HF_HUB_OFFLINE is set.
     """
     if is_offline():
-        raise HubError(f"{weights}: HF_HUB_OFFLINE is set, so nothing is fetched: unset it and run it again")
+        raise HubError("{weights}: HF_HUB_OFFLINE is set, so nothing is fetched: unset it and run it again", weights)
     return ask_hub(weights)
 
 
@@ -184,10 +186,11 @@ def require_room(missing: int) -> None:
     """Raise `HubError` if the disk of the cache has no room for `missing` bytes."""
     free = free_bytes(cache_folder())
     if missing * _SPARE > free:
-        raise HubError(
-            f"{missing / 1e9:.1f} GB are to be fetched and {cache_folder()} has room for {free / 1e9:.1f}: "
-            "free some space, or set HF_HUB_CACHE to another disk"
+        form = (
+            "{size:.1f} GB are to be fetched and {folder} has room for {free:.1f}: free some space, or set "
+            "HF_HUB_CACHE to another disk"
         )
+        raise HubError(form, missing / 1e9, cache_folder(), free / 1e9)
 
 
 def free_bytes(folder: Path) -> int:
@@ -212,7 +215,8 @@ def fetch(weights: Weights, listed: Sequence[RepositoryFile], cached: CachedFile
     problems = {**dict.fromkeys(fetched.missing, "it is not there"), **fetched.damaged}
     if problems:
         name, problem = next(iter(problems.items()))
-        raise HubError(f"{weights}: {name} was fetched and is not whole ({problem}): run `kopub pull` again")
+        form = "{weights}: {file} was fetched and is not whole ({reason}): run `kopub pull` again"
+        raise HubError(form, weights, name, problem)
     return CachedFiles({**cached.whole, **fetched.whole})
 
 
@@ -232,10 +236,11 @@ def download(weights: Weights, file: RepositoryFile) -> None:
         options = {"headers": build_hf_headers(), "displayed_filename": file.path}
         actual = fetch_whole(url, blob, blob.with_name(f"{file.hash}{PARTIAL}"), file.hash, file.size, **options)
     if actual is not None:
-        raise HubError(
-            f"{weights}: {file.path} was fetched and is not whole (its hash is {actual[:8]}, not {file.hash[:8]}): "
-            "run `kopub pull` again"
+        form = (
+            "{weights}: {file} was fetched and is not whole (its hash is {actual}, not {pinned}): run `kopub pull` "
+            "again"
         )
+        raise HubError(form, weights, file.path, actual[:8], file.hash[:8])
 
 
 def fetch_whole(

@@ -45,10 +45,13 @@ def fetch_file(file: WeightsFile) -> None:
             file.url, file.path, file.path.with_suffix(".partial"), file.sha256, displayed_filename=name
         )
     except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
-        said = f"{name} cannot be fetched from {urlsplit(file.url).netloc} ({first_line(error)})"
-        raise HubError(f"{said}: check the network and run `kopub pull` again; what came is kept") from None
-    if actual is not None:
-        raise HubError(
-            f"{name} was fetched and is not the pinned one (its hash is {actual[:8]}, not {file.sha256[:8]}): run "
-            "`kopub pull` again"
+        form = (
+            "{file} cannot be fetched from {host} ({error}): check the network and run `kopub pull` again; what came "
+            "is kept"
         )
+        raise HubError(form, name, urlsplit(file.url).netloc, first_line(error)) from None
+    if actual is not None:
+        form = (
+            "{file} was fetched and is not the pinned one (its hash is {actual}, not {pinned}): run `kopub pull` again"
+        )
+        raise HubError(form, name, actual[:8], file.sha256[:8])

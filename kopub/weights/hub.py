@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kopub.engine import Engine
 from kopub.errors import HubError, first_line, visible
+from kopub.states import phrase, with_remedy
 from kopub.vllm.server import VLLMServer
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ _MOST_QUOTED = 200
 """Most characters quoted from a message of the Hub or a library."""
 UNREACHABLE = "the Hub cannot be reached"
 """The beginning of the message about a missing network, after the name of the weights."""
+_UNREACHABLE = "the Hub cannot be reached at {endpoint} ({error})"
 
 
 @contextmanager
@@ -85,7 +87,7 @@ def translate_hub_errors(weights: Weights) -> Iterator[None]:
     try:
         yield
     except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
-        raise HubError(f"{weights}: {explain_hub_error(error)}") from None
+        raise HubError("{weights}: {reason}", weights, explain_hub_error(error)) from None
     finally:
         client.setLevel(level)
 
@@ -99,14 +101,15 @@ def explain_hub_error(error: BaseException) -> str:
     if isinstance(cause, (HfHubHTTPError, OfflineModeIsEnabled)):
         error = cause
     if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE keeps it from being fetched: unset it, or bring the Hub's cache along"
+        return with_remedy("HF_HUB_OFFLINE keeps it from being fetched", "unset it, or bring the Hub's cache along")
     if isinstance(error, HfHubHTTPError):
         return _refusal(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "the disk is full; what was fetched is kept: free some space, or set HF_HUB_CACHE, and run it again"
+        remedy = "free some space, or set HF_HUB_CACHE, and run it again"
+        return with_remedy("the disk is full; what was fetched is kept", remedy)
     message = visible(first_line(error), _MOST_QUOTED)
-    unreachable = f"{UNREACHABLE} at {_endpoint()} ({message})"
-    return f"{unreachable}: check the network and HF_ENDPOINT and run it again; what was fetched is kept"
+    remedy = "check the network and HF_ENDPOINT and run it again; what was fetched is kept"
+    return with_remedy(phrase(_UNREACHABLE, _endpoint(), message), remedy)
 
 
 def _endpoint() -> str:
@@ -120,15 +123,15 @@ def _refusal(error: "HfHubHTTPError") -> str:
 
     status = error.response.status_code
     if isinstance(error, RevisionNotFoundError):
-        return "the repository has no such commit: correct its revision in profiles/models.yaml"
+        return with_remedy("the repository has no such commit", "correct its revision in profiles/models.yaml")
     if isinstance(error, GatedRepoError) or status == HTTPStatus.FORBIDDEN:
-        return "its owners grant access on its page on the Hub: ask for it there, then `hf auth login`"
+        finding = "its owners grant access on its page on the Hub"
+        return with_remedy(finding, "ask for it there, then `hf auth login`")
     if isinstance(error, RepositoryNotFoundError) or status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND):
-        return "no such repository that the Hub shows to you: correct profiles/models.yaml, or `hf auth login`"
-    reason = visible(error.server_message or "no reason given", _MOST_QUOTED)
-    return (
-        f"{UNREACHABLE} at {_endpoint()} (it answered {status}, {reason}): run it again later; what was fetched is kept"
-    )
+        finding = "no such repository that the Hub shows to you"
+        return with_remedy(finding, "correct profiles/models.yaml, or `hf auth login`")
+    answer = f"{status}, {visible(error.server_message or 'no reason given', _MOST_QUOTED)}"
+    return with_remedy(phrase(_UNREACHABLE, _endpoint(), answer), "run it again later; what was fetched is kept")
 
 
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.py")

@@ -40,7 +40,8 @@ def chosen(names: Sequence[str], choice: Sequence[str], what: str) -> list[str]:
     every, of_choice = frozenset(names), frozenset(choice)
     for name in choice:
         if name not in every:
-            raise KopubError(f"there is no {what} {name} (there are {_listed(names)}){did_you_mean(name, names)}")
+            form = "there is no {kind} {name} (there are {names}){guess}"
+            raise KopubError(form, what, name, _listed(names), did_you_mean(name, names))
     return [name for name in names if not of_choice or name in of_choice]
 
 

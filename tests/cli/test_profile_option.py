@@ -188,7 +188,7 @@ def test_engines_say_which_modules_they_lack(monkeypatch: pytest.MonkeyPatch):
     settings = read_settings({"KOPUB_PROFILE": "h200_korean"})
     assert settings.layout.not_installed() == ["torch", "transformers"]
     (line,) = settings.layout.lacks()
-    assert line.startswith("torch and transformers are not installed: type `make setup GPU=1`")
+    assert line.startswith("torch, transformers are not installed: type `make setup GPU=1`")
     with pytest.raises(EngineError, match="profile h200: torch, transformers"):
         require_installed(settings.engines.values(), "h200")
 

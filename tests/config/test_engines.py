@@ -135,7 +135,7 @@ def test_two_packages_with_an_engine_of_one_name_are_named(tmp_path: Path, monke
     monkeypatch.syspath_prepend(str(package(tmp_path, "mine", "cpu = mine:Mine", DECLARED + VERSION + DETECT)))
     with pytest.raises(ConfigError) as error:
         read_settings({})
-    line = "layout.engine 'cpu' is in two packages, kopub and mine: uninstall one of them"
+    line = "layout.engine 'cpu' is in two packages, kopub, mine: uninstall one of them"
     assert str(error.value) == f"profile cpu: {line}"
 
 

@@ -257,10 +257,10 @@ def test_limits_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_tesseract_without_korean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, doctor: Doctor) -> None:
     monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
     (line,) = TesseractRecognizer().lacks()
-    assert line.startswith("Tesseract has no kor and eng data: apt-get install")
+    assert line.startswith("Tesseract has no kor, eng data: apt-get install")
     refused = doctor()
     assert refused.exit_code == 1
-    assert "problem  recognition  Tesseract has no kor and eng data\n" in refused.output
+    assert "problem  recognition  Tesseract has no kor, eng data\n" in refused.output
 
 
 class Served(ServedEngine):

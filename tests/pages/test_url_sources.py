@@ -150,7 +150,7 @@ def test_a_fault_that_passes_costs_nothing_and_one_that_stays_is_a_line_without_
     third = node(tmp_path, "third", url)
     monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 0.2)
     parts = iter([None, *[fault] * 100])
-    with pytest.raises(StoreError, match=r"data-0.arrow cannot be read, the storage does not answer") as error:
+    with pytest.raises(StoreError, match=r"data-0.arrow cannot be read \(.*\): the storage does not answer") as error:
         rows(third)
     assert "\n" not in str(error.value)
     assert [each.name for each in (tmp_path / "third" / "sources").iterdir() if each.suffix not in (".lock", "")] == []
@@ -164,7 +164,7 @@ def test_wrong_credentials_are_one_line(url: str, s3: S3Double, tmp_path: Path):
     index(f"{url}/source", corpus.place)
     s3.before = lambda method, path: 403
     for call in (lambda: index(f"{url}/source", corpus.place), lambda: rows(node(tmp_path, "other", url))):
-        with pytest.raises(StoreError, match=r"with these credentials \(.*\): correct them and run again$"):
+        with pytest.raises(StoreError, match=r"\(.*\): correct the credentials and run again$"):
             call()
 
 

@@ -265,7 +265,7 @@ def test_missing_data_names_what_to_install(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
     recognizer = TesseractRecognizer()
     assert recognizer.weights()["kor"] == recognizer.weights()["eng"] == "missing"
-    with pytest.raises(EngineError, match="no kor and eng data: apt-get install tesseract-ocr-kor tesseract-ocr-eng"):
+    with pytest.raises(EngineError, match="no kor, eng data: apt-get install tesseract-ocr-kor tesseract-ocr-eng"):
         next(recognizer.read([]))
     (tmp_path / "tessdata").mkdir()
     (tmp_path / "tessdata" / "kor.traineddata").write_bytes(b"data")

@@ -14,9 +14,13 @@ from kopub.errors import KopubError
 ROOT = Path(__file__).resolve().parents[2]
 _PHRASES = frozenset({"phrase", "said", "say", "tell", "_tell", "joined", "counted"})
 """Calls whose literal arguments are phrases."""
+_FINDINGS = frozenset({"ok", "warning", "problem", "with_remedy"})
+"""Calls whose arguments are what was checked, what was found and what to do about it."""
 _HEADS = frozenset({"Column", "right"})
-_OF_FORMS = frozenset({"form", "line", "says", "why", "time", "well", "differs"})
+_OF_FORMS = frozenset({"form", "line", "says", "why", "time", "well", "differs", "do", "does", "finding", "remedy"})
 """Variables that hold a form or a phrase until it is said."""
+_OF_HEADS = frozenset({"head", "_GPU_HEAD", "_STEP_HEAD"})
+"""Variables that hold the heads of a table's columns."""
 
 
 def phrases(modules: list[Path]) -> dict[str, str]:
@@ -45,7 +49,9 @@ def _help(command: Any) -> Iterator[str]:
         yield from _help(part)
 
 
-def _errors() -> frozenset[str]:
+def errors() -> frozenset[str]:
+    """Return the names of the errors of this project, as far as their modules are imported."""
+
     def of(kind: type) -> Iterator[str]:
         yield kind.__name__
         for each in kind.__subclasses__():
@@ -59,9 +65,9 @@ def _said(node: ast.AST) -> Iterator[tuple[str, int]]:
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args):
             if name == "counted":
                 yield from ((text, node.lineno) for text in _counted(args))
-            elif name in _HEADS:
+            elif name in _HEADS or (name in _FINDINGS and isinstance(node.func, ast.Name)):
                 yield from ((text, node.lineno) for each in args for text in _literals(each) if text)
-            elif name in _PHRASES or name in _errors():
+            elif name in _PHRASES or name in errors():
                 # Later arguments are values and styles: the names of files and colours have no blanks.
                 first = args[1:2] if name == "say" else args[:1]
                 texts = [*(text for each in first for text in _literals(each) if _is_phrase(text))]
@@ -69,6 +75,10 @@ def _said(node: ast.AST) -> Iterator[tuple[str, int]]:
                 yield from ((text, node.lineno) for text in (*texts, *values))
         case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in _OF_FORMS:
             yield from ((text, node.lineno) for text in _literals(value) if _is_phrase(text))
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AugAssign(target=ast.Name(id=name), value=value)
+        ) if name in _OF_HEADS:
+            yield from ((text, node.lineno) for text in _literals(value) if text)
         case ast.Yield(value=ast.expr() as value):
             yield from ((text, node.lineno) for text in _literals(value) if " " in text)
         case _:

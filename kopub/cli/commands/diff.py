@@ -113,8 +113,8 @@ def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callab
 def _show(shard: str, names: tuple[str, str], found: "ShardDiff", upgrades: "list[Upgrade]", out: Console) -> None:
     say(out, phrase("{shard}: {old} and {new}", shard, visible(names[0]), visible(names[1])), "bold")
     for upgrade in upgrades:
-        why = "; ".join(visible(line, _LINE) for line in upgrade.differences) or "what it was made from"
-        say(out, f"{upgrade.asset}  {upgrade.old} → {upgrade.new}  {said(why)}")
+        why = "; ".join(visible(said(line), _LINE) for line in upgrade.differences) or said("what it was made from")
+        say(out, f"{upgrade.asset}  {upgrade.old} → {upgrade.new}  {why}")
     form = "{count} of {pages} differs" if len(found.changed) == 1 else "{count} of {pages} differ"
     say(out, phrase(form, len(found.changed), counted(found.pages, "page")))
     form = (

@@ -191,7 +191,7 @@ def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
             seconds = each["seconds"]
             time = "an unknown time" if seconds is None else phrase("at most {time}", duration(seconds))
             why = "; ".join(visible(said(line), _WHY_WIDTH) for line in each["why"][:_WHY_SHOWN])
-            form = "{evaluation}: stale, {why}; {time}, before an upgrade: {command}"
+            form = "{evaluation}: stale, {reason}; {time}, before an upgrade: {command}"
             yield phrase(form, name, why, time, each["command"])
         for line in each["closed"]:
             form = "{evaluation} blocks the nightly upgrade: {reason}; give gates.override a reason to upgrade anyway"

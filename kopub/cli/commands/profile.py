@@ -13,6 +13,7 @@ from rich.table import Column
 from kopub.cli.console import print_table, right, say, table_console
 from kopub.cli.options import local_file, open_settings
 from kopub.errors import KopubError, counted, visible
+from kopub.states import phrase
 
 if TYPE_CHECKING:
     from kopub.config.settings import Settings
@@ -42,7 +43,7 @@ def profile(
         with FileLock(folder / ".lock", timeout=0):
             _measure(settings, folder / "home", pages, (out or folder / "profile.html").absolute(), keep)
     except Timeout:
-        raise KopubError(f"another `kopub profile` is running in {folder}: wait until it ends") from None
+        raise KopubError("another `kopub profile` is running in {folder}: wait until it ends", folder) from None
 
 
 def _measure(settings: "Settings", folder: Path, pages: int, out: Path, keep: bool) -> None:
@@ -55,8 +56,8 @@ def _measure(settings: "Settings", folder: Path, pages: int, out: Path, keep: bo
 
     console = table_console()
     home = make_sample_home(folder, settings, pages, own_environment())
-    what = f"{counted(home.pages, 'page')} of {settings.corpus.manifest.location}"
-    say(console, f"{what}, with profile {settings.profile_name}")
+    form, location = "{pages} of {location}, with profile {profile}", settings.corpus.manifest.location
+    say(console, phrase(form, counted(home.pages, "page"), location, settings.profile_name))
     steps = home.folder / "steps"
     began, ended, observed = _run(settings, home, steps)
     found = profile_run(settings, home, began, ended, observed, steps)
@@ -68,7 +69,7 @@ def _measure(settings: "Settings", folder: Path, pages: int, out: Path, keep: bo
     out.write_text(page_of(found), "utf-8")
     if not keep:
         shutil.rmtree(home.folder)
-    say(console, f"timeline  {out}")
+    say(console, phrase("timeline  {path}", out))
 
 
 def _run(settings: "Settings", home: "SampleHome", steps: Path):
@@ -97,5 +98,5 @@ def _run(settings: "Settings", home: "SampleHome", steps: Path):
         ended = time.time()
     if status:
         lines = log.read_text("utf-8", errors="replace").splitlines()[-_LAST_LINES:]
-        raise KopubError("the run on these pages failed; its last lines:\n" + "\n".join(map(visible, lines)))
+        raise KopubError("the run on these pages failed; its last lines:\n{lines}", "\n".join(map(visible, lines)))
     return began, ended, observer.observed

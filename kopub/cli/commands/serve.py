@@ -9,7 +9,7 @@ from kopub.cli.console import print_json, print_table, said, say, table_console,
 from kopub.cli.on_demand import LocalCommand
 from kopub.cli.options import profile_option
 from kopub.errors import ConfigError, EngineError, counted
-from kopub.states import phrase
+from kopub.states import joined, phrase
 from kopub.vllm.lease import RunningServer, list_servers, stop_server
 
 app = typer.Typer(no_args_is_help=True)
@@ -52,9 +52,8 @@ def stop(
         raise ConfigError("the server's name is empty: leave it out to stop all")
     chosen = [running for running in list_servers() if running.key.startswith(server or "")]
     if server and len(chosen) != 1:
-        raise EngineError(
-            "{count} servers have the name {server}: see `kopub serve status`", len(chosen) or phrase("no"), server
-        )
+        form = "{count} servers have the name {server}: see `kopub serve status`"
+        raise EngineError(form, len(chosen) or phrase("no"), server)
     if not chosen:
         tell("No model server runs.")
     left = []
@@ -66,7 +65,7 @@ def stop(
         else:
             tell(phrase("stopped {server} {model}", running.key[:6], running.specification.model))
     if left:
-        raise EngineError("; ".join(left))
+        raise EngineError(joined(left))
 
 
 def _cells(server: RunningServer) -> list[str]:

@@ -99,14 +99,14 @@ def load_ocrbench(folder: Path) -> Benchmark:
             }
             _add(gathered, f"row_{row.number}", row.picture, record)
     else:
-        raise SourceError(f"{folder} has neither OCRBench.json nor .parquet files of it")
+        raise SourceError("{folder} has neither OCRBench.json nor .parquet files of it", folder)
     return gathered.benchmark(OCRBENCH, "v1")
 
 
 def _load_json(path: Path, folder: Path, gathered: SampleCollector) -> None:
     records = read_json(path)
     if not isinstance(records, list):
-        raise SourceError(f"{path} is no list of questions")
+        raise SourceError("{path} is no list of questions", path)
     files = pictures(folder)
     by_place = {composed("/".join(path.parts[-2:])): path for path in files} | by_name(files)
     named = []
@@ -138,7 +138,7 @@ def _add(gathered: SampleCollector, id: str, picture: SamplePicture | None, reco
 
 def load_kie(folder: Path) -> Benchmark:
     if not with_suffix(folder, ".parquet"):
-        raise SourceError(f"{folder} has no .parquet files of Nanonets' set")
+        raise SourceError("{folder} has no .parquet files of Nanonets' set", folder)
     gathered = SampleCollector()
     for row in parquet_rows(folder, "test", ("annotations",)):
         id = f"row_{row.number}"

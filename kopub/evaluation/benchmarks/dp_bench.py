@@ -60,10 +60,10 @@ _CATEGORIES = frozenset(
 def load(folder: Path) -> Benchmark:
     path = next((path for path in with_suffix(folder, ".json") if path.name == "reference.json"), None)
     if path is None:
-        raise SourceError(f"{folder} has no reference.json")
+        raise SourceError("{folder} has no reference.json", folder)
     reference = read_json(path)
     if not isinstance(reference, dict):
-        raise SourceError(f"{path} is no object of PDFs")
+        raise SourceError("{path} is no object of PDFs", path)
     files = by_name([*pictures(folder), *with_suffix(folder, ".pdf")])
     gathered = SampleCollector()
     unknown: set[str] = set()

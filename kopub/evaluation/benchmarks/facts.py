@@ -108,7 +108,7 @@ def load_tests(
     ids: set[str] = set()
     files = [path for path in with_suffix(folder, ".jsonl") if path.name != labels]
     if not files:
-        raise SourceError(f"{folder} has no .jsonl file of facts")
+        raise SourceError("{folder} has no .jsonl file of facts", folder)
     for file in files:
         for where, record in read_lines(file, gathered):
             try:

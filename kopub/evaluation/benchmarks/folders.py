@@ -99,7 +99,7 @@ def with_suffix(folder: Path, suffix: str) -> list[Path]:
 
 def _files(folder: Path, suffixes: frozenset[str]) -> list[Path]:
     if not folder.is_dir():
-        raise SourceError(f"{folder} is no folder")
+        raise SourceError("{folder} is no folder", folder)
     files: list[Path] = []
     for path in folder.rglob("*"):
         is_hidden = any(part[0] == "." for part in path.relative_to(folder).parts)
@@ -121,7 +121,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise SourceError(f"{path} is no JSON: {first_line(error)}") from None
+        raise SourceError("{path} is no JSON: {error}", path, first_line(error)) from None
 
 
 def read_lines(path: Path, gathered: SampleCollector) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -132,7 +132,7 @@ def read_lines(path: Path, gathered: SampleCollector) -> Iterator[tuple[str, dic
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}") from None
+        raise SourceError("{path} cannot be read: {error}", path, error.strerror) from None
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -172,14 +172,15 @@ def parquet_rows(folder: Path, split: str, columns: Iterable[str]) -> Iterator[P
         try:
             file = pq.ParquetFile(path, memory_map=True)
             if IMAGE not in file.schema_arrow.names:
-                raise SourceError(f"{path} has no column {IMAGE}; it has {', '.join(file.schema_arrow.names)}")
+                form = "{path} has no column {column}; it has {columns}"
+                raise SourceError(form, path, IMAGE, ", ".join(file.schema_arrow.names))
             wanted = [name for name in columns if name in file.schema_arrow.names]
             for group in range(file.num_row_groups):
                 for row, values in enumerate(file.read_row_group(group, wanted).to_pylist()):
                     yield ParquetRow(number, values, SamplePicture(path, load=_Cell(path, group, row)))
                     number += 1
         except (pa.ArrowException, OSError) as error:
-            raise SourceError(f"{path} cannot be read: {first_line(error)}") from None
+            raise SourceError("{path} cannot be read: {error}", path, first_line(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +269,7 @@ def _texts(path: Path, format: str, columns: Sequence[str]) -> pa.Table | None:
             ]
             return table.cast(pa.schema(texts))
     except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{path} cannot be read: {first_line(error)}") from None
+        raise SourceError("{path} cannot be read: {error}", path, first_line(error)) from None
 
 
 def _number(id: str) -> int:

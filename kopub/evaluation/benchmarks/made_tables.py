@@ -84,7 +84,7 @@ def _pages_of(producer: str, documents: Sequence[Sheet], pdf: Path) -> Iterator[
                 amount = next(cell.text for cell in row if _AMOUNT.fullmatch(cell.text))
                 page = next((page for page, text in enumerate(texts, start=1) if amount in text), 0)
                 if not page:
-                    raise SourceError(f"{pdf.name} is not the file that was made: delete it to make it again")
+                    raise SourceError("{file} is not the file that was made: delete it to make it again", pdf.name)
                 rows.setdefault(page, []).append(row)
             for page, body in rows.items():
                 on_page.setdefault(page, []).append(replace(table, rows=[*table.rows[: table.heads], *body]))

@@ -176,7 +176,7 @@ def load_pubtabnet(folder: Path) -> Benchmark:
         kind = "complex" if "rowspan" in table or "colspan" in table else "simple"
         gathered.add(id, picture, TableHtml(table), slices={"part": part, "type": kind}, regions=_ONE_TABLE)
     if not has_rows and not gathered.left_out:
-        raise SourceError(f"{folder} has neither a .jsonl with pictures nor .parquet files of PubTabNet")
+        raise SourceError("{folder} has neither a .jsonl with pictures nor .parquet files of PubTabNet", folder)
     return gathered.benchmark(PUBTABNET, "2.0.0")
 
 
@@ -252,7 +252,8 @@ def load_unimer(folder: Path) -> Benchmark:
         _load_part(path, gathered)
     if not texts:
         if not with_suffix(folder, ".parquet"):
-            raise SourceError(f"{folder} has neither spe.txt, cpe.txt, sce.txt, hwe.txt nor .parquet files of UniMER")
+            form = "{folder} has neither spe.txt, cpe.txt, sce.txt, hwe.txt nor .parquet files of UniMER"
+            raise SourceError(form, folder)
         for row in parquet_rows(folder, "test", ("text",)):
             if row.number >= _UNIMER_FIRST:
                 break

@@ -128,7 +128,7 @@ def load_kopub(folder: Path) -> Benchmark:
     gathered = SampleCollector()
     rows = list(page_rows(folder, ("text", "ocr")))
     if not any({"text", "ocr"} <= row.texts.keys() for row in rows):
-        raise SourceError(f"{folder} has no file of pages with the columns text and ocr")
+        raise SourceError("{folder} has no file of pages with the columns text and ocr", folder)
     for row in rows:
         text, ocr = (row.texts.get(column) or "" for column in ("text", "ocr"))
         distance = edit(without_blanks(text), without_blanks(ocr))
@@ -162,7 +162,7 @@ def load_texts(folder: Path) -> Benchmark:
             if stem not in named:
                 gathered.leave_out(path.name, "it is a text without a picture")
     if not gathered.samples and not gathered.left_out:
-        raise SourceError(f"{folder} has neither pages with a column text nor pictures with .txt or .md files")
+        raise SourceError("{folder} has neither pages with a column text nor pictures with .txt or .md files", folder)
     return gathered.benchmark(TEXTS)
 
 
@@ -191,7 +191,7 @@ def load_pdf_texts(folder: Path) -> Benchmark:
     gathered = SampleCollector()
     documents = [document for document in find_documents(folder).documents if is_pdf(document.path)]
     if not documents:
-        raise SourceError(f"{folder} has no PDF")
+        raise SourceError("{folder} has no PDF", folder)
     for document in documents:
         path = cast("Path", document.path)
         try:
@@ -213,7 +213,7 @@ def page_texts(path: Path) -> Iterator[str]:
     try:
         document = PdfDocument(path)
     except (PdfiumError, OSError) as error:
-        raise SourceError(f"it cannot be opened: {error}") from None
+        raise SourceError("it cannot be opened: {error}", error) from None
     try:
         for page in document:
             text = page.get_textpage()
@@ -222,7 +222,7 @@ def page_texts(path: Path) -> Iterator[str]:
             text.close()
             page.close()
     except PdfiumError as error:
-        raise SourceError(f"its text cannot be read: {error}") from None
+        raise SourceError("its text cannot be read: {error}", error) from None
     finally:
         document.close()
 
@@ -272,7 +272,7 @@ _LINE_REGIONS = (GivenRegion("text", Task.TEXT),)
 
 def load_lines(folder: Path) -> Benchmark:
     if not with_suffix(folder, ".parquet"):
-        raise SourceError(f"{folder} has no .parquet files of lines")
+        raise SourceError("{folder} has no .parquet files of lines", folder)
     gathered = SampleCollector()
     for row in parquet_rows(folder, "test", ("text",)):
         if row.number >= _FIRST_LINES:

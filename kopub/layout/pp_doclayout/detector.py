@@ -142,9 +142,8 @@ class PPDocLayout(LayoutDetector):
         if not self.device.strip(" ,"):
             raise ConfigError("layout.device is empty; use cuda, cuda:1, all or cpu")
         if not is_commit and not Path(self.repo).is_dir():
-            raise ConfigError(
-                f"layout.repo {self.repo!r} is no folder, so layout.revision must pin it: a commit of 40 hex digits"
-            )
+            form = "layout.repo {repo!r} is no folder, so layout.revision must pin it: a commit of 40 hex digits"
+            raise ConfigError(form, self.repo)
         return self
 
     @property
@@ -327,7 +326,7 @@ class PPDocLayout(LayoutDetector):
                 overlap=self.overlap,
             )
         except ValueError as error:
-            raise ConfigError(f"layout.containment or layout.unclip: {error}") from None
+            raise ConfigError("layout.containment or layout.unclip: {reason}", error) from None
 
     def _stream(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         """Decode on threads while the model is loaded, then feed it batches.

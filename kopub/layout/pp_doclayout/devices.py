@@ -22,7 +22,7 @@ def batch_error(error: BaseException) -> EngineError:
     """Return the error to report for a batch that raised `error`."""
     if isinstance(error, EngineError):
         return error
-    return EngineError(f"the layout model stopped: {first_line(f'{type(error).__name__}: {error}')}")
+    return EngineError("the layout model stopped: {error}", first_line(f"{type(error).__name__}: {error}"))
 
 
 def fall_back(fallbacks: list[str], what: str, why: str) -> None:

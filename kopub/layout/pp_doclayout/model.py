@@ -187,9 +187,8 @@ class PageModel:
                 continue
             # Outside of the handler, no traceback holds the tensors of the batch that did not fit.
             if self.batch_size == 1:
-                raise EngineError(
-                    f"one page does not fit into GPU memory: free some, or use a smaller layout.dtype ({why})"
-                )
+                form = "one page does not fit into GPU memory: free some, or use a smaller layout.dtype ({reason})"
+                raise EngineError(form, why)
             self.batch_size //= 2
             self._gathered = self._pixels = self._graph = None
             self._tuned = not self._tunes

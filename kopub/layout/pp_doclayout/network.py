@@ -80,11 +80,11 @@ def load(repo: str, revision: str) -> PPDocLayoutV3ForObjectDetection:
         how = "set layout.repo to a folder with config.json and model.safetensors"
         if not Path(repo).exists():
             how = f"run `kopub pull`, or {how}"
-        raise EngineError(f"no PP-DocLayoutV3 weights in {repo}: {how} ({what})") from error
+        raise EngineError("no PP-DocLayoutV3 weights in {repo}: {reason} ({error})", repo, how, what) from error
     lacking = sorted(report["missing_keys"])
     if lacking or not network.config.mask_enhanced:
         what = f"{len(lacking)} tensors such as {lacking[0]} are missing" if lacking else "mask_enhanced is off"
-        raise EngineError(f"{repo} is not a whole PP-DocLayoutV3 checkpoint: {what}; download it again")
+        raise EngineError("{repo} is not a whole PP-DocLayoutV3 checkpoint: {error}; download it again", repo, what)
     return network.eval()
 
 

@@ -213,7 +213,8 @@ class Health:
             return
         reason, count = Counter(layout.reason for layout in self._failed).most_common(1)[0]
         if len(self._failed) > 1 or not isinstance(reason, Reason) or reason.form != NO_REGION:
-            raise EngineError(
-                f"layout came out for none of {len(self._failed)} pages ({count} times: {reason}); "
-                "check the weights, layout.dtype and layout.threshold"
+            form = (
+                "layout came out for none of {pages} pages ({times} times: {reason}); check the weights, layout.dtype "
+                "and layout.threshold"
             )
+            raise EngineError(form, len(self._failed), count, reason)

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS = 1800.0
 """Most seconds to load the model, and to answer a batch. Compiling takes 90 s, and three batches of 32 pages on a slow
 host a few minutes; anything longer hangs, as a driver may."""
+_NOT_LOADED = "the layout model was not loaded within {seconds:.0f} s, so its process was killed"
+_NOT_ANSWERED = "the layout model did not answer within {seconds:.0f} s, so its process was killed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class ModelProcess:
             try:
                 self._connection.send(start)
                 if not self._connection.poll(_ANSWER_SECONDS):
-                    raise self._hung("was not loaded")
+                    raise self._hung(_NOT_LOADED)
                 loaded = self._connection.recv()
             except (EOFError, ConnectionError):
                 raise self._ended() from None
@@ -174,7 +176,7 @@ class ModelProcess:
         except ConnectionError:
             raise self._ended() from None
         except TimeoutError:
-            raise self._hung("did not answer") from None
+            raise self._hung(_NOT_ANSWERED) from None
         finally:
             self._free.put(part)
 
@@ -197,15 +199,15 @@ class ModelProcess:
         for waiting in list(self._answers.values()):
             waiting.set_exception(ended)
 
-    def _hung(self, what: str) -> EngineError:
+    def _hung(self, form: str) -> EngineError:
         self._process.kill()
-        return EngineError(f"the layout model {what} within {_ANSWER_SECONDS:.0f} s, so its process was killed")
+        return EngineError(form, _ANSWER_SECONDS)
 
     def _ended(self) -> EngineError:
         """Return the error for a process that closed its pipe unasked."""
         code = self._process.wait()
         hint = "; SIGKILL is mostly the out-of-memory killer: see the system's log" if code == -signal.SIGKILL else ""
-        return EngineError(f"the process of the layout model ended {how_it_ended(code)}{hint}")
+        return EngineError("the process of the layout model ended {how}{hint}", how_it_ended(code), hint)
 
 
 def _environment() -> dict[str, str]:

@@ -137,7 +137,7 @@ class Conversions:
         try:
             lock = FileLock(runtime_folder() / "office.lock", timeout=_POLL_SECONDS, mode=0o600)
         except OSError as error:
-            raise SourceError(f"no folder for the lock of LibreOffice: {error}") from None
+            raise SourceError("no folder for the lock of LibreOffice: {error}", error) from None
         while not self._cancelled:
             with suppress(Timeout):
                 lock.acquire()

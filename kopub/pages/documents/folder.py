@@ -175,7 +175,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _refuse(error: OSError) -> None:
-    raise SourceError(f"{error.filename} cannot be read: {error.strerror}")
+    raise SourceError("{path} cannot be read: {error}", error.filename, error.strerror)
 
 
 def marked(stem: str, place: str) -> str:

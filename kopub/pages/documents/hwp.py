@@ -15,6 +15,7 @@ from kopub.fingerprints import CodeVersion
 from kopub.pages.documents import hwp5, hwpx
 from kopub.pages.documents.hwp_pieces import pieces_of
 from kopub.pages.documents.pieces import Piece
+from kopub.states import phrase, with_remedy
 
 SUFFIXES = frozenset({".hwp", ".hwpx"})
 RENDERER = "rsvg-convert"
@@ -30,10 +31,11 @@ PIECES = CodeVersion(
 def lacks() -> str | None:
     """Say what this machine lacks to convert HWP documents, else None."""
     if find_spec("hwp_ingest") is None:
-        return "HWP needs the package hwp-ingest: pip install hwp-ingest"
+        return with_remedy("HWP needs the package hwp-ingest", "pip install hwp-ingest")
     if which(RENDERER):
         return None
-    return f"HWP needs {RENDERER}: apt-get install librsvg2-bin fonts-noto-cjk (macOS: brew install librsvg)"
+    remedy = "apt-get install librsvg2-bin fonts-noto-cjk (macOS: brew install librsvg)"
+    return with_remedy(phrase("HWP needs {program}", RENDERER), remedy)
 
 
 def converter() -> str:

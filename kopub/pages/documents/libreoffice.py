@@ -68,7 +68,7 @@ def version() -> str:
                 timeout=_VERSION_SECONDS,
             ).stdout
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise SourceError(f"LibreOffice does not start ({first_line(error)}): install it again") from None
+            raise SourceError("LibreOffice does not start ({error}): install it again", first_line(error)) from None
     if (number := re.search(r"LibreOffice (\d[\d.]*)", answer)) is None:
         raise SourceError("LibreOffice does not start: `soffice --version` names no version; install it again")
     return number[0]

@@ -14,6 +14,7 @@ from kopub.pages.documents.pieces import Piece
 from kopub.pages.documents.references import without_references
 from kopub.pages.documents.sheet_pieces import read_sheets
 from kopub.pages.documents.source_pieces import read_pieces
+from kopub.states import phrase, with_remedy
 
 _HTML = frozenset({".html", ".htm"})
 _WRITER = frozenset({".docx", ".odt", ".doc", ".rtf", ".eml"}) | _HTML | plain.TEXTS
@@ -24,9 +25,9 @@ _OPEN_XML = frozenset({".docx", ".pptx", ".xlsx"})
 _OPEN_DOCUMENT = frozenset({".odt", ".ods", ".odp"})
 
 _FORMATS = {
-    "writer": "DOC, DOCX, ODT, RTF, HTML, TXT, Markdown and EML",
-    "calc": "XLS, XLSX, ODS and CSV",
-    "impress": "PPT, PPTX and ODP",
+    "writer": "DOC, DOCX, ODT, RTF, HTML, TXT, Markdown, EML",
+    "calc": "XLS, XLSX, ODS, CSV",
+    "impress": "PPT, PPTX, ODP",
 }
 PIECES = CodeVersion(
     "pages.office_pieces",
@@ -58,8 +59,8 @@ def lacks(suffix: str) -> str | None:
         # A distribution may split LibreOffice into packages; other installations keep libraries elsewhere.
         if not (folder / "libsofficeapp.so").exists() or (folder / library).exists():
             return None
-    formats = _FORMATS[part]
-    return f"{formats} need LibreOffice: apt-get install libreoffice-{part} (macOS: brew install --cask libreoffice)"
+    remedy = phrase("apt-get install libreoffice-{package} (macOS: brew install --cask libreoffice)", part)
+    return with_remedy(phrase("{formats} need LibreOffice", _FORMATS[part]), remedy)
 
 
 def converter() -> str:

@@ -56,9 +56,8 @@ class ShardFolder:
             self._own.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout:
-            raise SourceError(
-                f"another `kopub index` makes pages in {self._own.parent}: wait for it, or end it"
-            ) from None
+            form = "another `kopub index` makes pages in {folder}: wait for it, or end it"
+            raise SourceError(form, self._own.parent) from None
         except OSError as error:
             raise StoreError(cannot_write(self._own, error)) from error
         try:
@@ -413,7 +412,7 @@ def _copy_rows(pages: PageRange, path: SourcePath, shard: RenderedShard) -> Iter
 
 
 def _damage_error(path: SourcePath, reason: str) -> SourceError:
-    return SourceError(f"{path} is damaged ({reason}): delete it and index again")
+    return SourceError("{path} is damaged ({reason}): delete it and index again", path, reason)
 
 
 def _writer(path: Path) -> pq.ParquetWriter:

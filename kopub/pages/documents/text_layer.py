@@ -248,10 +248,11 @@ class StoredLayers:
             return None
         stored = self._stored[row] if row < len(self._stored) else None
         if stored is None or layer_id(stored) != text_layer_id:
-            raise SourceError(
-                f"{self._place}: row {row} does not hold the text layer that raw_pages saw of {quoted(page_id)}: "
-                f"materialize raw_pages of {self._shard_key} again"
+            form = (
+                "{place}: row {row} does not hold the text layer that raw_pages saw of {page}: materialize raw_pages "
+                "of {shard} again"
             )
+            raise SourceError(form, self._place, row, quoted(page_id), self._shard_key)
         return TextLayer.from_json(stored)
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from kopub.engine import ProfileOnly, missing_modules, releases
 from kopub.fingerprints import CodeVersion, file_sha256
 from kopub.recognition.print_recognizer import PrintRecognizer
+from kopub.states import phrase, with_remedy
 from kopub.weights.files import WeightsFile
 
 if TYPE_CHECKING:
@@ -47,11 +48,12 @@ class PpOcrRecognizer(PrintRecognizer):
 
     def lacks(self) -> list[str]:
         if missing := missing_modules("rapidocr", "onnxruntime"):
-            return [f"{' and '.join(missing)} not installed: pip install 'kopub[ppocr]'"]
+            return [with_remedy(phrase("not installed: {names}", ", ".join(missing)), "pip install 'kopub[ppocr]'")]
         if self.weights_file:
-            is_file = self._model.is_file()
-            return [] if is_file else [f"there is no file {self.weights_file}: correct recognition.weights_file"]
-        return [] if KOREAN.is_whole else [f"{self._model.name} is not here, or not whole: type `kopub pull`"]
+            finding, remedy = "there is no file {file}", "correct recognition.weights_file"
+            return [] if self._model.is_file() else [with_remedy(phrase(finding, self.weights_file), remedy)]
+        finding = phrase("{file} is not here, or not whole", self._model.name)
+        return [] if KOREAN.is_whole else [with_remedy(finding, "type `kopub pull`")]
 
     def open_reader(self) -> "LineReader":
         from kopub.recognition.ppocr.reader import LineReader

@@ -14,6 +14,7 @@ from kopub.errors import EngineError, did_you_mean
 from kopub.fingerprints import CodeVersion, file_sha256
 from kopub.recognition.print_recognizer import PrintRecognizer
 from kopub.recognition.tesseract import LANGUAGES
+from kopub.states import phrase, with_remedy
 
 if TYPE_CHECKING:
     from kopub.recognition.tesseract.reader import Reader
@@ -95,8 +96,9 @@ class TesseractRecognizer(PrintRecognizer):
     def remedy(self, script: str) -> str:
         languages = [language for language, scripts in SCRIPTS.items() if script in scripts and "_vert" not in language]
         missing = _without_data(languages)
-        data = f"; Tesseract lacks its data: {install(missing)}" if missing else ""
-        return f"add {' or '.join(languages) or 'its language'} to recognition.languages{data}"
+        data = phrase("; Tesseract lacks its data: {commands}", install(missing)) if missing else ""
+        names = " / ".join(languages) or phrase("its language")
+        return phrase("add {languages} to recognition.languages{data}", names, data)
 
     def weights(self) -> dict[str, str]:
         from kopub.recognition.tesseract import figures
@@ -112,7 +114,7 @@ class TesseractRecognizer(PrintRecognizer):
 
         if figures.model() is not None:
             return []
-        return [f"signs such as △ ▲ ± are not read, and figures by one reader alone: {figures.INSTALL}"]
+        return [with_remedy("signs such as △ ▲ ± are not read, and figures by one reader alone", figures.INSTALL)]
 
     def open_reader(self) -> "Reader":
         from kopub.recognition.tesseract.reader import Reader
@@ -151,18 +153,19 @@ def missing_data_message(missing: Sequence[str]) -> str:
     """Say that data of these languages is missing, and how to get it."""
     there = sorted({path.stem for place in _places() for path in place.glob("*.traineddata")})
     guess = "".join(did_you_mean(name, [*SCRIPTS, *there]) for name in missing if name not in SCRIPTS)
-    lacks = f"Tesseract has no {' and '.join(missing)} data{guess}"
-    return f"{lacks}: {install(missing)}; or set TESSDATA_PREFIX to its folder"
+    finding = phrase("Tesseract has no {languages} data{guess}", ", ".join(missing), guess)
+    return with_remedy(finding, phrase("{commands}; or set TESSDATA_PREFIX to its folder", install(missing)))
 
 
 def install(languages: Sequence[str] = LANGUAGES) -> str:
     """Return the commands that install the data of these languages."""
     debian = " ".join(f"tesseract-ocr-{name.replace('_', '-')}" for name in languages)
     fedora = " ".join(f"tesseract-langpack-{name}" for name in languages)
-    return (
-        f"apt-get install {debian} (Debian, Ubuntu), dnf install {fedora} (Fedora) or "
+    form = (
+        "apt-get install {debian} (Debian, Ubuntu), dnf install {fedora} (Fedora) or "
         "brew install tesseract tesseract-lang (macOS)"
     )
+    return phrase(form, debian, fedora)
 
 
 def identity(languages: Sequence[str] = LANGUAGES) -> dict[str, str]:

@@ -231,13 +231,12 @@ class LocalModel:
             self._model: Any = model.to(device).eval()
         except Exception as error:  # transformers fails on damaged files in many ways
             what = first_line(f"{type(error).__name__}: {error}")
-            raise EngineError(f"{name} cannot be loaded by transformers: {what}; try `kopub pull`") from error
+            form = "{name} cannot be loaded by transformers: {error}; try `kopub pull`"
+            raise EngineError(form, name, what) from error
         # transformers would put random numbers in their place.
         if lacking := sorted(report["missing_keys"]):
-            raise EngineError(
-                f"{name} is not a whole checkpoint: {len(lacking)} tensors such as {lacking[0]} are missing; "
-                "download it again"
-            )
+            form = "{name} is not a whole checkpoint: {count} tensors such as {tensor} are missing; download it again"
+            raise EngineError(form, name, len(lacking), lacking[0])
         self._device, self._image_token = device, self._model.config.image_token_id
         self._takes_types = "mm_token_type_ids" in signature(self._model.forward).parameters
         self._waiting: queue.Queue[LocalRequest | None] = queue.Queue()
@@ -305,9 +304,8 @@ class LocalModel:
                 self._answer(half)
         except Exception as error:
             for request in batch:
-                request.answer.set_exception(
-                    EngineError(f"{self.name} failed: {type(error).__name__}: {first_line(error)}")
-                )
+                form = "{name} failed: {kind}: {error}"
+                request.answer.set_exception(EngineError(form, self.name, type(error).__name__, first_line(error)))
         else:
             for request, answer in zip(batch, answers, strict=True):
                 request.answer.set_result(answer)

@@ -161,9 +161,8 @@ def check(status: int, headers: Any, content: bytes, url: str) -> None:
         return
     message = f"HTTP {status}: {message_of(content)}"
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
-        raise EngineError(
-            f"{url} does not serve us this model ({message}); check the URL, the key and the model's name"
-        )
+        form = "{url} does not serve us this model ({error}); check the URL, the key and the model's name"
+        raise EngineError(form, url, message)
     if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS) or status >= _SERVER_ERRORS:
         raise TransientError(message, _seconds(headers.get("Retry-After")))
     too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _SIZE.search(message)

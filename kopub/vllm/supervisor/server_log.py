@@ -64,11 +64,12 @@ class StartReport:
         """Return the error for a server that ended, and log the end of its log."""
         log = self._folder.log(state.failed)
         if state.phase is Phase.STOPPED:
-            return EngineError(f"{server_name(self._folder)} was stopped: {state.reason}")
+            return EngineError("{server} was stopped: {reason}", server_name(self._folder), state.reason)
         if log.exists():
             lines = log.read_text("utf-8", errors="replace").splitlines()[-_SHOWN:]
             self._log.error("the last lines of %s:\n%s", log, "\n".join(lines))
-        return EngineError(f"{server_name(self._folder)} is not to be had: {state.reason}; its log is {log}")
+        form = "{server} is not to be had: {reason}; its log is {log}"
+        return EngineError(form, server_name(self._folder), state.reason, log)
 
     def _report_waiting(self, since: float) -> None:
         if time.time() - since < _TURN_SECONDS:

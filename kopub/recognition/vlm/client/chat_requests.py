@@ -172,7 +172,7 @@ class PromptTokens:
         )
         reason = Reason(form, counted=counted, sent=sent)
         if self._wrong >= _SURE and not self._right:
-            raise EngineError(f"{reason}; check which model it serves and its mm_processor")
+            raise EngineError("{reason}; check which model it serves and its mm_processor", reason)
         return reason
 
 
@@ -274,6 +274,5 @@ def _usable(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:  # a lock that is not acquired in time raises an OSError
-        raise EngineError(
-            f"{path} cannot be used ({error}): delete it, it only saves time, or free the disk it is on"
-        ) from error
+        form = "{path} cannot be used ({error}): delete it, it only saves time, or free the disk it is on"
+        raise EngineError(form, path, error) from error
