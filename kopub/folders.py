@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from kopub.errors import did_you_mean, first_line
+from kopub.states import phrase
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "kopub" / "data"
@@ -28,16 +29,16 @@ def placed(folder: str | Path) -> Path:
     for a URL, a file, or text that cannot be a path.
     """
     if _URL.match(str(folder)):
-        raise ValueError(f"{str(folder)!r} is a URL, and must be a folder of this machine")
+        raise ValueError(phrase("{folder!r} is a URL, and must be a folder of this machine", str(folder)))
     try:
         base = ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()
         path = base / Path(folder).expanduser()
         is_other = path.exists() and not path.is_dir()
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else first_line(error)
-        raise ValueError(f"{str(folder)!r:.200} is no folder: {reason}") from None
+        raise ValueError(phrase("{folder!r:.200} is no folder: {reason}", str(folder), reason)) from None
     if is_other:
-        raise ValueError(f"{str(folder)!r} is a file, and must be a folder")
+        raise ValueError(phrase("{folder!r} is a file, and must be a folder", str(folder)))
     return path
 
 
@@ -62,11 +63,12 @@ def store_url(url: str) -> str:
     Raises `ValueError` for a URL that no installed package can open. Connects to nothing.
     """
     if not url.strip() or not url.isprintable():
-        raise ValueError(f"{url!r} is neither a folder nor a URL such as s3://bucket/prefix")
+        raise ValueError(phrase("{url!r} is neither a folder nor a URL such as s3://bucket/prefix", url))
     if "://" not in url and "::" not in url:
         if _SCHEME.match(url):
             scheme, _, path = url.partition(":")
-            raise ValueError(f"{url!r} is malformed: write {scheme}://{path.lstrip('/')}, or the path of a folder")
+            form = "{url!r} is malformed: write {scheme}://{path}, or the path of a folder"
+            raise ValueError(phrase(form, url, scheme, path.lstrip("/")))
         return str(placed(url))
     links = [_protocol_and_path(link, url) for link in url.split("::")]
     if len(links) == 1 and links[0][0] in ("file", "local"):
@@ -85,11 +87,11 @@ def _protocol_and_path(link: str, url: str) -> tuple[str, str]:
     protocols = fsspec.available_protocols()
     if protocol not in protocols:
         guess = did_you_mean(protocol, protocols, in_brackets=True)
-        raise ValueError(f"{url!r} has the unknown protocol {protocol!r}{guess}")
+        raise ValueError(phrase("{url!r} has the unknown protocol {protocol!r}{guess}", url, protocol, guess))
     if slashes and protocol not in _WITHOUT_PATH and not path.strip("/"):
-        raise ValueError(f"{url!r} names no bucket or folder")
+        raise ValueError(phrase("{url!r} names no bucket or folder", url))
     try:
         fsspec.get_filesystem_class(protocol)
     except ImportError as error:
-        raise ValueError(f"{url!r} needs a package that is missing: {first_line(error)}") from None
+        raise ValueError(phrase("{url!r} needs a package that is missing: {error}", url, first_line(error))) from None
     return protocol, path

@@ -16,6 +16,7 @@ from kopub.folders import store_url
 from kopub.pages.corpus import UPRIGHT, UPRIGHT_FIELD
 from kopub.pages.places import CACHE_GB
 from kopub.search.options import FLOOR, Mode
+from kopub.states import phrase
 
 
 class Search(BaseModel):
@@ -171,7 +172,7 @@ class Upgrades(BaseModel):
         try:
             ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError):  # a region such as Asia is a folder
-            raise ValueError(f"{name!r} is no time zone; it is one like Asia/Seoul") from None
+            raise ValueError(phrase("{name!r} is no time zone; it is one like Asia/Seoul", name)) from None
         return name
 
     @model_validator(mode="after")
@@ -232,7 +233,7 @@ class ReadingRoom(BaseModel):
             return None
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"{url!r} is no address such as {LOCAL}")
+            raise ValueError(phrase("{url!r} is no address such as {example}", url, LOCAL))
         # Reading the port of an address raises for an invalid one.
         parts.port  # noqa: B018
         return url.rstrip("/")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kopub.config.profile_files import Card
 from kopub.engine import Engine
 from kopub.errors import ConfigError
-from kopub.states import phrase
+from kopub.states import joined, phrase
 from kopub.vllm.served_engine import ModelMemory, ServedEngine
 from kopub.vllm.server import VLLMServer
 from kopub.vllm.server_fields import ALL_GPUS
@@ -43,8 +43,8 @@ class ServerMemory:
         return self.weights + self.cache + self.activations + _CONTEXT
 
     def __str__(self) -> str:
-        parts = {"weights": self.weights, "cache": self.cache, "activations": self.activations, "CUDA": _CONTEXT}
-        return ", ".join(f"{name} {size / 1e9:.1f}" for name, size in parts.items())
+        form = "weights {weights:.1f}, cache {cache:.1f}, activations {activations:.1f}, CUDA {cuda:.1f}"
+        return phrase(form, *(size / 1e9 for size in (self.weights, self.cache, self.activations, _CONTEXT)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class MemoryDemand:
 
     def __str__(self) -> str:
         if self.server is None:
-            return f"{self.who} {self.bytes / 1e9:.1f}"
-        return f"{self.who} {self.server.total / 1e9:.1f} ({self.server})"
+            return phrase("{part} {size:.1f}", self.who, self.bytes / 1e9)
+        return phrase("{part} {size:.1f} ({sizes})", self.who, self.server.total / 1e9, str(self.server))
 
 
 def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDemand]:
@@ -139,7 +139,8 @@ def memory_sums(engines: Mapping[str, Engine], card: Card) -> tuple[str, bool]:
     if not by_gpu:
         return "", True
     asks = max(by_gpu.values(), key=most_of)
-    parts = "; ".join(f"{times} x {who}" if times > 1 else who for who, times in Counter(map(str, asks)).items())
+    counts = Counter(map(str, asks)).items()
+    parts = joined(phrase("{times} x {part}", times, who) if times > 1 else who for who, times in counts)
     most = most_of(asks)
     form = "at most {most:.1f} of {size:g} GB at once, by arithmetic: {parts}"
     return phrase(form, most / 1e9, card.memory_gb, parts), most <= total
@@ -160,7 +161,7 @@ def require_fit(engines: Mapping[str, Engine], card: Card) -> None:
         together = cramped or demands_at_once(asks, total)
         need = sum(ask.least + ask.bytes for ask in together)
         if cramped or need > total:
-            sums = "; ".join(str(ask) for ask in together if ask.server or ask.bytes)
+            sums = joined(str(ask) for ask in together if ask.server or ask.bytes)
             form = (
                 "it does not fit on {gpu}, {size:g} GB: {need:.1f} GB are needed ({sums}); choose another reader or "
                 "card (`kopub profiles`), or 8-bit weights (`server.quantization: fp8`), which nobody has tried"
@@ -201,7 +202,8 @@ def _of_server(sections: str, server: VLLMServer, model: ModelMemory | None, cou
     # A CPU build has no GPU; groups are assigned to replicas in turn.
     for replica in range((server.replicas or server.replicas_per_gpu * len(groups)) if groups else 0):
         for gpu in groups[replica % len(groups)]:
-            yield MemoryDemand(f"{sections} server", gpu, share, shares_gpu=server.share_gpu, server=parts)
+            form = "{section} server"
+            yield MemoryDemand(phrase(form, sections), gpu, share, shares_gpu=server.share_gpu, server=parts)
 
 
 def _parts(server: VLLMServer, model: ModelMemory) -> ServerMemory:

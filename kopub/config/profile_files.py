@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from kopub.config.wording import first_problem
 from kopub.errors import ConfigError, did_you_mean, first_line, visible
 from kopub.folders import PINS, PROFILES
-from kopub.states import phrase
+from kopub.states import Reason, phrase
 
 
 class Pin(BaseModel):
@@ -58,6 +58,7 @@ class Profile:
     card: Card | None
 
 
+_PROFILE = Reason("profile ")
 EXTENDS = "extends"
 """The key of a profile that names another profile, which it extends."""
 _CARD = "card"
@@ -77,7 +78,7 @@ Pins = dict[str, Pin]
 _PINS = TypeAdapter(Pins)
 
 
-def find_profile(name: str, prefix: str = "profile ") -> Profile:
+def find_profile(name: str, prefix: str = _PROFILE) -> Profile:
     """Return the profile of a name or path, or of a card with a reader.
 
     Raises `ConfigError`, which begins with `prefix` if there is no such profile.

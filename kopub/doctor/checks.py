@@ -266,11 +266,11 @@ def check_gpus(seen: Mapping[str, Any]) -> Finding:
     if "torch" not in seen:
         return problem("gpu", reason, INSTALL)
     if not cuda:
-        says, do = "torch {torch} is built without CUDA: {reason}", "{remedy}; or use the cpu profile"
-        return problem("gpu", says, do, torch=seen["torch"], reason=reason, remedy=INSTALL)
+        says, do = "torch {torch} is built without CUDA: {error}", "{remedy}; or use the cpu profile"
+        return problem("gpu", says, do, torch=seen["torch"], error=reason, remedy=INSTALL)
     oldest = _OLDEST_DRIVER.get(cuda.partition(".")[0])
-    says = "torch {torch} is built for CUDA {cuda}, the driver is {driver}: {reason}"
-    values = {"torch": seen["torch"], "cuda": cuda, "driver": release or "?", "oldest": oldest or "?", "reason": reason}
+    says = "torch {torch} is built for CUDA {cuda}, the driver is {driver}: {error}"
+    values = {"torch": seen["torch"], "cuda": cuda, "driver": release or "?", "oldest": oldest or "?", "error": reason}
     old = "too old" in reason or (release and oldest and int(release.partition(".")[0]) < oldest)
     do = "check nvidia-smi: CUDA {cuda} needs a driver of {oldest} or newer; or use the cpu profile"
     return problem("gpu", says, "install a driver of {oldest} or newer" if old else do, **values)
@@ -346,7 +346,8 @@ def check_memory(
         free, total = gpus[index]["free"], gpus[index]["total"]
         at_once = demands_at_once(wanted, total)
         need = sum(ask.of(total) for ask in at_once)
-        parts = ", ".join(f"{ask.who} {ask.of(total) / 1e9:.1f}" for ask in at_once)
+        shares = (phrase("{part} {size:.1f}", ask.who, ask.of(total) / 1e9) for ask in at_once)
+        parts = joined(shares, "{first}, {then}")
         form = "{free:.1f} of {total:.1f} GB are free, and {need:.1f} asked for ({parts})"
         says = phrase(form, free / 1e9, total / 1e9, need / 1e9, parts)
         if need > total:

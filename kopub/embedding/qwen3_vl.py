@@ -30,7 +30,7 @@ from kopub.errors import EngineError, first_line
 from kopub.figures.figure import FigurePicture
 from kopub.fingerprints import CodeVersion
 from kopub.pages.page import LEAST_PACKED, Page
-from kopub.states import State
+from kopub.states import State, phrase
 from kopub.vllm.served_engine import ModelMemory
 from kopub.vllm.server_fields import VLLMServerFields
 
@@ -87,11 +87,12 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
     def _check(self) -> Self:
         server = self.server
         if server.runner != "pooling":
-            raise ValueError(f"server.runner: embeddings need pooling, not {server.runner}")
+            raise ValueError(phrase("server.runner: embeddings need pooling, not {runner}", server.runner))
         if self.dim > self.width:
-            raise ValueError(f"dim: {self.dim} is more than the model's {self.width} numbers")
+            raise ValueError(phrase("dim: {dim} is more than the model's {width} numbers", self.dim, self.width))
         if self.max_tokens > server.max_model_len:
-            raise ValueError(f"max_tokens: {self.max_tokens} exceed the server's max_model_len, {server.max_model_len}")
+            form = "max_tokens: {max_tokens} exceed the server's max_model_len, {max_model_len}"
+            raise ValueError(phrase(form, self.max_tokens, server.max_model_len))
         if self._image_tokens > server.max_image_tokens:
             raise ValueError(
                 f"max_pixels: {self.max_pixels} are {self._image_tokens} tokens, more than the server's "

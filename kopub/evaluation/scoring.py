@@ -88,7 +88,7 @@ def load(name: str, folder: Path) -> Benchmark:
         raise SourceError("{reason}: {remedy}", error, wanted) from None
     if not benchmark.samples:
         form = " ({count} left out, {reason})"
-        why = phrase(form, len(benchmark.left_out), benchmark.str(benchmark.left_out[0])) if benchmark.left_out else ""
+        why = phrase(form, len(benchmark.left_out), str(benchmark.left_out[0])) if benchmark.left_out else ""
         raise SourceError("{folder} has nothing to score{reason}: {remedy}", folder, why, wanted)
     return benchmark
 

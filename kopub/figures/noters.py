@@ -13,7 +13,7 @@ from kopub.figures.reader import PATCH, FigureJob, FigureReader, NoteSettings, f
 from kopub.fingerprints import CodeVersion
 from kopub.recognition.vlm.client.deepseek import tiled_image
 from kopub.recognition.vlm.deepseek_ocr import MEMORY, SAMPLING, check_server
-from kopub.states import State
+from kopub.states import State, phrase
 from kopub.vllm.served_engine import ModelMemory, ServedEngine
 
 _PROMPT_TOKENS = 1536
@@ -48,7 +48,7 @@ class ChatNoter(ServedEngine, FigureNoter):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.server.runner != "generate":
-            raise ValueError(f"server.runner: notes need generate, not {self.server.runner}")
+            raise ValueError(phrase("server.runner: notes need generate, not {runner}", self.server.runner))
         if self.server.max_model_len < 2 * self.max_tokens + _PROMPT_TOKENS + self.server.max_image_tokens:
             raise ValueError(
                 f"max_tokens: a retry of {2 * self.max_tokens} tokens does not fit into the server's "

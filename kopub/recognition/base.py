@@ -10,6 +10,7 @@ from kopub.layout.regions import READ_TASKS, Region
 from kopub.pages.page import Page
 from kopub.recognition.content import KOREAN
 from kopub.recognition.regions import PageReading
+from kopub.states import phrase
 
 STEP_TIMES = "KOPUB_STEP_TIMES"
 """The environment variable that names the file to which readers add the times of their steps."""
@@ -29,7 +30,7 @@ class Recognizer(Engine):
     def _tasks(cls, named: list[str]) -> list[str]:
         unknown = sorted(set(named) - {task.value for task in READ_TASKS})
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is not read; name some of {', '.join(READ_TASKS)}")
+            raise ValueError(phrase("{task!r} is not read; name some of {tasks}", unknown[0], ", ".join(READ_TASKS)))
         return sorted(set(named))
 
     @property

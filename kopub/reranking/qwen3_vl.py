@@ -11,6 +11,7 @@ from kopub.embedding.tokenized_engine import MEMORY_2B, MEMORY_8B, TokenizedEngi
 from kopub.fingerprints import CodeVersion
 from kopub.reranking.base import Reranker
 from kopub.reranking.pairs import Pair, PairHandler, PairSettings, Relevance
+from kopub.states import phrase
 from kopub.vllm.served_engine import ModelMemory
 
 _PROMPT_TOKENS = 1024
@@ -48,7 +49,8 @@ class Qwen3VLReranker(TokenizedEngine, Reranker):
         if (server.runner, server.convert) != ("pooling", "classify"):
             raise ValueError("server.convert: reranking needs runner pooling and convert classify")
         if self.max_tokens > server.max_model_len:
-            raise ValueError(f"max_tokens: {self.max_tokens} exceed the server's max_model_len, {server.max_model_len}")
+            form = "max_tokens: {max_tokens} exceed the server's max_model_len, {max_model_len}"
+            raise ValueError(phrase(form, self.max_tokens, server.max_model_len))
         if self.sees == "text":
             return self
         if image_tokens > server.max_image_tokens:

@@ -115,7 +115,7 @@ class Sink(Engine):
     def _without_password(cls, url: str) -> str:
         if urlsplit(url).password or re.search(r"(password|key|token|secret)\s*=", url, re.IGNORECASE):
             # The address is part of the recipe, which tables hold in the clear.
-            raise ValueError(f"it must hold no password: put that into {cls.secrets}")
+            raise ValueError(phrase("it must hold no password: put that into {secrets}", cls.secrets))
         return url
 
     @property

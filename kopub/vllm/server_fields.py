@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from kopub.engine import ProfileOnly, Resource
 from kopub.errors import EngineError, first_line
+from kopub.states import phrase
 from kopub.vllm.plugin import VERSIONS
 
 ALL_GPUS = "all"
@@ -112,7 +113,7 @@ class VLLMServerFields(Resource):
         listed = isinstance(gpus, list) and all(type(index) is int and index >= 0 for index in gpus)
         if gpus == ALL_GPUS or (listed and len(set(gpus)) == len(gpus)):
             return gpus
-        raise ValueError(f"{gpus!r} is neither all nor a list of different indexes from 0 on")
+        raise ValueError(phrase("{gpus!r} is neither all nor a list of different indexes from 0 on", gpus))
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -120,11 +121,13 @@ class VLLMServerFields(Resource):
             raise ValueError("urls: an external server needs at least one URL")
         for url in self.urls:
             if not _is_url(url):
-                raise ValueError(f"urls: {url!r} is no URL of a server, as http://host:port is")
+                raise ValueError(phrase("urls: {url!r} is no URL of a server, as http://host:port is", url))
         if self.gpus != ALL_GPUS and len(self.gpus) % self.tensor_parallel:
-            raise ValueError(f"tensor_parallel: {len(self.gpus)} GPUs do not make groups of {self.tensor_parallel}")
+            form = "tensor_parallel: {count} GPUs do not make groups of {size}"
+            raise ValueError(phrase(form, len(self.gpus), self.tensor_parallel))
         if not self.revision and not self.folder.is_dir():
-            raise ValueError(f"revision: {self.model} is no folder here, so a commit of it must be pinned")
+            form = "revision: {model} is no folder here, so a commit of it must be pinned"
+            raise ValueError(phrase(form, self.model))
         if self.images_per_prompt and self.max_image_tokens > min(self.max_num_batched_tokens, self.max_model_len):
             raise ValueError(
                 f"max_image_tokens: a picture of {self.max_image_tokens} tokens exceeds max_num_batched_tokens "

@@ -147,8 +147,8 @@ def _list(as_json: bool) -> None:
         return
     out = table_console()
     for name, adapter in ADAPTERS.items():
-        say(out, f"{name:<14}{said(adapter.says)}", indent=14)
-    say(out, f"{MEANING:<14}{said(_MEANING_SAYS)}", indent=14)
+        say(out, f"{name:<15}{said(adapter.says)}", indent=15)
+    say(out, f"{MEANING:<15}{said(_MEANING_SAYS)}", indent=15)
 
 
 def _profiles(names: Sequence[str]) -> "list[Settings]":

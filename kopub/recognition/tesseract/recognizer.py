@@ -86,7 +86,8 @@ class TesseractRecognizer(PrintRecognizer):
     def _named_as_data(cls, languages: list[str]) -> list[str]:
         for name in languages:
             if not _DATA_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of Tesseract's data; write one such as kor, eng, jpn or chi_sim")
+                form = "{name!r} is no name of Tesseract's data; write one such as kor, eng, jpn or chi_sim"
+                raise ValueError(phrase(form, name))
         return list(dict.fromkeys(languages))
 
     @property
