@@ -62,8 +62,8 @@ class Fitness:
             form = "{reason}; give gates.override a reason to publish it all the same"
             lines += [phrase(form, line) for line in self.unfinished]
         if not self.license_override:
-            advice = "give gates.license_override a reason to publish it all the same"
-            lines += [f"{line}; {advice}" for line in self.licences]
+            form = "{reason}; give gates.license_override a reason to publish it all the same"
+            lines += [phrase(form, line) for line in self.licences]
         return lines
 
     @property

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 import dagster as dg
 
 from kopub.errors import KopubError, counted, did_you_mean, first_line
+from kopub.states import Reason
 from kopub_assets.private import execute_here, output_copied_by
 from kopub_assets.running.engines import range_tags
 from kopub_assets.running.watched_launcher import MACHINE_TAG
@@ -41,7 +42,7 @@ def chosen(names: Sequence[str], choice: Sequence[str], what: str) -> list[str]:
     for name in choice:
         if name not in every:
             form = "there is no {kind} {name} (there are {names}){guess}"
-            raise KopubError(form, what, name, _listed(names), did_you_mean(name, names))
+            raise KopubError(form, Reason(what), name, _listed(names), did_you_mean(name, names))
     return [name for name in names if not of_choice or name in of_choice]
 
 
