@@ -343,7 +343,10 @@ _FULL = 0.85
 
 
 def _limit(stage: Mapping[str, Any]) -> str:
-    """Return what limits a stage, the card or its host, and by how much; "" if the card was not watched."""
+    """Say whether card or cores limit a stage, and by how much.
+
+    "" if the card was not watched.
+    """
     card, cores = stage["busy"], stage["cores_busy"]
     if not card or cores is None:
         return ""
