@@ -36,7 +36,7 @@ def placed(folder: str | Path) -> Path:
         is_other = path.exists() and not path.is_dir()
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else first_line(error)
-        raise ValueError(phrase("{folder!r:.200} is no folder: {reason}", str(folder), reason)) from None
+        raise ValueError(phrase("{folder!r:.200} is no folder: {error}", str(folder), reason)) from None
     if is_other:
         raise ValueError(phrase("{folder!r} is a file, and must be a folder", str(folder)))
     return path

@@ -128,7 +128,9 @@ class IndexWriter:
                 pages = open_shard(before, shard.key)
                 rows = pages.names()
                 if pages.problem or len(rows) != shard.rows:
-                    raise SourceError(pages.problem or f"it has {len(rows):,} rows and had {shard.rows:,}")
+                    raise SourceError(
+                        pages.problem or phrase("it has {rows:,} rows and had {before:,}", len(rows), shard.rows)
+                    )
                 files.append(PageRows(shard, rows, before.written.get(shard.key)))
             except SourceError as error:
                 # If this failed, and two sources had moved, neither could be indexed before the other.

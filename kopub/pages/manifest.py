@@ -163,7 +163,7 @@ class Manifest(_FileEntry):
             manifest = cls._of_one_source(content, place) if version == _OLDER else cls.model_validate(content)
         except OSError as error:
             reason = error.strerror if not place.remote else "it is not there"
-            raise SourceError("{path} cannot be read ({reason}): run `kopub index SOURCE`", path, reason) from None
+            raise SourceError("{path} cannot be read ({error}): run `kopub index SOURCE`", path, reason) from None
         except ValidationError as error:
             raise SourceError(_unusable(path, first_fault(error))) from None
         except ValueError as error:
@@ -326,7 +326,7 @@ def first_fault(error: ValidationError) -> str:
 
 
 def _unusable(path: str, reason: str) -> str:
-    return phrase("{path} is not a shard manifest ({reason}): run `kopub index SOURCE` again", path, reason)
+    return phrase("{path} is not a shard manifest ({error}): run `kopub index SOURCE` again", path, reason)
 
 
 def shard_source(shard: Shard) -> str:

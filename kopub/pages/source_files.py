@@ -257,7 +257,7 @@ def _read_json(path: SourcePath, model: type[_Saved]) -> _Saved:
     try:
         return model.model_validate(manifest.parsed_json(path.read_bytes()))
     except ValidationError as error:
-        raise SourceError("{path} cannot be read: {reason}", path, manifest.first_fault(error)) from None
+        raise SourceError("{path} cannot be read: {error}", path, manifest.first_fault(error)) from None
     except (OSError, ValueError) as error:
         raise SourceError("{path} cannot be read: {error}", path, repr(error)) from None
 
@@ -312,7 +312,7 @@ def download(dataset_id: str, progress: Callable[[str], None]) -> HubCorpus:
                 loaded[part] = _only_split(load_dataset(dataset_id, name, revision=revision), f"{dataset_id} {name}")
     except (DatasetsError, HfHubHTTPError, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        form = "{dataset} cannot be brought in from the Hub: {reason}; a folder with its Parquet files will do as well"
+        form = "{dataset} cannot be brought in from the Hub: {error}; a folder with its Parquet files will do as well"
         raise SourceError(form, dataset_id, reason) from None
     return HubCorpus(
         revision=str(revision),

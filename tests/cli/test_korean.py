@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 from kopub.cli.console import in_english, plain_reason, said
 from kopub.cli.main import app
 from kopub.cli.on_demand import COMMANDS, load_command
+from kopub.doctor.checks import parts_of
+from kopub.engine import INSTALL
 from kopub.errors import ConfigError, counted
 from kopub.language import texts
-from kopub.states import Reason, phrase
+from kopub.states import Reason, phrase, with_remedy
 from kopub.store.run_records import COUNTED
 from tests.support.phrases import ROOT, errors, help_texts, phrases
 
@@ -148,6 +150,22 @@ def test_a_phrase_is_told_with_its_values_and_stays_english_for_machines(monkeyp
     assert (str(error), said(str(error))) == ("--port needs --http: add it", "--port 옵션은 --http와 함께 써야 합니다")
     with pytest.raises(ValueError, match="zip"):
         phrase("{a} and {b}", 1)
+
+
+def test_an_error_is_told_with_the_error_that_caused_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KOPUB_LANG", "ko")
+    cause = ConfigError("{section} has no key {key!r}{guess}; it has {names}", "pdf", "dpj", "", "dpi")
+    error = ConfigError("profile {profile}: {reason}", "cpu", cause)
+    assert str(error) == "profile cpu: pdf has no key 'dpj'; it has dpi"
+    assert said(str(error)) == "프로필 cpu: pdf에 'dpj' 키가 없습니다. 있는 키: dpi"
+    # The sentence of nobody is in the middle of another, and the line is in one language all the same.
+    nobody = ConfigError(
+        "profile {profile}: {reason}", "cpu", ConfigError("{where}: {reason}", "x", ValueError("no one"))
+    )
+    assert said(str(nobody)) == str(nobody) == "profile cpu: x: no one"
+    missing = with_remedy(phrase("{names} is not installed", "vllm"), INSTALL)
+    assert parts_of(missing) == ("vllm is not installed", INSTALL) == parts_of(str.__str__(missing))
+    assert said(parts_of(missing)[0]) == "설치되지 않음: vllm"
 
 
 def test_a_korean_phrase_fills_the_names_of_its_english_form():

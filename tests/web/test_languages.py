@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from pathlib import Path
 from string import Formatter
 
 import pytest
@@ -155,6 +156,8 @@ def test_a_reason_keeps_its_form_and_values_wherever_it_is_sent():
     for said in (told, Reason.unpacked(told.packed())):
         assert said == "row 7: part 2 of 3: the answer was cut off after 512 characters"
         assert texts("ko").reason(said) == ("7행: 3조각 가운데 2번째: 답이 512자에서 끊겼습니다", "ko")
+    of_file = Reason("{path} cannot be read: {error}", path=Path("a.pdf"), error=OSError("odd"))
+    assert texts("ko").reason(Reason.unpacked(of_file.packed())) == ("a.pdf: 읽을 수 없습니다(odd)", "ko")
 
 
 def test_a_reason_on_a_page_of_the_room_has_no_signs_that_turn_its_text():

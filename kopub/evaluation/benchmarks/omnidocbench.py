@@ -266,7 +266,9 @@ def _gold(folder: Path) -> Sequence[Page]:
             continue
         if isinstance(pages, list) and all(isinstance(page, dict) and "layout_dets" in page for page in pages):
             return pages
-    raise SourceError(faults[0] if faults else f"{folder} has no .json file with pages of layout_dets")
+    if faults:
+        raise SourceError(faults[0])
+    raise SourceError("{folder} has no .json file with pages of layout_dets", folder)
 
 
 def _stem(page: Page) -> str | None:

@@ -187,7 +187,7 @@ class PageModel:
                 continue
             # Outside of the handler, no traceback holds the tensors of the batch that did not fit.
             if self.batch_size == 1:
-                form = "one page does not fit into GPU memory: free some, or use a smaller layout.dtype ({reason})"
+                form = "one page does not fit into GPU memory: free some, or use a smaller layout.dtype ({error})"
                 raise EngineError(form, why)
             self.batch_size //= 2
             self._gathered = self._pixels = self._graph = None

@@ -22,6 +22,7 @@ from transformers.models.pp_doclayout_v3.modeling_pp_doclayout_v3 import PPDocLa
 
 from kopub.errors import EngineError, HubError, first_line
 from kopub.layout.regions import LABELS
+from kopub.states import phrase
 from kopub.weights.fetch import cached_snapshot
 from kopub.weights.hub import Weights
 
@@ -77,13 +78,15 @@ def load(repo: str, revision: str) -> PPDocLayoutV3ForObjectDetection:
             )
     except Exception as error:  # transformers fails on damaged files in many ways
         what = first_line(f"{type(error).__name__}: {error}")
-        how = "set layout.repo to a folder with config.json and model.safetensors"
+        form = "no PP-DocLayoutV3 weights in {repo}: {remedy} ({error})"
+        remedy = "set layout.repo to a folder with config.json and model.safetensors"
         if not Path(repo).exists():
-            how = f"run `kopub pull`, or {how}"
-        raise EngineError("no PP-DocLayoutV3 weights in {repo}: {reason} ({error})", repo, how, what) from error
+            remedy = "run `kopub pull`, or set layout.repo to a folder with config.json and model.safetensors"
+        raise EngineError(form, repo, remedy, what) from error
     lacking = sorted(report["missing_keys"])
     if lacking or not network.config.mask_enhanced:
-        what = f"{len(lacking)} tensors such as {lacking[0]} are missing" if lacking else "mask_enhanced is off"
+        form = "{count} tensors such as {tensor} are missing"
+        what = phrase(form, len(lacking), lacking[0]) if lacking else "mask_enhanced is off"
         raise EngineError("{repo} is not a whole PP-DocLayoutV3 checkpoint: {error}; download it again", repo, what)
     return network.eval()
 

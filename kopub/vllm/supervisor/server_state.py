@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kopub.folders import runtime_folder
+from kopub.states import phrase
 
 POLL = 0.1
 """Seconds between two reads of a lock or state; a read takes two system calls."""
@@ -200,7 +201,7 @@ def _known_fields(kind: type[Specification] | type[ServerState], values: Any) ->
 
 def no_runtime_folder(error: OSError) -> str:
     """Return the message for a person if `runtime_folder` fails."""
-    return f"no folder for the servers' locks: {error}"
+    return phrase("no folder for the servers' locks: {error}", error)
 
 
 def server_folders() -> Iterator[ServerFolder]:
