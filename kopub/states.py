@@ -3,8 +3,10 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import date
 from enum import StrEnum
 from functools import partial
+from numbers import Number
 from string import Formatter
 from typing import Any, Self
 
@@ -69,7 +71,11 @@ class Reason(str):
         return self  # so that the text of an error that was raised with a reason is the reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Reason, self.form, str.__str__(self), **self.values), ()
+        # Another process need not know the classes of paths and the like.
+        plain = {
+            name: value if isinstance(value, str | Number | date) else str(value) for name, value in self.values.items()
+        }
+        return partial(Reason, self.form, str.__str__(self), **plain), ()
 
 
 def joined(reasons: Iterable[str], form: str = "{first}; {then}") -> str:
