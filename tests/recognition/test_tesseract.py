@@ -502,7 +502,7 @@ def test_what_is_no_language_is_one_line(tmp_path: Path, languages: list[str], l
 
 def test_a_script_that_is_not_read_names_its_languages_and_the_data_that_lack():
     said = TesseractRecognizer().remedy("CYRILLIC")
-    assert said.startswith("add rus or ukr or bul to recognition.languages")
+    assert said.startswith("add rus / ukr / bul to recognition.languages")
     assert ("apt-get install tesseract-ocr-rus" in said) is (data_files(["rus"])["rus"] is None)
     assert TesseractRecognizer(languages=["eng"]).remedy("HANGUL") == "add kor to recognition.languages"
 
