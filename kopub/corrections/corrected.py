@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from kopub.boxes import Box
-from kopub.corrections.log import Action, Correction, CorrectionLog, PageCorrections
+from kopub.corrections.log import Action, Correction, CorrectionHistory, CorrectionLog
 from kopub.errors import MissingTable
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import DEFAULT_TASKS, READ_TASKS, Task
@@ -29,7 +29,7 @@ _End = tuple[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class CorrectedPage:
+class CorrectedRows:
     """A page's corrected rows, and the corrections without effect.
 
     The rows are those of layout and readings; a correction has no effect if no region matches it any more.
@@ -49,8 +49,8 @@ class PageStanding:
 
     page_id: str
     shard: str | None
-    done: PageCorrections
-    page: CorrectedPage | None
+    done: CorrectionHistory
+    page: CorrectedRows | None
 
     @property
     def unplaced(self) -> tuple[Correction, ...]:
@@ -167,22 +167,22 @@ class CorrectedTables:
                 yield at, (layouts[page_id], {_PICTURES: None, **readings[page_id]})
 
 
-def correct_page(layout: Row, reading: Row, changes: Sequence[Correction]) -> CorrectedPage:
+def correct_page(layout: Row, reading: Row, changes: Sequence[Correction]) -> CorrectedRows:
     """Return a page's rows after the corrections that find their region, oldest first.
 
     A text, a strike and an addition need a region of their kind whose box matches; a label and a place in the order
     need only the box.
     """
     if not changes:
-        return CorrectedPage(layout, reading)
-    page = _PageEditor(layout, reading)
+        return CorrectedRows(layout, reading)
+    page = _Editor(layout, reading)
     unplaced = tuple(change for change in changes if not page.apply(change))
     if len(unplaced) == len(changes):
-        return CorrectedPage(layout, reading, unplaced)
-    return CorrectedPage(*page.rows(), unplaced)
+        return CorrectedRows(layout, reading, unplaced)
+    return CorrectedRows(*page.rows(), unplaced)
 
 
-def truth_of(page: CorrectedPage) -> str:
+def truth_of(page: CorrectedRows) -> str:
     """Return JSON of a page's ordered regions and text, as a checker sees them."""
     placed = {region["index"]: region for region in page.layout["regions"] or ()}
     regions = [
@@ -201,7 +201,7 @@ def truth_of(page: CorrectedPage) -> str:
 
 
 @dataclass(slots=True)
-class _Region:
+class _EditedRows:
     """A region of a page under correction: its rows and its crop."""
 
     layout: dict[str, Any]
@@ -213,7 +213,7 @@ class _Region:
         return KINDS[Task(self.layout["task"])]
 
 
-class _PageEditor:
+class _Editor:
     """An editor that applies corrections to a page's regions, in reading order."""
 
     def __init__(self, layout: Row, reading: Row) -> None:
@@ -224,7 +224,7 @@ class _PageEditor:
         pictures = pictures or [None] * len(listed)
         crops = {crop_index(crop["path"]): (crop, data) for crop, data in zip(listed, pictures, strict=True)}
         self._regions = [
-            _Region(dict(region), read.get(region["index"]), crops.get(region["index"]))
+            _EditedRows(dict(region), read.get(region["index"]), crops.get(region["index"]))
             for region in sorted(layout["regions"] or (), key=lambda region: region["index"])
         ]
         self._is_ordered_anew = False
@@ -295,7 +295,7 @@ class _PageEditor:
             return laid_out, (State.PARTIAL, ended[1])
         return laid_out, laid_out if state is State.OK else (state, reason)
 
-    def _find(self, box: Box[int], kind: str | None) -> _Region | None:
+    def _find(self, box: Box[int], kind: str | None) -> _EditedRows | None:
         """Return the region whose box matches best, of `kind` if one is given."""
         matches = [
             (share, -at, region)
@@ -317,12 +317,12 @@ class _PageEditor:
                 at = position + 1
         placed = {"label": change.label, "task": DEFAULT_TASKS[change.label].value, "score": 1.0, "index": -1}
         boxes = {"bbox": list(change.bbox), "bbox_2d": list(change.bbox_2d), "polygon": None, "text": None}
-        region = _Region(placed | boxes, None)
+        region = _EditedRows(placed | boxes, None)
         self._say(region, change.after)
         self._regions.insert(at, region)
         self._is_ordered_anew = True
 
-    def _say(self, region: _Region, text: str) -> None:
+    def _say(self, region: _EditedRows, text: str) -> None:
         """Give a region the text that a person found on it."""
         reading = region.reading or {
             "index": region.layout["index"],
@@ -341,7 +341,7 @@ class _PageEditor:
             "origin": TextOrigin.PERSON.value,
         }
 
-    def _move(self, region: _Region, anchor: str) -> bool:
+    def _move(self, region: _EditedRows, anchor: str) -> bool:
         """Put a region after the one at `anchor`, or first; return whether that exists."""
         follows = self._find(Box(*json.loads(anchor)), None) if anchor else None
         if follows is region or (follows is None and anchor):

@@ -150,7 +150,7 @@ _LOWEST = 50
 
 
 @dataclass(frozen=True, slots=True)
-class RegionChange:
+class Change:
     """A region that changed.
 
     `kinds` are some of added, removed, moved, relabelled and text. `old` is None if added, `new` if removed.
@@ -178,7 +178,7 @@ class PageDiff:
     texts: tuple[str, str]
     old: tuple[Region, ...]
     new: tuple[Region, ...]
-    changes: tuple[RegionChange, ...]
+    changes: tuple[Change, ...]
 
     @property
     def rank(self) -> tuple[bool, int, int]:
@@ -212,7 +212,7 @@ class ShardDiff:
 
 
 @dataclass(frozen=True, slots=True)
-class PageSide:
+class Side:
     """One side of a page.
 
     It has the page's states by table, its regions as read, and its parsed text.
@@ -231,7 +231,7 @@ def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDi
     """
     before, after = pages_of(old), pages_of(new)
     ids = dict.fromkeys([*after, *before])
-    nothing = PageSide({}, ())
+    nothing = Side({}, ())
     pages = (_page(page_id, before.get(page_id, nothing), after.get(page_id, nothing)) for page_id in ids)
     other = [page for page in pages if page.states or page.changes or page.damage.score]
     counts = [Counter(region.label for page in side.values() for region in page.regions) for side in (before, after)]
@@ -242,7 +242,7 @@ def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDi
     return ShardDiff(len(ids), tuple(sorted(other, key=lambda page: page.rank, reverse=True)), labels, vectors)
 
 
-def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, PageSide]:
+def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, Side]:
     """Return the pages of a shard by id, in order."""
     states: dict[str, dict[str, str]] = {}
     for asset, table in tables.items():
@@ -253,7 +253,7 @@ def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, PageSide]:
     layouts = _by_page(tables, _LAYOUTS, "regions")
     texts = _by_page(tables, TABLES.texts.name, "text")
     return {
-        page_id: PageSide(
+        page_id: Side(
             ended, tuple(join_regions(page_id, layouts.get(page_id), readings.get(page_id))), texts.get(page_id)
         )
         for page_id, ended in states.items()
@@ -268,7 +268,7 @@ def _by_page(tables: Mapping[str, pa.Table], asset: str, column: str) -> dict[st
     return dict(zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True))
 
 
-def _page(page_id: str, old: PageSide, new: PageSide) -> PageDiff:
+def _page(page_id: str, old: Side, new: Side) -> PageDiff:
     ends = {asset: (old.states.get(asset), new.states.get(asset)) for asset in {**old.states, **new.states}}
     before, after = ("\n".join(region.content or "" for region in page.regions) for page in (old, new))
     harm = damage(before, after)
@@ -286,7 +286,7 @@ def _page(page_id: str, old: PageSide, new: PageSide) -> PageDiff:
     )
 
 
-def _changes(old: PageSide, new: PageSide) -> Iterator[RegionChange]:
+def _changes(old: Side, new: Side) -> Iterator[Change]:
     pairs = match([region.box for region in old.regions], [region.box for region in new.regions])
     for at, to, overlap in pairs:
         before, after = old.regions[at], new.regions[to]
@@ -298,13 +298,13 @@ def _changes(old: PageSide, new: PageSide) -> Iterator[RegionChange]:
         }
         if any(differences.values()):
             kinds = tuple(kind for kind, holds in differences.items() if holds)
-            yield RegionChange(kinds, round(overlap, 3), before, after, harm)
+            yield Change(kinds, round(overlap, 3), before, after, harm)
     gone = set(range(len(old.regions))) - {at for at, _, _ in pairs}
     come = set(range(len(new.regions))) - {to for _, to, _ in pairs}
     for at in sorted(gone):
-        yield RegionChange(("removed",), 0.0, old.regions[at], None, damage(old.regions[at].content or "", ""))
+        yield Change(("removed",), 0.0, old.regions[at], None, damage(old.regions[at].content or "", ""))
     for to in sorted(come):
-        yield RegionChange(("added",), 0.0, None, new.regions[to], damage("", new.regions[to].content or ""))
+        yield Change(("added",), 0.0, None, new.regions[to], damage("", new.regions[to].content or ""))
 
 
 def _vector_change(asset: str, old: pa.Table, new: pa.Table) -> CosineChange:

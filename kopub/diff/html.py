@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from rapidfuzz.distance import Levenshtein, Prefix
 
-from kopub.diff.compare import PageDiff, RegionChange, ShardDiff
+from kopub.diff.compare import Change, PageDiff, ShardDiff
 from kopub.errors import visible
 from kopub.texts.markup import printable_value
 from kopub.texts.regions import Region
@@ -90,7 +90,7 @@ def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Map
         labels = [f"{side.index} {side.label}" for side in (change.old, change.new) if side is not None]
         changes.append({"change": change, "texts": texts, "labels": labels})
     if not changes and page.damage.score:
-        whole = RegionChange(("text",), 0.0, None, None, page.damage)
+        whole = Change(("text",), 0.0, None, None, page.damage)
         changes = [{"change": whole, "texts": mark_differences(*page.texts), "labels": ["page"]}]
     return {
         "diff": page,
@@ -100,7 +100,7 @@ def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Map
     }
 
 
-def _boxes(regions: Sequence[Region], changes: Sequence[RegionChange], side: str) -> list[Mapping[str, Any]]:
+def _boxes(regions: Sequence[Region], changes: Sequence[Change], side: str) -> list[Mapping[str, Any]]:
     """Return boxes in SVG's terms, changed ones last so that they are drawn on top."""
     kinds = {getattr(change, side).index: change.kinds[-1] for change in changes if getattr(change, side)}
     boxes: list[Mapping[str, Any]] = []

@@ -24,7 +24,7 @@ from kopub.documents.markdown import MarkdownOptions, document_markdown
 from kopub.documents.page_xml import page_xml_files
 from kopub.documents.spreadsheets import CSV_START, sheet_names, tables_workbook
 from kopub.documents.stream import PICTURES, DocumentStream, Notes
-from kopub.documents.structure import DocumentStructure, structure_document
+from kopub.documents.structure import Structure, structure_document
 from kopub.documents.tables import document_tables
 from kopub.errors import StoreError
 from kopub.figures.figure import FigureNote
@@ -119,7 +119,7 @@ class ExportTally:
     joined: int = 0
     tied: int = 0
 
-    def add(self, document: Document, of: DocumentStructure, with_pictures: bool) -> None:
+    def add(self, document: Document, of: Structure, with_pictures: bool) -> None:
         self.documents += 1
         self.pages.update(page.state.value for page in document.pages)
         self.pictures += sum(len(page.pictures) for page in document.pages) if with_pictures else 0

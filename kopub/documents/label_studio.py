@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from kopub.corrections.log import Action, Correction, CorrectionLog, PageCorrections
+from kopub.corrections.log import Action, Correction, CorrectionHistory, CorrectionLog
 from kopub.documents.document import Document, DocumentPage
 from kopub.documents.page_facts import corrections_mark
 from kopub.errors import KopubError
@@ -243,7 +243,7 @@ def add_annotations(log: CorrectionLog, page: Annotation) -> int:
     own, added = {change.id for change in page.changes}, 0
     for change in page.changes:
         known = log.page(page.page_id)
-        others = PageCorrections(tuple(each for each in known.every if each.id not in own))
+        others = CorrectionHistory(tuple(each for each in known.every if each.id not in own))
         if corrections_mark(others) != page.seen:
             raise KopubError(f"{page.page_id} was corrected since its task was exported: export it again")
         if change.id not in {each.id for each in known.every}:

@@ -42,7 +42,7 @@ def document_markdown(
     options = options or MarkdownOptions()
     pages = len(document.pages)
     done = [f"<!-- {_comment(document.doc_id)}: {pages} page{'s' if pages > 1 else ''} -->"]
-    marks = _PageMarks(document.pages, options.page_marks)
+    marks = _Marks(document.pages, options.page_marks)
     entries: list[tuple[int, int]] = []
     """The level of each entry that the next one may stand in, and the columns before its text."""
     for block in _by_page([block for block in blocks if block.kind is not BlockKind.FURNITURE]):
@@ -77,7 +77,7 @@ def _by_page(blocks: Sequence[DocumentBlock]) -> Iterator[DocumentBlock]:
         yield block
 
 
-class _PageMarks:
+class _Marks:
     """The marks of pages not marked yet; `visible` ones stand only between blocks."""
 
     def __init__(self, pages: Sequence[DocumentPage], visible: bool) -> None:
@@ -130,7 +130,7 @@ def _comment(text: str) -> str:
     return visible(text).replace("--", "- -").replace(">", "&gt;")
 
 
-def _markdown(block: DocumentBlock, marks: _PageMarks) -> str:
+def _markdown(block: DocumentBlock, marks: _Marks) -> str:
     match block.kind:
         case BlockKind.CODE:
             return fence_code(block.text, block.language)
@@ -188,7 +188,7 @@ def _noted(note: FigureNote) -> str:
 _BRACKET = re.compile(r"(?<!\\)[\[\]]")
 
 
-def _running(block: DocumentBlock, marks: _PageMarks) -> str:
+def _running(block: DocumentBlock, marks: _Marks) -> str:
     """Return a title, list entry, note or paragraph.
 
     Line breaks are kept by two blanks each.
@@ -231,7 +231,7 @@ def _with_notes(part: BlockPart) -> str:
     return text + part.text[done:]
 
 
-def _table(block: DocumentBlock, marks: _PageMarks) -> str:
+def _table(block: DocumentBlock, marks: _Marks) -> str:
     """Return a table with a line for each row."""
     html = f"<table>{caption_of(block.parts[0].text)}"
     for part in block.parts:

@@ -33,7 +33,7 @@ _NAMED = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentStructure:
+class Structure:
     """The blocks of a document, and what became of its regions: each is counted once.
 
     `placed` regions are in the text; the others are `furniture`, `empty` (nothing is printed there, or it is not read)
@@ -50,7 +50,7 @@ class DocumentStructure:
     tied: int
 
 
-def structure_document(document: Document) -> DocumentStructure:
+def structure_document(document: Document) -> Structure:
     """Return the document as blocks.
 
     Running heads, feet and page numbers are blocks of their own kind.
@@ -70,7 +70,7 @@ def structure_document(document: Document) -> DocumentStructure:
             by_kind[block.kind].add((part.page, part.region.index))
     heads, lost = by_kind[BlockKind.FURNITURE], by_kind[BlockKind.LOST]
     used = set().union(*by_kind.values())
-    return DocumentStructure(
+    return Structure(
         blocks=tuple(blocks),
         regions=len(regions),
         placed=len(used - heads - lost),

@@ -233,7 +233,7 @@ _COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason", "sta
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadPage:
+class _Reading:
     """The reading of a page, and its text layer if the two are compared.
 
     `width` and `height` are its pixels.
@@ -303,7 +303,7 @@ class ParsedTexts(RowTable):
                 inputs.append(values | {"unsure": _is_unsure(part), "figures": _two_ways(part)})
             layer = page["text_layer_id"] if self._compares else None
             size = page["width"] or 0, page["height"] or 0
-            reading = _ReadPage(regions, *size, page["page_idx"], layer)
+            reading = _Reading(regions, *size, page["page_idx"], layer)
             made_from = [self.recipe_hash, inputs, size, *layer_made_from(layer)]
             spec = RowSpec.after(row, made_from, {"page_id": row["page_id"]}, reading)
             # A page that may only look blank is reported as doubtful; it may have lost all that it shows.

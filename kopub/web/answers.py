@@ -107,7 +107,7 @@ def legend(metrics: Iterable[str], t: Texts) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class PageScore:
+class HeadlineScore:
     """The score of a page by a benchmark's headline metric.
 
     `is_bad` says that a person should look at the page.
@@ -119,7 +119,7 @@ class PageScore:
     is_bad: bool
 
 
-def page_scores(benchmarks: Sequence[ScoredBenchmark], page_id: str, is_checked: bool) -> list[PageScore]:
+def page_scores(benchmarks: Sequence[ScoredBenchmark], page_id: str, is_checked: bool) -> list[HeadlineScore]:
     """Return the headline scores of a page, or none without known answers.
 
     A page that a person checked counts as right, however badly it was read.
@@ -129,7 +129,7 @@ def page_scores(benchmarks: Sequence[ScoredBenchmark], page_id: str, is_checked:
         for name, score in each.values.get(page_id, {}).items():
             if name in each.headline and score.value is not None:
                 wrong = score.value if METRICS[name].lower_is_better else 1 - score.value
-                found.append(PageScore(each.name, name, score.value, wrong >= _BAD and not is_checked))
+                found.append(HeadlineScore(each.name, name, score.value, wrong >= _BAD and not is_checked))
     return found
 
 

@@ -13,7 +13,7 @@ from kopub.api.rows import Facts, Picture, Step, TableName
 from kopub.api.sources import source
 from kopub.api.sources.source import OpenFiles, ParquetRows, Place
 from kopub.boxes import Box
-from kopub.corrections.corrected import CorrectedPage, CorrectedTables, correct_page
+from kopub.corrections.corrected import CorrectedRows, CorrectedTables, correct_page
 from kopub.errors import DamagedTable, SourceError, StoreError
 from kopub.fingerprints import fingerprint
 from kopub.pages.manifest import Manifest, shard_source
@@ -268,7 +268,7 @@ class HomeSource:
             return {name: row[name] for name in columns}
         return self._rows(table.name, place.shard).row(place.row, table.key, place.page_id, columns)
 
-    def corrected_page(self, place: Place) -> CorrectedPage | None:
+    def corrected_page(self, place: Place) -> CorrectedRows | None:
         """Return the layout and reading of a page as people corrected it.
 
         None if the page is not read.

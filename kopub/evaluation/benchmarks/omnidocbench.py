@@ -37,7 +37,7 @@ from kopub.evaluation.benchmarks.tables_and_formulas import (
     read_tables,
     teds_scores,
 )
-from kopub.evaluation.layout_boxes import Block, coco_map, find
+from kopub.evaluation.layout_boxes import ScoredBox, coco_map, find
 from kopub.evaluation.metrics import ALL, means
 from kopub.layout.regions import Task
 from kopub.states import LOST
@@ -113,21 +113,21 @@ def whole(read: Sequence[tuple[Sample, SampleReading]], scores: Sequence[SampleS
     return [precision, _overall([sample for sample, _ in read], scores)]
 
 
-def gold_blocks(gold: PageElements) -> list[Block]:
+def gold_blocks(gold: PageElements) -> list[ScoredBox]:
     """Return the blocks of a page, with boxes on a grid of 1,000.
 
     A block of an unknown category is ignored.
     """
     return [
-        Block(KINDS.get(e.category, ""), _grid(e.bbox), ignored=e.ignored or e.category not in KINDS)
+        ScoredBox(KINDS.get(e.category, ""), _grid(e.bbox), ignored=e.ignored or e.category not in KINDS)
         for e in gold.elements
     ]
 
 
-def region_blocks(regions: Sequence[Region]) -> list[Block]:
+def region_blocks(regions: Sequence[Region]) -> list[ScoredBox]:
     """Return a page's regions on a grid of 1,000, except parts of other regions."""
     kinds = [(region, _REGION_KINDS.get(region.label, "text")) for region in regions]
-    return [Block(kind, region.box_2d, region.score) for region, kind in kinds if kind]
+    return [ScoredBox(kind, region.box_2d, region.score) for region, kind in kinds if kind]
 
 
 def _text_scores(sample: Sample, texts: Sequence[Element], reading: SampleReading) -> list[SampleScore]:

@@ -13,7 +13,7 @@ from kopub.recognition.regions import crop_index
 from kopub.search.answer import QueryWords
 from kopub.texts.text_quality import DOUBTFUL
 from kopub.web import elements
-from kopub.web.answers import PageScore, answers_of, explained, page_scores
+from kopub.web.answers import HeadlineScore, answers_of, explained, page_scores
 from kopub.web.editing import edit_view
 from kopub.web.elements import document_name, page_name, rendered
 from kopub.web.pictures import FULL, picture_stamp
@@ -120,7 +120,7 @@ def _jump(page: kopub.Page, kept: Mapping[str, str]) -> dict[str, str]:
     return {"id": page.id, **{name: value for name, value in kept.items() if name != "walk"}}
 
 
-def _score(score: PageScore, href: str, request: ViewRequest) -> dict[str, Any]:
+def _score(score: HeadlineScore, href: str, request: ViewRequest) -> dict[str, Any]:
     says = explained(score.metric, request.t)
     return {**asdict(score), "value": f"{score.value:.3f}", "href": href, "says": says}
 
