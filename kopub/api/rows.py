@@ -191,8 +191,13 @@ def catalogue_of(shards: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
     counts = [table.num_rows for table in tables]
     rows = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
     numbers = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    encoded = [value.encode() for value in shards]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     own = {
-        "shard": pa.DictionaryArray.from_arrays(numbers_array(numbers), _strings(shards)),
+        "shard": pa.DictionaryArray.from_arrays(
+            numbers_array(numbers),
+            pa.StringArray.from_buffers(len(shards), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))),
+        ),
         "row": numbers_array(rows),
     }
     stored = pa.concat_tables(tables)
@@ -214,9 +219,3 @@ def numbers_array(values: np.ndarray) -> pa.Array:
     The first array that Arrow makes from Python values loads pandas, which takes 0.3 s and 40 MB.
     """
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
-
-
-def _strings(values: Sequence[str]) -> pa.StringArray:
-    encoded = [value.encode() for value in values]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
