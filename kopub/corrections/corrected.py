@@ -250,13 +250,26 @@ class _Editor:
             self._regions.remove(region)
             self._is_ordered_anew = True
         else:
-            return self._move(region, change.after)
+            follows = self._find(Box(*json.loads(change.after)), None) if change.after else None
+            if follows is region or (follows is None and change.after):
+                return False
+            self._regions.remove(region)
+            self._regions.insert(self._regions.index(follows) + 1 if follows else 0, region)
+            self._is_ordered_anew = True
+            return True
         return True
 
     def rows(self) -> tuple[Row, Row]:
         """Return the page's rows of layout and readings as they are now."""
         if self._is_ordered_anew:
-            self._number()
+            # The regions are numbered in order, and their pictures with them.
+            for index, region in enumerate(self._regions):
+                region.layout["index"] = index
+                if region.reading is not None:
+                    region.reading["index"] = index
+                if region.crop is not None:
+                    crop, data = region.crop
+                    region.crop = {**crop, "path": crop_path(self._layout["page_id"], index)}, data
         crops = [region.crop for region in self._regions if region.crop is not None]
         readings = [region.reading for region in self._regions if region.reading is not None]
         texts = region_texts(readings)
@@ -340,23 +353,3 @@ class _Editor:
             "finish_reason": "stop",
             "origin": TextOrigin.PERSON.value,
         }
-
-    def _move(self, region: _EditedRows, anchor: str) -> bool:
-        """Put a region after the one at `anchor`, or first; return whether that exists."""
-        follows = self._find(Box(*json.loads(anchor)), None) if anchor else None
-        if follows is region or (follows is None and anchor):
-            return False
-        self._regions.remove(region)
-        self._regions.insert(self._regions.index(follows) + 1 if follows else 0, region)
-        self._is_ordered_anew = True
-        return True
-
-    def _number(self) -> None:
-        """Number the regions in order, and their pictures with them."""
-        for index, region in enumerate(self._regions):
-            region.layout["index"] = index
-            if region.reading is not None:
-                region.reading["index"] = index
-            if region.crop is not None:
-                crop, data = region.crop
-                region.crop = {**crop, "path": crop_path(self._layout["page_id"], index)}, data

@@ -135,7 +135,12 @@ def _markdown(block: DocumentBlock, marks: _Marks) -> str:
         case BlockKind.CODE:
             return fence_code(block.text, block.language)
         case BlockKind.TABLE:
-            return _table(block, marks)
+            html = f"<table>{caption_of(block.parts[0].text)}"
+            for part in block.parts:
+                html += "".join(f"\n{mark}" for mark in marks.within(part.page))
+                table = without_rows(part.text, part.repeated)
+                html += rows_of(table).replace("<tr>", "\n<tr>")
+            return f"{html}\n</table>"
         case BlockKind.FORMULA:
             return formula_markdown(block.text, block.number.text if block.number else None)
         case BlockKind.PICTURE:
@@ -229,13 +234,3 @@ def _with_notes(part: BlockPart) -> str:
         text += f"{part.text[done:start]}\ufdd0{mark}\ufdd1"
         done = end
     return text + part.text[done:]
-
-
-def _table(block: DocumentBlock, marks: _Marks) -> str:
-    """Return a table with a line for each row."""
-    html = f"<table>{caption_of(block.parts[0].text)}"
-    for part in block.parts:
-        html += "".join(f"\n{mark}" for mark in marks.within(part.page))
-        table = without_rows(part.text, part.repeated)
-        html += rows_of(table).replace("<tr>", "\n<tr>")
-    return f"{html}\n</table>"

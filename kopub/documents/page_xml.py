@@ -14,7 +14,7 @@ from kopub.documents.archived_regions import (
     well_formed,
     xml_bytes,
 )
-from kopub.documents.document import Document, DocumentBlock, DocumentPage
+from kopub.documents.document import Document, DocumentBlock
 from kopub.layout.regions import Task
 
 _NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
@@ -51,30 +51,26 @@ def page_xml_files(document: Document, _: Sequence[DocumentBlock]) -> Iterator[t
     read in doubt, or why it was not read.
     """
     for page in document.pages:
-        yield f"{page.number}.xml", xml_bytes(_page(document, page))
-
-
-def _page(document: Document, page: DocumentPage) -> Element:
-    root = Element("PcGts", _ROOT)
-    about = SubElement(root, "Metadata", externalRef=well_formed(page.page_id))
-    SubElement(about, "Creator").text = "; ".join(page.made_by) or "kopub"
-    for name in ("Created", "LastChange"):
-        SubElement(about, name).text = _NO_DATE
-    SubElement(about, "Comments").text = page_end(page)
-    for maker in page.made_by:
-        SubElement(about, "MetadataItem", type="processingStep", name="engine", value=maker)
-    size = {"imageWidth": str(page.width), "imageHeight": str(page.height)}
-    made = SubElement(root, "Page", {"imageFilename": image_name(document, page, "../"), **size})
-    if (sure := page_confidence(page)) is not None:
-        made.set("conf", sure)
-    regions = [*archived_regions(page)]
-    if regions:
-        order = SubElement(SubElement(made, "ReadingOrder"), "OrderedGroup", id="order")
-        for at, region in enumerate(regions):
-            SubElement(order, "RegionRefIndexed", index=str(at), regionRef=region.id)
-    for region in regions:
-        _add_region(made, region)
-    return root
+        root = Element("PcGts", _ROOT)
+        about = SubElement(root, "Metadata", externalRef=well_formed(page.page_id))
+        SubElement(about, "Creator").text = "; ".join(page.made_by) or "kopub"
+        for name in ("Created", "LastChange"):
+            SubElement(about, name).text = _NO_DATE
+        SubElement(about, "Comments").text = page_end(page)
+        for maker in page.made_by:
+            SubElement(about, "MetadataItem", type="processingStep", name="engine", value=maker)
+        size = {"imageWidth": str(page.width), "imageHeight": str(page.height)}
+        made = SubElement(root, "Page", {"imageFilename": image_name(document, page, "../"), **size})
+        if (sure := page_confidence(page)) is not None:
+            made.set("conf", sure)
+        regions = [*archived_regions(page)]
+        if regions:
+            order = SubElement(SubElement(made, "ReadingOrder"), "OrderedGroup", id="order")
+            for at, region in enumerate(regions):
+                SubElement(order, "RegionRefIndexed", index=str(at), regionRef=region.id)
+        for region in regions:
+            _add_region(made, region)
+        yield f"{page.number}.xml", xml_bytes(root)
 
 
 def _add_region(page: Element, region: Zone) -> None:

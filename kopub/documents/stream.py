@@ -245,7 +245,10 @@ def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
             key = (page_id, "page") if doc_id is None else (sys.intern(doc_id), "")
             rows[key].append(_PageRow(page_id, shard, *known))
     documents = [part for key, pages in rows.items() for part in _documents_of(key, pages)]
-    names = file_names(_names([key for key, _ in documents]))
+    keys = [key for key, _ in documents]
+    shared = Counter(doc_id for doc_id, _ in keys)
+    # No id has half of a surrogate pair, so no name with one is the id of another document.
+    names = file_names([doc_id if shared[doc_id] == 1 else f"{doc_id}\udc00{stem}" for doc_id, stem in keys])
     return [
         PlannedDocument(
             doc_id,
@@ -286,16 +289,6 @@ def split_namesakes(pages: Sequence[tuple[str, int | None]]) -> dict[str, list[i
     if any(len({pages[at][1] for at in part}) < len(part) for part in parts.values()):
         return every
     return parts
-
-
-def _names(keys: Sequence[_Key]) -> list[str]:
-    """Return names for the files of documents.
-
-    A name is the document's id; if several share it, the stem of their page ids follows.
-    """
-    shared = Counter(doc_id for doc_id, _ in keys)
-    # No id has half of a surrogate pair, so no name with one is the id of another document.
-    return [doc_id if shared[doc_id] == 1 else f"{doc_id}\udc00{stem}" for doc_id, stem in keys]
 
 
 def page_numbers(page_nos: Sequence[int | None]) -> list[int]:

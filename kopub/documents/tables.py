@@ -150,10 +150,6 @@ NUMBER = re.compile(
 )
 
 
-def _inert(text: str) -> str:
-    return f"'{text}" if _FORMULA.match(text) and not NUMBER.fullmatch(text) else text
-
-
 @dataclass(frozen=True, slots=True)
 class DocumentTable:
     """A table of a document as data, whole where it spans pages.
@@ -186,7 +182,11 @@ class DocumentTable:
         """
         lines = io.StringIO()
         head = [self.columns] if self.heading_rows else []
-        csv.writer(lines, lineterminator="\n").writerows([_inert(text) for text in row] for row in [*head, *self.rows])
+        writer = csv.writer(lines, lineterminator="\n")
+        for row in [*head, *self.rows]:
+            writer.writerow(
+                [f"'{text}" if _FORMULA.match(text) and not NUMBER.fullmatch(text) else text for text in row]
+            )
         return lines.getvalue()
 
     def to_parquet(self) -> bytes:
