@@ -212,7 +212,7 @@ class ShardDiff:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedSide:
     """One side of a page.
 
     It has the page's states by table, its regions as read, and its parsed text.
@@ -231,7 +231,7 @@ def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDi
     """
     before, after = pages_of(old), pages_of(new)
     ids = dict.fromkeys([*after, *before])
-    nothing = Side({}, ())
+    nothing = ComparedSide({}, ())
     pages = (_page(page_id, before.get(page_id, nothing), after.get(page_id, nothing)) for page_id in ids)
     other = [page for page in pages if page.states or page.changes or page.damage.score]
     counts = [Counter(region.label for page in side.values() for region in page.regions) for side in (before, after)]
@@ -242,7 +242,7 @@ def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDi
     return ShardDiff(len(ids), tuple(sorted(other, key=lambda page: page.rank, reverse=True)), labels, vectors)
 
 
-def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, Side]:
+def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, ComparedSide]:
     """Return the pages of a shard by id, in order."""
     states: dict[str, dict[str, str]] = {}
     for asset, table in tables.items():
@@ -253,7 +253,7 @@ def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, Side]:
     layouts = _by_page(tables, _LAYOUTS, "regions")
     texts = _by_page(tables, TABLES.texts.name, "text")
     return {
-        page_id: Side(
+        page_id: ComparedSide(
             ended, tuple(join_regions(page_id, layouts.get(page_id), readings.get(page_id))), texts.get(page_id)
         )
         for page_id, ended in states.items()
@@ -268,7 +268,7 @@ def _by_page(tables: Mapping[str, pa.Table], asset: str, column: str) -> dict[st
     return dict(zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True))
 
 
-def _page(page_id: str, old: Side, new: Side) -> PageDiff:
+def _page(page_id: str, old: ComparedSide, new: ComparedSide) -> PageDiff:
     ends = {asset: (old.states.get(asset), new.states.get(asset)) for asset in {**old.states, **new.states}}
     before, after = ("\n".join(region.content or "" for region in page.regions) for page in (old, new))
     harm = damage(before, after)
@@ -286,7 +286,7 @@ def _page(page_id: str, old: Side, new: Side) -> PageDiff:
     )
 
 
-def _changes(old: Side, new: Side) -> Iterator[Change]:
+def _changes(old: ComparedSide, new: ComparedSide) -> Iterator[Change]:
     pairs = match([region.box for region in old.regions], [region.box for region in new.regions])
     for at, to, overlap in pairs:
         before, after = old.regions[at], new.regions[to]

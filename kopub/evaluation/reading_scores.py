@@ -225,7 +225,13 @@ def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
     """Return the table OCR_SCORES of a run, compared sample by sample with `previous`."""
     rows: list[dict[str, Any]] = []
     for benchmark in run["benchmark"].unique().to_pylist():
-        rows += _rows(benchmark, run, previous)
+        changed = {}
+        if previous is not None:
+            changed = {(change.metric, change.slice): change for change in _changes(benchmark, run, previous)}
+        adapter = ADAPTERS.get(benchmark)
+        for mean in means(*scores_of(benchmark, run)):
+            is_headline = adapter is not None and mean.metric in adapter.headline
+            rows.append(_row(benchmark, mean, changed.get((mean.metric, mean.slice)), is_headline))
     return pa.Table.from_pylist(rows, schemas.OCR_SCORES)
 
 
@@ -288,16 +294,6 @@ def scores_of(benchmark: str, run: pa.Table) -> tuple[list[Sample], list[SampleS
         named = (row["sample"], row["metric"], row["value"], row["size"], row["skipped_reason"], row["lost"])
         scores.append(SampleScore(*named, tuple(row["notes"] or ())))
     return list(samples.values()), scores
-
-
-def _rows(benchmark: str, run: pa.Table, previous: pa.Table | None) -> Iterator[dict[str, Any]]:
-    changed = {}
-    if previous is not None:
-        changed = {(change.metric, change.slice): change for change in _changes(benchmark, run, previous)}
-    adapter = ADAPTERS.get(benchmark)
-    for mean in means(*scores_of(benchmark, run)):
-        is_headline = adapter is not None and mean.metric in adapter.headline
-        yield _row(benchmark, mean, changed.get((mean.metric, mean.slice)), is_headline)
 
 
 def _changes(benchmark: str, run: pa.Table, previous: pa.Table) -> list[PairedChange]:

@@ -76,7 +76,14 @@ def render(
         headline=metrics,
         means=_means(sides),
         verdicts=[line for side in sides[1:] for line in _verdicts(sides[0].profile, side, headline)],
-        listed=[_index_entry(sample, values, sides, metrics) for sample in ranked[:_LISTED]],
+        listed=[
+            {
+                "id": sample.id,
+                "values": [[_figure(of_side.get(sample.id, {}).get(name)) for name in metrics] for of_side in values],
+                "states": [_state(side, sample) for side in sides],
+            }
+            for sample in ranked[:_LISTED]
+        ],
         worst=[_worst(sample, values, sides, picture(sample.id)) for sample in ranked[:most]],
         samples=len(benchmark.samples),
     )
@@ -132,19 +139,6 @@ def _verdicts(first: str, side: Side, headline: Sequence[str]) -> Iterator[tuple
         pairs = f"paired over {counted(change.samples, 'sample')}"
         names = visible(side.profile, _NAME), visible(first, _NAME)
         yield f"{metric}: {names[0]} {verdict} {names[1]} ({figures}, {pairs})", change.worse
-
-
-def _index_entry(
-    sample: Sample,
-    values: Sequence[Mapping[str, Mapping[str, SampleScore]]],
-    sides: Sequence[Side],
-    headline: Sequence[str],
-) -> dict[str, Any]:
-    return {
-        "id": sample.id,
-        "values": [[_figure(of_side.get(sample.id, {}).get(name)) for name in headline] for of_side in values],
-        "states": [_state(side, sample) for side in sides],
-    }
 
 
 def _figure(score: SampleScore | None) -> str:

@@ -74,9 +74,6 @@ class BoundedTeds:
             return TedsScores(None, None, f"the tables have {pairs:,} pairs of nodes, more than {_MOST:,}")
         if pairs <= _AT_ONCE or gold == text:
             return _both(gold, text)
-        return self._in_process(gold, text)
-
-    def _in_process(self, gold: str, text: str) -> TedsScores:
         process = self._started()
         assert process.stdin is not None
         try:

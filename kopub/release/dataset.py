@@ -91,7 +91,11 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: 
         built[CHUNKS] = _table(_chunks(tables.chunks), features.chunk_features())
     built |= _parts(tables)
     if tables.corrections is not None:
-        built[CORRECTIONS] = _corrections(tables.corrections, authors)
+        corrections = tables.corrections
+        if not authors:
+            at = corrections.column_names.index("author")
+            corrections = corrections.set_column(at, "author", pa.nulls(len(corrections), pa.string()))
+        built[CORRECTIONS] = _public_columns(corrections, features.correction_features())
     for config, columns in _WORDED.items():
         if config in built:
             built[config] = _without_paths(built[config], columns)
@@ -245,13 +249,6 @@ def _chunks(documents: pa.Table) -> Iterator[Row]:
             yield {**chunk, **identity, "page_id": chunk["places"][0]["page_id"]}
 
 
-def _corrections(corrections: pa.Table, authors: bool) -> pa.Table:
-    if not authors:
-        at = corrections.column_names.index("author")
-        corrections = corrections.set_column(at, "author", pa.nulls(len(corrections), pa.string()))
-    return _public_columns(corrections, features.correction_features())
-
-
 def _identify_figures(table: pa.Table, column: str) -> pa.Table:
     """Return a row for each figure, with the id of its region in `regions`."""
     figures = one_row_a_part(table, column)
@@ -289,10 +286,17 @@ def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa
 
     With it, a card can be written from only the footers of the files.
     """
+    regions = built["regions"]
+    to_read = regions.filter(pc.field("task").isin(_READ))
+    from_layers = regions.filter(pc.field("origin") == TextOrigin.TEXT_LAYER).num_rows
     pages = {
         "states": {asset: count_states(table["state"].to_pylist()) for asset, table in tables.page_tables.items()},
         "ended": count_states(built["pages"]["state"].to_pylist()),
-        "regions": _region_counts(built["regions"]),
+        "regions": {
+            "to_read": to_read.num_rows,
+            "lost": to_read.filter(pc.field("state").isin(LOST)).num_rows,
+            **({"text_layer": from_layers} if from_layers else {}),
+        },
         "doubtful": len(doubtful(tables.parsed_texts)),
         "documents": _tally(tables.raw_pages, ("doc_id", "source", "license")),
     }
@@ -310,39 +314,18 @@ def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa
         states = count_states(tables.chunks["state"].to_pylist())
         summaries[CHUNKS] = {"states": {DOCUMENT_CHUNKS.name: states}}
     if tables.corrections is not None:
-        summaries[CORRECTIONS] = _correction_counts(tables.corrections)
+        # A page that was corrected after its check no longer counts as checked.
+        last = {row["page_id"]: row["action"] for row in tables.corrections.select(["page_id", "action"]).to_pylist()}
+        changes = tables.corrections.filter(pc.field("action") != "checked")
+        summaries[CORRECTIONS] = {
+            "corrections": changes.num_rows,
+            "pages": len(changes["page_id"].unique()),
+            "checked": sum(action == "checked" for action in last.values()),
+        }
     for config, summary in summaries.items():
         metadata = {**(built[config].schema.metadata or {}), SUMMARY: json.dumps(summary, ensure_ascii=False)}
         built[config] = built[config].replace_schema_metadata(metadata)
     return built
-
-
-def _correction_counts(corrections: pa.Table) -> dict[str, int]:
-    """Return the numbers of corrections, corrected pages and checked pages.
-
-    A page that was corrected after its check no longer counts as checked.
-    """
-    last = {row["page_id"]: row["action"] for row in corrections.select(["page_id", "action"]).to_pylist()}
-    changes = corrections.filter(pc.field("action") != "checked")
-    return {
-        "corrections": changes.num_rows,
-        "pages": len(changes["page_id"].unique()),
-        "checked": sum(action == "checked" for action in last.values()),
-    }
-
-
-def _region_counts(regions: pa.Table) -> dict[str, int]:
-    """Return the numbers of regions to be read, lost, and taken from a text layer.
-
-    The last number is left out if it is 0.
-    """
-    to_read = regions.filter(pc.field("task").isin(_READ))
-    from_layers = regions.filter(pc.field("origin") == TextOrigin.TEXT_LAYER).num_rows
-    return {
-        "to_read": to_read.num_rows,
-        "lost": to_read.filter(pc.field("state").isin(LOST)).num_rows,
-        **({"text_layer": from_layers} if from_layers else {}),
-    }
 
 
 def _tally(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:
