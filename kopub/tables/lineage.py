@@ -247,25 +247,21 @@ def edition(store: ShardStore, shard: str, name: str) -> Versions:
     if name == CURRENT:
         return dict.fromkeys(assets)
     if name == PREVIOUS:
-        return _previous(store, shard, assets)
+        versions: Versions = {}
+        for asset in reversed(assets):
+            if asset not in versions:
+                older = store.versions(asset, shard)
+                if replaced_parents(store, asset, shard):
+                    # An upgrade is under way, and this table is still the one from before.
+                    versions = {**ancestry(store, asset, shard), **versions}
+                elif older:
+                    versions = {**ancestry(store, asset, shard, older[0].recipe), **versions}
+                else:
+                    versions[asset] = None
+        if not any(versions.values()):
+            raise StoreError(f"{shard} has no older version: nothing was replaced, or store.keep_versions is 0")
+        return versions
     return _belonging(store, shard, assets, *_find_table(store, shard, assets, name))
-
-
-def _previous(store: ShardStore, shard: str, assets: list[str]) -> Versions:
-    versions: Versions = {}
-    for asset in reversed(assets):
-        if asset not in versions:
-            older = store.versions(asset, shard)
-            if replaced_parents(store, asset, shard):
-                # An upgrade is under way, and this table is still the one from before.
-                versions = {**ancestry(store, asset, shard), **versions}
-            elif older:
-                versions = {**ancestry(store, asset, shard, older[0].recipe), **versions}
-            else:
-                versions[asset] = None
-    if not any(versions.values()):
-        raise StoreError(f"{shard} has no older version: nothing was replaced, or store.keep_versions is 0")
-    return versions
 
 
 def _find_table(store: ShardStore, shard: str, assets: list[str], name: str) -> tuple[str, str | None]:

@@ -152,7 +152,39 @@ class OcrResults(EngineTable):
 
     def row(self, spec: RowSpec, result: PageReading) -> RowResult:
         seconds = sum(text.seconds for text in result.regions if not text.reused)
-        return RowResult(spec.id, _columns(result, spec.given.regions), seconds, retry_counts(result.regions))
+        laid_out = {region["index"]: region for region in spec.given.regions}
+        regions = [
+            {
+                "index": text.index,
+                "label": KINDS[Task(laid_out[text.index]["task"])],
+                "native_label": text.native_label,
+                "bbox_2d": laid_out[text.index]["bbox_2d"],
+                "content": text.content,
+                "state": text.state,
+                "reason": text.reason,
+                "finish_reason": text.finish_reason,
+                "attempts": text.attempts,
+                "seconds": text.seconds,
+                "scale": text.scale,
+                "origin": text.origin,
+            }
+            for text in result.regions
+        ]
+        return RowResult(
+            spec.id,
+            {
+                "regions": regions,
+                "markdown": page_markdown(result.regions, result.crops),
+                "image_crops": [
+                    {"path": crop.path, "bbox": list(crop.bbox), "label": crop.label} for crop in result.crops
+                ],
+                "crop_images": [crop.data for crop in result.crops],
+                "state": result.state,
+                "reason": result.reason,
+            },
+            seconds,
+            retry_counts(result.regions),
+        )
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         regions = [region for row in table["regions"].to_pylist() for region in row or ()]
@@ -175,36 +207,6 @@ def by_origin(regions: Iterable[Row]) -> dict[str, int]:
 def _region(row: Row) -> Region:
     polygon = row["polygon"] and tuple((x, y) for x, y in row["polygon"])
     return Region(row["index"], row["label"], Task(row["task"]), row["score"], tuple(row["bbox"]), polygon, row["text"])
-
-
-def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
-    """Return the columns of a page; `layout` holds the regions that had to be read."""
-    laid_out = {region["index"]: region for region in layout}
-    regions = [
-        {
-            "index": text.index,
-            "label": KINDS[Task(laid_out[text.index]["task"])],
-            "native_label": text.native_label,
-            "bbox_2d": laid_out[text.index]["bbox_2d"],
-            "content": text.content,
-            "state": text.state,
-            "reason": text.reason,
-            "finish_reason": text.finish_reason,
-            "attempts": text.attempts,
-            "seconds": text.seconds,
-            "scale": text.scale,
-            "origin": text.origin,
-        }
-        for text in reading.regions
-    ]
-    return {
-        "regions": regions,
-        "markdown": page_markdown(reading.regions, reading.crops),
-        "image_crops": [{"path": crop.path, "bbox": list(crop.bbox), "label": crop.label} for crop in reading.crops],
-        "crop_images": [crop.data for crop in reading.crops],
-        "state": reading.state,
-        "reason": reading.reason,
-    }
 
 
 def text_layer_settings(corpus: Corpus, shard: str, use: str) -> Mapping[str, str]:

@@ -108,7 +108,7 @@ class SearchSink(ShardAsset):
                 self.require_not_newer(shard, stored[1].get("made_with", ""))
             stamp = self.provenance(shard)
             records = _records(shard, self.store.read(CHUNK_VECTORS.name, shard))
-            wanted = _fingerprints(records)
+            wanted = dict(zip(records["id"].to_pylist(), records["fingerprint"].to_pylist(), strict=True))
             with self.engine.in_words(), self.engine.open(records.schema.field("vector").type.list_size) as sink:
                 held = sink.fingerprints(shard)
                 places = json.loads(stored[1].get(_PLACES, "[]")) if stored is not None else []
@@ -179,7 +179,3 @@ def _records(shard: str, chunks: pa.Table) -> pa.Table:
         "vector": chunks["vector"].cast(schema.field("vector").type),
     }
     return pa.table([columns[name] for name in schema.names], schema=schema)
-
-
-def _fingerprints(records: pa.Table) -> dict[str, str]:
-    return dict(zip(records["id"].to_pylist(), records["fingerprint"].to_pylist(), strict=True))

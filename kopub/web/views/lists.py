@@ -144,8 +144,10 @@ _DOCUMENTS = 48
 def documents(room: Room, request: ViewRequest) -> ViewResponse:
     corpus = room.now.corpus
     name, shard = request.text("name"), request.text("shard")
-    found = _of_shard(corpus, shard) if shard in corpus.shards else corpus.documents.ids
-    found = documents_named(found, name)
+    ids = corpus.documents.ids
+    if shard in corpus.shards:
+        ids = [document or "" for document in corpus.pages.where(shard=shard).catalogue["doc_id"].unique().to_pylist()]
+    found = documents_named(ids, name)
     shown, pager = part(
         len(found), _DOCUMENTS, request, lambda **at: request.to.documents(name=name, shard=shard, **at)
     )
@@ -162,10 +164,6 @@ def documents(room: Room, request: ViewRequest) -> ViewResponse:
             "pager": pager,
         },
     )
-
-
-def _of_shard(corpus: kopub.Corpus, shard: str) -> list[str]:
-    return [document or "" for document in corpus.pages.where(shard=shard).catalogue["doc_id"].unique().to_pylist()]
 
 
 def versions(room: Room, request: ViewRequest) -> ViewResponse:
