@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -203,10 +204,10 @@ def _boxes(
         return {}
     read = tables.read(TABLES.readings.name, shard, ["page_id", "regions"])
     read = read.filter(pc.field("page_id").isin(list(page_ids)))
-    return {
-        row["page_id"]: {region["index"]: region["bbox_2d"] for region in row["regions"] or ()}
-        for row in read.to_pylist()
-    }
+    boxes: dict[str, dict[int, Sequence[int]]] = {}
+    for row in read.to_pylist():
+        boxes[row["page_id"]] = {region["index"]: region["bbox_2d"] for region in row["regions"] or ()}
+    return boxes
 
 
 def _index_now(note: Mapping[str, Any], boxes: Mapping[int, Sequence[int]]) -> int | None:
@@ -251,9 +252,7 @@ class _ExportFolder:
         for name in formats:
             for gone in set(earlier.get(name, ())) - set(names[name]):
                 self._remove(FORMATS[name], gone)
-        for gone in {name for listed in earlier.values() for name in listed} - {
-            name for listed in files.values() for name in listed
-        }:
+        for gone in set(chain(*earlier.values())) - set(chain(*files.values())):
             self._keep_files(gone + PICTURES, set())
         self._mark({"complete": True, "documents": files})
         return done
@@ -291,9 +290,10 @@ class _ExportFolder:
             return {}
         try:
             listed = json.loads(marker.read_text("utf-8"))["documents"]
-            names = {
-                name: [file for file in listed[name] if Path(file).name == file] for name in FORMATS if name in listed
-            }
+            names: dict[str, list[str]] = {}
+            for name in FORMATS:
+                if name in listed:
+                    names[name] = [file for file in listed[name] if Path(file).name == file]
         except (ValueError, KeyError, TypeError):
             raise StoreError(f"{marker} cannot be read: delete the folder and export again") from None
         return names

@@ -189,10 +189,8 @@ def _drawn(results: Sequence[Mapping[str, Any]], width: int, height: int) -> dic
         if place.get("rotation"):
             raise KopubError("a rectangle is rotated: draw it upright")
         across, down = (place["x"], place["x"] + place["width"]), (place["y"], place["y"] + place["height"])
-        (x1, x2), (y1, y2) = (
-            [min(max(edge * size / 100, 0.0), size) for edge in edges]
-            for edges, size in ((across, width), (down, height))
-        )
+        x1, x2 = (min(max(edge * width / 100, 0.0), width) for edge in across)
+        y1, y2 = (min(max(edge * height / 100, 0.0), height) for edge in down)
         text = texts.get(result["id"], "").replace("\r\n", "\n")
         drawn[result["id"]] = _Drawn(place["rectanglelabels"][0], text, (x1, y1, x2, y2))
     return drawn

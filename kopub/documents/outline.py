@@ -40,8 +40,8 @@ class _Sign:
 
     def is_above(self, other: "_Sign") -> bool:
         """Return whether documents nest the other kind below this one."""
-        ranks = [next((at for at, kinds in enumerate(_ORDER) if sign.kind in kinds), None) for sign in (self, other)]
-        mine, theirs = ranks
+        mine = next((at for at, kinds in enumerate(_ORDER) if self.kind in kinds), None)
+        theirs = next((at for at, kinds in enumerate(_ORDER) if other.kind in kinds), None)
         if mine is None or theirs is None or (mine < _BULLETS) != (theirs < _BULLETS):
             return False
         return mine < theirs

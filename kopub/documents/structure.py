@@ -57,11 +57,10 @@ def structure_document(document: Document) -> Structure:
     """
     out = find_furniture(document.pages)
     blocks = [block for page in document.pages for block in _blocks(page, out)]
-    whole = {
-        page.number
-        for page in document.pages
-        if page.state is State.OK and all(region.state is not State.FAILED for region in page.regions)
-    }
+    whole: set[int] = set()
+    for page in document.pages:
+        if page.state is State.OK and all(region.state is not State.FAILED for region in page.regions):
+            whole.add(page.number)
     blocks = with_levels(with_entries(join_pages(tie_footnotes(_whole_titles(blocks)), whole)))
     regions = [(page, region) for page in document.pages for region in page.regions]
     by_kind: dict[BlockKind, set[tuple[int, int]]] = {kind: set() for kind in BlockKind}
@@ -244,15 +243,19 @@ def tie_footnotes(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
     for at, block in enumerate(done):
         if block.kind is BlockKind.FOOTNOTE and (found := _MARK.match(block.text)):
             notes[block.page, found["mark"].translate(_SUPERSCRIPTS)].append(at)
-    references = [
-        reference
-        for at, block in enumerate(done)
-        if block.kind in _REFERRING
-        for reference in _references(at, block.page, block.parts[0].text)
-    ]
-    places = Counter(place for reference in references for place in reference.notes)
-    chosen = [each for each in references if all(len(notes.get(n, ())) == places[n] == 1 for n in each.notes)]
-    printed = Counter(number for reference in chosen for _, number in reference.notes)
+    references: list[_Reference] = []
+    places: Counter[Place] = Counter()
+    for at, block in enumerate(done):
+        if block.kind in _REFERRING:
+            for reference in _references(at, block.page, block.parts[0].text):
+                references.append(reference)
+                places.update(reference.notes)
+    chosen: list[_Reference] = []
+    printed: Counter[str] = Counter()
+    for reference in references:
+        if all(len(notes.get(note, ())) == places[note] == 1 for note in reference.notes):
+            chosen.append(reference)
+            printed.update(number for _, number in reference.notes)
     for reference in chosen:
         refers = done[reference.block].parts[0].refers
         begin = reference.start

@@ -303,10 +303,10 @@ def _pipe_tables(markdown: str) -> Iterator[list[list[Cell]]]:
             run.append(line)
             continue
         if len(run) > 1 and (texts := list(_pipe_rows(run))):
-            yield [
-                [Cell(text, heading=not row or not column) for column, text in enumerate(texts[row])]
-                for row in range(len(texts))
-            ]
+            rows: list[list[Cell]] = []
+            for row in texts:
+                rows.append([Cell(text, heading=not rows or not column) for column, text in enumerate(row)])
+            yield rows
         run = []
 
 
@@ -335,10 +335,11 @@ def _html_tables(markdown: str) -> Iterator[list[list[Cell]]]:
 
     for table in BeautifulSoup(markdown, "html.parser").find_all("table"):
         if rows := table.find_all("tr"):
-            yield [
-                [_html_cell(cell, row, len(rows) - at) for cell in row.find_all(["th", "td"], recursive=False)]
-                for at, row in enumerate(rows)
-            ]
+            cells: list[list[Cell]] = []
+            for at, row in enumerate(rows):
+                of_row = row.find_all(["th", "td"], recursive=False)
+                cells.append([_html_cell(cell, row, len(rows) - at) for cell in of_row])
+            yield cells
 
 
 def _html_cell(cell: "Tag", row: "Tag", rows_left: int) -> Cell:

@@ -285,10 +285,9 @@ class _ChosenShards:
 
 def _counts(folder: Path, inventory: Inventory, shards: Collection[str], count: Count) -> Iterator[str]:
     """Read every config as a user does, and compare the rows with the files."""
-    in_files = {
-        config: {part.shard: part.rows for part in loadable_parts(parts) if part.shard in shards}
-        for config, parts in inventory.items()
-    }
+    in_files: dict[str, dict[str, int]] = {}
+    for config, parts in inventory.items():
+        in_files[config] = {part.shard: part.rows for part in loadable_parts(parts) if part.shard in shards}
     for config, rows in count(folder, {config: list(parts) for config, parts in in_files.items() if parts}).items():
         owed = sum(in_files[config].values())
         if isinstance(rows, str):

@@ -136,10 +136,10 @@ class Survey:
 
         They are the stale ones and those that depend on them, but none that was never made.
         """
-        return {
-            asset: {shard for shard, how in shards.items() if how in (Standing.STALE, Standing.MAYBE_STALE)}
-            for asset, shards in self.standings.items()
-        }
+        outdated: dict[str, set[str]] = {}
+        for asset, shards in self.standings.items():
+            outdated[asset] = {shard for shard, how in shards.items() if how in (Standing.STALE, Standing.MAYBE_STALE)}
+        return outdated
 
     def with_rows_to_make(self, names: Sequence[str], shards: Sequence[str]) -> list[str]:
         """Return the assets of `names` whose engines have rows to make, by footers alone.
@@ -150,12 +150,10 @@ class Survey:
         making: dict[str, set[str]] = {}
         for name in names:
             asset = self.assets[name]
-            parents = [parent.table.name for parent in asset.reads if parent.table.name in making]
-            making[name] = {
-                shard
-                for shard in shards
-                if any(shard in making[parent] for parent in parents) or self._has_rows(asset, shard)
-            }
+            of_parents: set[str] = set()
+            for parent in asset.reads:
+                of_parents |= making.get(parent.table.name, set())
+            making[name] = {shard for shard in shards if shard in of_parents or self._has_rows(asset, shard)}
         return [name for name in names if making[name] and self.assets[name].engines]
 
     def _has_rows(self, asset: ShardAsset, shard: str) -> bool:
@@ -339,23 +337,34 @@ def sum_shards(
     cost: Cost,
 ) -> AssetPlan:
     """Return the plan of an asset, summed over its shards."""
-    every = [*redo.values(), *perhaps.values()]
-    work = sum(part.pages * part.share for part in redo.values())
-    most = sum(part.pages * part.share for part in every)
+    pages, regions, work, why = 0, 0, 0.0, Counter[str]()
+    for part in redo.values():
+        pages += part.pages
+        regions += part.regions
+        work += part.pages * part.share
+        why.update(part.why)
+    pages_at_most, regions_at_most, most = pages, regions, work
+    for part in perhaps.values():
+        pages_at_most += part.pages
+        regions_at_most += part.regions
+        most += part.pages * part.share
+    shards: dict[Standing, list[str]] = {standing: [] for standing in Standing}
+    for shard, standing in of_shards.items():
+        shards[standing].append(shard)
     return AssetPlan(
         asset=asset,
-        shards={standing: [s for s, how in of_shards.items() if how is standing] for standing in Standing},
-        pages=sum(part.pages for part in redo.values()),
-        pages_at_most=sum(part.pages for part in every),
-        regions=sum(part.regions for part in redo.values()),
-        regions_at_most=sum(part.regions for part in every),
+        shards=shards,
+        pages=pages,
+        pages_at_most=pages_at_most,
+        regions=regions,
+        regions_at_most=regions_at_most,
         exact=all(part.exact for part in redo.values()),
         seconds=work * cost.seconds,
         seconds_at_most=most * cost.seconds,
         gpu_seconds=work * cost.gpu_seconds,
         gpu_seconds_at_most=most * cost.gpu_seconds,
         measured=cost.measured or not most,
-        why=dict(Counter(line for part in redo.values() for line in part.why)),
+        why=dict(why),
     )
 
 
