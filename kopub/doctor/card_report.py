@@ -251,6 +251,20 @@ class CardMeasurement:
         for package in _PACKAGES:
             with suppress(importlib.metadata.PackageNotFoundError):
                 versions[package] = importlib.metadata.version(package)
+        stages: list[dict[str, Any]] = []
+        for stage in self.stages:
+            counts = {
+                "items": stage.items,
+                "regions": stage.regions or None,
+                "tokens_in": stage.tokens_in,
+                "tokens_out": stage.tokens_out,
+            }
+            rates: dict[str, float | None] = {}
+            for name, count in counts.items():
+                rates[f"{name}_a_second"] = round(count / stage.seconds, 2) if count and stage.seconds else None
+            stages.append(
+                {**asdict(stage), **rates, "chosen": anonymous(stage.chosen), "problem": anonymous(stage.problem)}
+            )
         return {
             "report": 1,
             "date": date.today().isoformat(),
@@ -268,7 +282,7 @@ class CardMeasurement:
             }
             if self._gpus
             else None,
-            "stages": [_stage_values(stage) for stage in self.stages],
+            "stages": stages,
             "self_test": [f"{finding.level}: {finding.check}: {anonymous(finding.says)}" for finding in self._findings],
         }
 
@@ -333,19 +347,6 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _stage_values(stage: StageFigures) -> dict[str, Any]:
-    counts = {
-        "items": stage.items,
-        "regions": stage.regions or None,
-        "tokens_in": stage.tokens_in,
-        "tokens_out": stage.tokens_out,
-    }
-    rates: dict[str, float | None] = {}
-    for name, count in counts.items():
-        rates[f"{name}_a_second"] = round(count / stage.seconds, 2) if count and stage.seconds else None
-    return {**asdict(stage), **rates, "chosen": anonymous(stage.chosen), "problem": anonymous(stage.problem)}
 
 
 def _gb(size: float) -> float:

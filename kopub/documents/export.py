@@ -6,7 +6,7 @@ The files are written one by one; an export of another kind replaces none of the
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -185,7 +185,11 @@ def sound_notes(tables: TableStore | CorrectedTables, shards: Sequence[str]) -> 
             continue
         rows = tables.read(FIGURE_NOTES.name, shard, ["page_id", "notes"]).to_pylist()
         noted = {row["page_id"]: row["notes"] for row in rows if row["notes"]}
-        boxes = _boxes(tables, shard, noted)
+        boxes: dict[str, dict[int, Sequence[int]]] = {}
+        if noted and tables.has(TABLES.readings.name, shard):
+            readings = tables.read(TABLES.readings.name, shard, ["page_id", "regions"])
+            for row in readings.filter(pc.field("page_id").isin(list(noted))).to_pylist():
+                boxes[row["page_id"]] = {region["index"]: region["bbox_2d"] for region in row["regions"] or ()}
         for page_id, notes in noted.items():
             for note in notes:
                 index = _index_now(note, boxes.get(page_id, {}))
@@ -194,20 +198,6 @@ def sound_notes(tables: TableStore | CorrectedTables, shards: Sequence[str]) -> 
                     keywords = tuple(note["keywords"] or ())
                     known[page_id, index] = FigureNote(f"{page_id}/{index}", State.OK, keywords=keywords, **said)
     return lambda page_id, index: known.get((page_id, index))
-
-
-def _boxes(
-    tables: TableStore | CorrectedTables, shard: str, page_ids: Collection[str]
-) -> dict[str, dict[int, Sequence[int]]]:
-    """Return the boxes of the regions of pages by index."""
-    if not page_ids or not tables.has(TABLES.readings.name, shard):
-        return {}
-    read = tables.read(TABLES.readings.name, shard, ["page_id", "regions"])
-    read = read.filter(pc.field("page_id").isin(list(page_ids)))
-    boxes: dict[str, dict[int, Sequence[int]]] = {}
-    for row in read.to_pylist():
-        boxes[row["page_id"]] = {region["index"]: region["bbox_2d"] for region in row["regions"] or ()}
-    return boxes
 
 
 def _index_now(note: Mapping[str, Any], boxes: Mapping[int, Sequence[int]]) -> int | None:

@@ -29,26 +29,26 @@ def label_tasks(document: Document, folder: str) -> str:
     Label Studio serves the pictures from `folder`, which lies in the one that it is started with. A task also holds
     its regions as they were, so that its annotation tells what a person changed.
     """
-    tasks = [_task(document, page, folder) for page in document.pages if page.image is not None]
-    return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
-
-
-def _task(document: Document, page: DocumentPage, folder: str) -> dict[str, Any]:
-    assert page.image is not None
-    regions = [
-        {
-            "id": f"r{region.index}",
-            "label": region.label,
-            "kind": KINDS[region.task],
-            "bbox": list(region.box),
-            "bbox_2d": list(region.box_2d),
-            "text": printable(region.content or ""),
-            "score": region.score,
-        }
-        for region in page.regions
-    ]
-    return {
-        "data": {
+    tasks: list[dict[str, Any]] = []
+    for page in document.pages:
+        if page.image is None:
+            continue
+        regions: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
+        for region in page.regions:
+            regions.append(
+                {
+                    "id": f"r{region.index}",
+                    "label": region.label,
+                    "kind": KINDS[region.task],
+                    "bbox": list(region.box),
+                    "bbox_2d": list(region.box_2d),
+                    "text": printable(region.content or ""),
+                    "score": region.score,
+                }
+            )
+            results += _results(page, regions[-1])
+        data = {
             _IMAGE: _LOCAL_FILES + quote(f"{folder}/{page.image.path}"),
             "doc_id": document.doc_id,
             "page_id": page.page_id,
@@ -57,14 +57,9 @@ def _task(document: Document, page: DocumentPage, folder: str) -> dict[str, Any]
             "height": page.height,
             "corrected": page.facts.corrections,
             "regions": regions,
-        },
-        "predictions": [
-            {
-                "model_version": "; ".join(page.made_by),
-                "result": [result for region in regions for result in _results(page, region)],
-            }
-        ],
-    }
+        }
+        tasks.append({"data": data, "predictions": [{"model_version": "; ".join(page.made_by), "result": results}]})
+    return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
 
 
 def _results(page: DocumentPage, region: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -233,7 +233,15 @@ def document_tables(document: Document, blocks: Sequence[DocumentBlock]) -> Iter
         if block.kind is not BlockKind.TABLE:
             continue
         number += 1
-        grid = _grid_of(block)
+        # The parts of a table may be on several pages.
+        first, *others = [grid_of(without_rows(part.text, part.repeated)) for part in block.parts]
+        cells, height, width = [*first.cells], first.rows, first.columns
+        for part in others:
+            # A heading below the first part names no columns.
+            cells += [replace(cell, row=cell.row + height, heading=False) for cell in part.cells]
+            height += part.rows
+            width = max(width, part.columns)
+        grid = TableGrid(height, width, tuple(cells), first.caption)
         caption = blocks[captions[at]].text if not grid.caption and at in captions else grid.caption
         rows = [[""] * grid.columns for _ in range(grid.rows)]
         for cell in grid.cells:
@@ -261,17 +269,6 @@ def titles_above(blocks: Sequence[DocumentBlock]) -> list[tuple[str, ...]]:
         if block.kind is BlockKind.TITLE:
             above.append((block.level, defuse(" ".join(block.text.split()))))
     return found
-
-
-def _grid_of(block: DocumentBlock) -> TableGrid:
-    """Return the grid of a table whose parts may be on several pages."""
-    first, *others = [grid_of(without_rows(part.text, part.repeated)) for part in block.parts]
-    cells, rows = [*first.cells], first.rows
-    for grid in others:
-        # A heading below the first part names no columns.
-        cells += [replace(cell, row=cell.row + rows, heading=False) for cell in grid.cells]
-        rows += grid.rows
-    return TableGrid(rows, max(grid.columns for grid in (first, *others)), tuple(cells), first.caption)
 
 
 def _unique(names: Iterator[str]) -> tuple[str, ...]:

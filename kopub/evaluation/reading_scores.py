@@ -195,7 +195,13 @@ def write_predictions(folder: Path, benchmark: Benchmark, readings: Mapping[str,
     """
     names: dict[str, str] = {}
     for sample in benchmark.samples:
-        name = _stem(sample)
+        picture = sample.picture
+        if picture is None or picture.load is not None:
+            name = sample.id
+        elif isinstance(sample.gold, FactList):
+            name = f"{picture.path.stem}_pg{picture.page or 1}_repeat1"
+        else:
+            name = picture.path.stem if picture.page is None else f"{picture.path.stem}_{picture.page}"
         if (problem := problem_with_id(name)) is not None:
             raise SourceError(f"the prediction of {quoted(sample.id)} cannot be written: its name {problem}")
         if other := names.get(name):
@@ -205,15 +211,6 @@ def write_predictions(folder: Path, benchmark: Benchmark, readings: Mapping[str,
         reading = readings.get(sample_id)
         replace_bytes(folder / f"{name}.md", (reading.markdown if reading else "").encode())
     return len(names)
-
-
-def _stem(sample: Sample) -> str:
-    picture = sample.picture
-    if picture is None or picture.load is not None:
-        return sample.id
-    if isinstance(sample.gold, FactList):
-        return f"{picture.path.stem}_pg{picture.page or 1}_repeat1"
-    return picture.path.stem if picture.page is None else f"{picture.path.stem}_{picture.page}"
 
 
 Row = Mapping[str, Any]

@@ -67,6 +67,10 @@ def render(
     values = [values_of(side.scores) for side in sides]
     ranked = worst_first(benchmark.samples, values, headline)
     metrics = list(headline)
+    by_metric: dict[str, list[Mapping[str, Any] | None]] = {}
+    for at, side in enumerate(sides):
+        for row in side.means:
+            by_metric.setdefault(row["metric"], [None] * len(sides))[at] = row
     return rendered(
         _TEMPLATE,
         benchmark=benchmark,
@@ -74,7 +78,7 @@ def render(
         of=of,
         sides=sides,
         headline=metrics,
-        means=_means(sides),
+        means=[{"metric": metric, "says": METRICS[metric].says, "rows": rows} for metric, rows in by_metric.items()],
         verdicts=[line for side in sides[1:] for line in _verdicts(sides[0].profile, side, headline)],
         listed=[
             {
@@ -115,14 +119,6 @@ def _badness(values: Mapping[str, Mapping[str, SampleScore]], sample: Sample, he
     of_sample = values.get(sample.id, {})
     scored = [(METRICS[name], of_sample[name].value) for name in headline if name in of_sample]
     return max((v if m.lower_is_better else 1 - v for m, v in scored if v is not None), default=0.0)
-
-
-def _means(sides: Sequence[Side]) -> list[dict[str, Any]]:
-    by_metric: dict[str, list[Mapping[str, Any] | None]] = {}
-    for at, side in enumerate(sides):
-        for row in side.means:
-            by_metric.setdefault(row["metric"], [None] * len(sides))[at] = row
-    return [{"metric": metric, "says": METRICS[metric].says, "rows": rows} for metric, rows in by_metric.items()]
 
 
 def _verdicts(first: str, side: Side, headline: Sequence[str]) -> Iterator[tuple[str, bool]]:

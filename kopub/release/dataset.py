@@ -98,7 +98,14 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: 
         built[CORRECTIONS] = _public_columns(corrections, features.correction_features())
     for config, columns in _WORDED.items():
         if config in built:
-            built[config] = _without_paths(built[config], columns)
+            table = built[config]
+            for name in columns:
+                values = table[name]
+                scrubbed = {value: without_paths(value) for value in values.unique().to_pylist() if value is not None}
+                if any(value != clean for value, clean in scrubbed.items()):
+                    column = pa.array([value and scrubbed[value] for value in values.to_pylist()], values.type)
+                    table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
+            built[config] = table
     return _summarise(built, tables)
 
 
@@ -182,8 +189,11 @@ def _crops(ocr_results: pa.Table) -> pa.Table:
     The pictures stay in Arrow from the store to the file; a shard can hold gigabytes of them.
     """
     published = features.crop_features().arrow_schema
-    listed, stored = (_lengths(ocr_results[name]) for name in ("image_crops", "crop_images"))
-    for page_id, crops, jpegs in zip(ocr_results["page_id"].to_pylist(), listed, stored, strict=True):
+    lengths: list[list[int]] = []
+    for name in ("image_crops", "crop_images"):
+        lists = ocr_results[name]
+        lengths.append([length or 0 for chunk in lists.chunks for length in chunk.value_lengths().to_pylist()])
+    for page_id, crops, jpegs in zip(ocr_results["page_id"].to_pylist(), *lengths, strict=True):
         if crops != jpegs:
             raise StoreError(f"ocr_results of {page_id} lists {crops} pictures and holds {jpegs}: materialize it again")
     rows: list[Row] = []
@@ -200,10 +210,6 @@ def _crops(ocr_results: pa.Table) -> pa.Table:
     columns = [pa.chunked_array(groups, pa.binary()), described["path"]]
     image = pa.Table.from_arrays(columns, ["bytes", "path"]).to_struct_array()
     return described.append_column("image", image).cast(published)
-
-
-def _lengths(lists: pa.ChunkedArray) -> list[int]:
-    return [length or 0 for chunk in lists.chunks for length in chunk.value_lengths().to_pylist()]
 
 
 def _qrels(queries: pa.Table, unknown_pages: Collection[str]) -> Iterator[Row]:
@@ -261,16 +267,6 @@ def _public_columns(table: pa.Table, published: Features) -> pa.Table:
     The way a table was assembled must not affect its file.
     """
     return table.select(list(published)).cast(published.arrow_schema).combine_chunks()
-
-
-def _without_paths(table: pa.Table, columns: Collection[str]) -> pa.Table:
-    for name in columns:
-        values = table[name]
-        scrubbed = {value: without_paths(value) for value in values.unique().to_pylist() if value is not None}
-        if any(value != clean for value, clean in scrubbed.items()):
-            column = pa.array([value and scrubbed[value] for value in values.to_pylist()], values.type)
-            table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
-    return table
 
 
 def _with_vector(table: pa.Table) -> pa.Table:

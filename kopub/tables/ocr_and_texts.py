@@ -25,7 +25,7 @@ from kopub.pages.documents.text_layer import TextLayer
 from kopub.recognition.base import Recognizer
 from kopub.recognition.content import main_script
 from kopub.recognition.known_texts import KnownText, PageToRead, agree, known_texts, read_unknown
-from kopub.recognition.regions import KINDS, TWO_WAYS, PageReading, RegionText, TextOrigin, region_texts, retry_counts
+from kopub.recognition.regions import KINDS, TWO_WAYS, PageReading, TextOrigin, region_texts, retry_counts
 from kopub.states import State
 from kopub.store.corpus_tables import BENCHMARKS, TABLES, Table
 from kopub.tables.asset import EngineTable, Metadata, RetryPartial, RowTable
@@ -121,7 +121,20 @@ class OcrResults(EngineTable):
         layers = self.corpus.text_layers(shard) if any(row.given.layer for row in todo) else None
         with self.corpus.reader(shard) as source:
             for row in todo:
-                regions = [_region(region) for region in row.given.regions]
+                regions: list[Region] = []
+                for region in row.given.regions:
+                    polygon = region["polygon"] and tuple((x, y) for x, y in region["polygon"])
+                    regions.append(
+                        Region(
+                            region["index"],
+                            region["label"],
+                            Task(region["task"]),
+                            region["score"],
+                            tuple(region["bbox"]),
+                            polygon,
+                            region["text"],
+                        )
+                    )
                 page = source.page_of(row.given.page)
                 layer = layers and layers.layer(row.id, row.known["page_idx"], row.given.layer)
                 pieces = texts_of_pieces(regions, layer) if layer else {}
@@ -202,11 +215,6 @@ def by_origin(regions: Iterable[Row]) -> dict[str, int]:
     """Count regions by the origin of their text; those without one are `not_read`."""
     usual = (TextOrigin.RECOGNIZER, TextOrigin.LAYOUT, TextOrigin.TEXT_LAYER, _NOT_READ)
     return dict.fromkeys(usual, 0) | Counter(region["origin"] or _NOT_READ for region in regions)
-
-
-def _region(row: Row) -> Region:
-    polygon = row["polygon"] and tuple((x, y) for x, y in row["polygon"])
-    return Region(row["index"], row["label"], Task(row["task"]), row["score"], tuple(row["bbox"]), polygon, row["text"])
 
 
 def text_layer_settings(corpus: Corpus, shard: str, use: str) -> Mapping[str, str]:
@@ -325,7 +333,19 @@ class ParsedTexts(RowTable):
             page_doubts = by_weight([*doubts(text, boxes_of(page.given.regions), self._scripts), *two_ways])
             script, compared = main_script(text), Row()
             if layers is not None and (layer := layers.layer(page.id, page.given.page_idx, page.given.layer)):
-                compared, differs = _compare(layer, readings, page.given.regions, self._scripts)
+                blank = [] if page.given.regions else doubt_blank(layer)
+                if (reason := unsound(layer, self._scripts)) is not None:
+                    compared, differs = {"text_layer": UNSOUND, "text_layer_reason": reason}, blank
+                elif not page.given.regions:
+                    compared, differs = {"text_layer": SOUND}, blank
+                else:
+                    scale = (layer.width / 1000, layer.height / 1000) * 2
+                    boxes: list[list[float]] = []
+                    for region in page.given.regions:
+                        boxes.append([edge * by for edge, by in zip(region["bbox_2d"], scale, strict=True)])
+                    comparison = compare(layer, readings, boxes)
+                    compared = {"text_layer": SOUND, "text_layer_distance": comparison.distance}
+                    differs = comparison.doubts()
                 page_doubts = by_weight([*page_doubts, *differs])
                 layer_script = main_script("".join(word.text for word in layer.words))
                 # A script that the reader does not know is misread as nonsense in the scripts that it does know.
@@ -366,21 +386,6 @@ class ParsedTexts(RowTable):
             **layer_figures(table),
             **({"doubtful_pages": records} if records else {}),
         }
-
-
-def _compare(
-    layer: TextLayer, readings: Sequence[RegionText], regions: Sequence[Row], scripts: frozenset[str]
-) -> tuple[Row, list[Doubt]]:
-    """Return the columns and doubts from comparing a page's text layer with its reading."""
-    blank = [] if regions else doubt_blank(layer)
-    if (reason := unsound(layer, scripts)) is not None:
-        return {"text_layer": UNSOUND, "text_layer_reason": reason}, blank
-    if not regions:
-        return {"text_layer": SOUND}, blank
-    scale = (layer.width / 1000, layer.height / 1000) * 2
-    boxes = [[edge * by for edge, by in zip(region["bbox_2d"], scale, strict=True)] for region in regions]
-    comparison = compare(layer, readings, boxes)
-    return {"text_layer": SOUND, "text_layer_distance": comparison.distance}, comparison.doubts()
 
 
 def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:

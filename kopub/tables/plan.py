@@ -13,7 +13,6 @@ from kopub.config.settings import Resources
 from kopub.errors import KopubError, SourceError, StoreError
 from kopub.files import is_url
 from kopub.layout.regions import READ_TASKS
-from kopub.pages.corpus import Corpus
 from kopub.states import State
 from kopub.store import ledger
 from kopub.store.corpus_tables import DOCUMENT_CHUNKS, TABLES
@@ -273,13 +272,12 @@ class Survey:
             key for key in manifest.keys if key in entries and entries[key].made_from.get(SOURCE) != pages.source(key)
         }
         before = (entries.keys() - set(manifest.keys)) | changed
-        now = [
-            key
-            for key in manifest.keys
-            if key in changed or any(key not in self.tables[name] for name in self.assets)
+        now: list[str] = []
+        for key in manifest.keys:
+            lacks_tables = any(key not in self.tables[name] for name in self.assets)
             # A remote file would have to be fetched just to count its pages.
-            if not is_url(manifest.place(manifest.shard(key).file))
-        ]
+            if (key in changed or lacks_tables) and not is_url(manifest.place(manifest.shard(key).file)):
+                now.append(key)
         if not before or not now or max(len(before), len(now)) > _COUNTED:
             return {}
         places: dict[tuple[str, str | None], str] = {}
@@ -287,7 +285,18 @@ class Survey:
             with suppress(StoreError):
                 rows = self.store.read(pages.name, shard, ["page_id", "sha256"]).to_pylist()
                 places |= {(row["page_id"], row["sha256"]): shard for row in rows}
-        return {key: _moved_from(pages.corpus, key, places) for key in now}
+        pages_by_shard: dict[str, Counter[str]] = {}
+        for key in now:
+            counts: Counter[str] = Counter()
+            # The run reports a file that cannot be read.
+            with suppress(SourceError):
+                for row in pages.corpus.rows(key):
+                    sha256 = None if row.data is None else hashlib.sha256(row.data).hexdigest()
+                    if (row.page_id, sha256) not in places:
+                        break
+                    counts[places[row.page_id, sha256]] += 1
+            pages_by_shard[key] = counts
+        return pages_by_shard
 
     def _regions(self, asset: str, shard: str, tasks: set[str] | None) -> tuple[int, float]:
         """Return how many regions are read again, and their share of those to read."""
@@ -314,19 +323,6 @@ class Survey:
         """The (asset, shard, recipe) of each replaced table that the store still holds."""
         names = (PurePosixPath(name) for name in self.store.parts(VERSIONS).names())
         return {(name.parts[0], name.parent.name, name.stem.partition("-")[2]) for name in names}
-
-
-def _moved_from(corpus: Corpus, shard: str, places: Mapping[tuple[str, str | None], str]) -> Counter[str]:
-    """Return how many of a shard's first pages each earlier shard holds."""
-    counts: Counter[str] = Counter()
-    # The run reports a file that cannot be read.
-    with suppress(SourceError):
-        for row in corpus.rows(shard):
-            sha256 = None if row.data is None else hashlib.sha256(row.data).hexdigest()
-            if (row.page_id, sha256) not in places:
-                break
-            counts[places[row.page_id, sha256]] += 1
-    return counts
 
 
 def sum_shards(

@@ -67,42 +67,33 @@ def correct(store: "ShardStore", page: kopub.Page, sent: Mapping[str, str]) -> C
         case Action.UNDO:
             given: dict[str, Any] = {"after": sent.get("of", "")}
         case Action.CHECKED:
-            given = {"after": _truth(store, page)}
+            rows = CorrectedTables(store).pages(page.shard, {page.id}).get(page.id)
+            if rows is None:
+                raise KopubError("{page} has not been read yet", page=page.id)
+            given = {"after": truth_of(correct_page(*rows, CorrectionLog(store).page(page.id).changes))}
         case Action.ADD:
             given = _added(page, sent)
         case _:
-            given = _changed(page, action, sent)
+            # All others are of a region that the page has.
+            region = _region(page, sent.get("box", ""))
+            given = {
+                "bbox": region.box,
+                "bbox_2d": region.box_2d,
+                "label": region.label,
+                "kind": KINDS[Task(region.task)],
+                "before": region.content or "",
+            }
+            match action:
+                case Action.TEXT:
+                    given["after"] = _lines(
+                        _with_cells(region.content or "", sent) if "cell-0" in sent else sent.get("text", "")
+                    )
+                case Action.LABEL:
+                    given |= {"before": region.label, "after": sent.get("label", "")}
+                case Action.ORDER:
+                    follows = sent.get("follows", "")
+                    given |= {"before": "", "after": json.dumps(list(_region(page, follows).box_2d)) if follows else ""}
     return log.add(replace(made, **given), sent.get("seen", ""))
-
-
-def _truth(store: "ShardStore", page: kopub.Page) -> str:
-    rows = CorrectedTables(store).pages(page.shard, {page.id}).get(page.id)
-    if rows is None:
-        raise KopubError("{page} has not been read yet", page=page.id)
-    return truth_of(correct_page(*rows, CorrectionLog(store).page(page.id).changes))
-
-
-def _changed(page: kopub.Page, action: Action, sent: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of a correction of an existing region."""
-    region = _region(page, sent.get("box", ""))
-    given = {
-        "bbox": region.box,
-        "bbox_2d": region.box_2d,
-        "label": region.label,
-        "kind": KINDS[Task(region.task)],
-        "before": region.content or "",
-    }
-    match action:
-        case Action.TEXT:
-            given["after"] = _lines(
-                _with_cells(region.content or "", sent) if "cell-0" in sent else sent.get("text", "")
-            )
-        case Action.LABEL:
-            given |= {"before": region.label, "after": sent.get("label", "")}
-        case Action.ORDER:
-            follows = sent.get("follows", "")
-            given |= {"before": "", "after": json.dumps(list(_region(page, follows).box_2d)) if follows else ""}
-    return given
 
 
 def _added(page: kopub.Page, sent: Mapping[str, str]) -> dict[str, Any]:

@@ -337,17 +337,13 @@ def figures_of(store: ShardStore, shards: Iterable[str], is_of_corpus: IsOfCorpu
     """
     asset = TABLES.readings.name
     made, corrected = store.published(asset), CorrectedTables(store)
-    tables = [
-        _figures(corrected.read(asset, shard, ["page_id", "image_crops"]))
-        for shard in shards
-        if shard in made and is_of_corpus(asset, shard)
-    ]
+    tables: list[pa.Table] = []
+    for shard in shards:
+        if shard in made and is_of_corpus(asset, shard):
+            readings = corrected.read(asset, shard, ["page_id", "image_crops"])
+            crops = readings["image_crops"].combine_chunks()
+            figures = crops.flatten()
+            regions = pa.array([crop_index(path) for path in figures.field("path").to_pylist()], pa.int32())
+            pages = readings["page_id"].combine_chunks().take(crops.value_parent_indices())
+            tables.append(pa.Table.from_arrays([pages, regions, figures.field("label")], schema=FIGURES))
     return pa.concat_tables(tables) if tables else FIGURES.empty_table()
-
-
-def _figures(readings: pa.Table) -> pa.Table:
-    crops = readings["image_crops"].combine_chunks()
-    each = crops.flatten()
-    regions = pa.array([crop_index(path) for path in each.field("path").to_pylist()], pa.int32())
-    pages = readings["page_id"].combine_chunks().take(crops.value_parent_indices())
-    return pa.Table.from_arrays([pages, regions, each.field("label")], schema=FIGURES)

@@ -153,23 +153,17 @@ def _text_scores(sample: Sample, texts: Sequence[Element], reading: SampleReadin
     ]
     ordered = [element for element in texts if element.order is not None]
     if len(ordered) > 1:
-        scores.append(SampleScore(sample.id, "order_edit", _order_edit(ordered, reading.regions), len(ordered)))
+        # A block that no region covers is missing; a region that covers several counts as reading them in order.
+        places: list[tuple[int, int]] = []
+        for at, block in enumerate(ordered):
+            box = Box(*_grid(block.bbox))
+            shared = [box.intersection(region.box_2d).area for region in reading.regions]
+            most = max(shared, default=0.0)
+            if most > _COVERED * box.width * box.height:
+                places.append((shared.index(most), at))
+        distance = characters.edit(list(range(len(ordered))), [at for _, at in sorted(places)])
+        scores.append(SampleScore(sample.id, "order_edit", distance, len(ordered)))
     return scores
-
-
-def _order_edit(blocks: Sequence[Element], regions: Sequence[Region]) -> float:
-    """Return the edit distance of the reading order.
-
-    A block that no region covers is missing. A region that covers several blocks counts as reading them in order.
-    """
-    places: list[tuple[int, int]] = []
-    for at, block in enumerate(blocks):
-        box = Box(*_grid(block.bbox))
-        shared = [box.intersection(region.box_2d).area for region in regions]
-        most = max(shared, default=0.0)
-        if most > _COVERED * box.width * box.height:
-            places.append((shared.index(most), at))
-    return characters.edit(list(range(len(blocks))), [at for _, at in sorted(places)])
 
 
 def _overall(samples: Sequence[Sample], scores: Sequence[SampleScore]) -> SampleScore:

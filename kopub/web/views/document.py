@@ -71,8 +71,18 @@ def _text(now: Now, found: kopub.Document, request: ViewRequest) -> dict[str, An
     html = elements.markdown(of.to_markdown(picture), figures.get, _LONGEST_TEXT, comments=True)
     marked = [now.corpus.page(page.page_id) for document, _ in of.structured for page in document.pages]
     losses: dict[str, Reason] = {loss: loss for structured in of.structured for loss in _losses(*structured)}
-    told = _QUOTED.sub(lambda quoted: _told(quoted[1], losses, request), html)
-    rendered = Markup("").join(_with_marks(told, [_mark(now, page, request) for page in marked]))
+    html = _QUOTED.sub(lambda quoted: _told(quoted[1], losses, request), html)
+    marks: list[Markup] = []
+    for page in marked:
+        states = [page.state.value] if page.state != State.OK else []
+        if (page.doubt or 0) >= DOUBTFUL and page.id not in now.checked:
+            states.append("doubtful")
+        badges = Markup("")
+        for state in states:
+            badges += Markup('<span class="state {}">{}</span>').format(state, request.t.word("state", state))
+        link = Markup('<a class="leaf" id="{}" href="{}">{}{}</a>')
+        marks.append(link.format(page_anchor(page), to.page(page.id), _short(page, request), badges))
+    rendered = Markup("").join(_with_marks(html, marks))
     return {"rendered": rendered, "source": of.to_markdown(), "pager": pager}
 
 
@@ -104,19 +114,6 @@ def _with_marks(html: str, marks: Sequence[Markup]) -> Iterator[Markup]:
         elif left and _PAGE_MARK.fullmatch(piece[4:-3].strip()):
             mark = left.pop(0)
             yield Markup("<tr><td>{}</td></tr>").format(mark) if in_table else mark
-
-
-def _mark(now: Now, page: kopub.Page, request: ViewRequest) -> Markup:
-    """Return the mark of a page: its link, and what is wrong with it."""
-    t = request.t
-    doubted = (page.doubt or 0) >= DOUBTFUL and page.id not in now.checked
-    states = [*([page.state.value] if page.state != State.OK else []), *(["doubtful"] if doubted else [])]
-    said = Markup("").join(
-        Markup('<span class="state {}">{}</span>').format(each, t.word("state", each)) for each in states
-    )
-    return Markup('<a class="leaf" id="{}" href="{}">{}{}</a>').format(
-        page_anchor(page), request.to.page(page.id), _short(page, request), said
-    )
 
 
 def page_anchor(page: kopub.Page) -> str:

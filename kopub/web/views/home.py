@@ -1,12 +1,12 @@
 """The home page: the size of the corpus, sample questions, and pages to look at."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kopub.errors import KopubError
 from kopub.states import State
 from kopub.web.answers import ScoredBenchmark, explained, legend, other_evaluations
-from kopub.web.elements import counted_lists, document_cards, page_card
+from kopub.web.elements import PageCard, counted_lists, document_cards, page_card
 from kopub.web.requests import ViewRequest, ViewResponse
 from kopub.web.room import CALLS, READING, Room
 
@@ -65,41 +65,41 @@ _WORST = 24
 
 
 def evaluation(room: Room, request: ViewRequest) -> ViewResponse:
+    corpus = room.now.corpus
+    benchmarks: list[dict[str, Any]] = []
+    for benchmark in room.now.scored:
+        if not benchmark.values:
+            continue
+        means: list[dict[str, Any]] = []
+        for row in benchmark.means:
+            if row["value"] is None:
+                continue
+            means.append(
+                {
+                    "metric": row["metric"],
+                    "better": row["better"],
+                    "says": explained(row["metric"], request.t),
+                    "value": f"{row['value']:.3f}",
+                    "interval": "" if row["low"] is None else f"{row['low']:.3f} – {row['high']:.3f}",
+                    "samples": row["samples"],
+                    "lost": row["lost"],
+                }
+            )
+        ids = [sample.id for sample in benchmark.samples if sample.id in corpus.pages and sample.id in benchmark.values]
+        worst: list[PageCard] = []
+        for page_id in ids[:_WORST]:
+            why = _figures(benchmark, page_id, request)
+            worst.append(page_card(corpus.page(page_id), request, why=why, view="answer"))
+        benchmarks.append({"name": benchmark.name, "means": means, "worst": worst})
     return ViewResponse(
         "evaluation.html.jinja",
         {
             "room": "evaluation",
             "title": request.t("room.evaluation"),
             "others": other_evaluations(room.settings.home),
-            "benchmarks": [_benchmark(room, each, request) for each in room.now.scored if each.values],
+            "benchmarks": benchmarks,
         },
     )
-
-
-def _benchmark(room: Room, benchmark: ScoredBenchmark, request: ViewRequest) -> dict[str, Any]:
-    corpus = room.now.corpus
-    there = [sample.id for sample in benchmark.samples if sample.id in corpus.pages and sample.id in benchmark.values]
-    return {
-        "name": benchmark.name,
-        "means": [_mean(row, request) for row in benchmark.means if row["value"] is not None],
-        "worst": [
-            page_card(corpus.page(page_id), request, why=_figures(benchmark, page_id, request), view="answer")
-            for page_id in there[:_WORST]
-        ],
-    }
-
-
-def _mean(row: Mapping[str, Any], request: ViewRequest) -> dict[str, Any]:
-    interval = "" if row["low"] is None else f"{row['low']:.3f} – {row['high']:.3f}"
-    return {
-        "metric": row["metric"],
-        "better": row["better"],
-        "says": explained(row["metric"], request.t),
-        "value": f"{row['value']:.3f}",
-        "interval": interval,
-        "samples": row["samples"],
-        "lost": row["lost"],
-    }
 
 
 def _figures(benchmark: ScoredBenchmark, page_id: str, request: ViewRequest) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import quote
 
 import kopub
-from kopub.config.choices import ReadingRoom
 from kopub.errors import KopubError
 from kopub.recognition.regions import crop_index
 from kopub.search.answer import QueryWords
@@ -202,30 +201,30 @@ def _markdown(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, A
 def _history(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
     origin, problem = elements.origin_of(page)
     several = len(room.settings.corpus.manifest.sources) > 1
-    steps = [_step(step, room.settings.reading_room) for step in page.lineage]
+    steps: list[dict[str, Any]] = []
+    for step in page.lineage:
+        facts = {
+            "reason": step.reason,
+            "engine": step.engine,
+            "model": step.model,
+            "revision": step.revision,
+            "made_at": step.made_at and f"{step.made_at:%Y-%m-%d %H:%M:%S} UTC",
+            "run": step.run_id,
+            "recipe": step.recipe,
+            "code": json.dumps(step.code_version, ensure_ascii=False) if step.code_version else None,
+            "seconds": f"{step.gpu_seconds:.3f}" if step.gpu_seconds else None,
+        }
+        settings = {**step.parameters, **step.versions}
+        steps.append(
+            {
+                "asset": step.asset,
+                "state": step.state.value,
+                "run": room.settings.reading_room.of_run(step.run_id) if step.run_id else None,
+                "facts": [(name, value) for name, value in facts.items() if value],
+                "parameters": json.dumps(settings, ensure_ascii=False, indent=1, default=str) if settings else "",
+            }
+        )
     return {"steps": steps, "origin": origin, "origin_problem": problem, "several_sources": several}
-
-
-def _step(step: kopub.Step, addresses: ReadingRoom) -> dict[str, Any]:
-    facts = {
-        "reason": step.reason,
-        "engine": step.engine,
-        "model": step.model,
-        "revision": step.revision,
-        "made_at": step.made_at and f"{step.made_at:%Y-%m-%d %H:%M:%S} UTC",
-        "run": step.run_id,
-        "recipe": step.recipe,
-        "code": json.dumps(step.code_version, ensure_ascii=False) if step.code_version else None,
-        "seconds": f"{step.gpu_seconds:.3f}" if step.gpu_seconds else None,
-    }
-    settings = {**step.parameters, **step.versions}
-    return {
-        "asset": step.asset,
-        "state": step.state.value,
-        "run": addresses.of_run(step.run_id) if step.run_id else None,
-        "facts": [(name, value) for name, value in facts.items() if value],
-        "parameters": json.dumps(settings, ensure_ascii=False, indent=1, default=str) if settings else "",
-    }
 
 
 def _answer(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
