@@ -4,17 +4,15 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
+from PIL import Image
 
 from kopub.boxes import Box
 from kopub.errors import KopubError, StoreError, did_you_mean
 from kopub.states import State
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +26,8 @@ class Picture:
     """The encoded JPEG."""
 
     @property
-    def image(self) -> "Image.Image":
+    def image(self) -> Image.Image:
         """The decoded picture."""
-        from PIL import Image
-
         return Image.open(io.BytesIO(self.data))
 
 

@@ -185,16 +185,17 @@ def correct_page(layout: Row, reading: Row, changes: Sequence[Correction]) -> Co
 def truth_of(page: CorrectedRows) -> str:
     """Return JSON of a page's ordered regions and text, as a checker sees them."""
     placed = {region["index"]: region for region in page.layout["regions"] or ()}
-    regions = [
-        {
-            "label": region["native_label"],
-            "kind": region["label"],
-            "bbox_2d": list(placed[region["index"]]["bbox_2d"]),
-            "content": region["content"] or "",
-        }
-        for region in sorted(page.reading["regions"] or (), key=lambda region: region["index"])
-        if region["index"] in placed
-    ]
+    regions: list[dict[str, Any]] = []
+    for region in sorted(page.reading["regions"] or (), key=lambda region: region["index"]):
+        if region["index"] in placed:
+            regions.append(
+                {
+                    "label": region["native_label"],
+                    "kind": region["label"],
+                    "bbox_2d": list(placed[region["index"]]["bbox_2d"]),
+                    "content": region["content"] or "",
+                }
+            )
     text = page_text(region_texts(page.reading["regions"]))
     content = {"regions": regions, "markdown": page.reading["markdown"] or "", "text": text}
     return json.dumps(content, ensure_ascii=False)
@@ -310,11 +311,10 @@ class _Editor:
 
     def _find(self, box: Box[int], kind: str | None) -> _EditedRows | None:
         """Return the region whose box matches best, of `kind` if one is given."""
-        matches = [
-            (share, -at, region)
-            for at, region in enumerate(self._regions)
-            if (kind is None or region.kind == kind) and (share := box.iou(Box(*region.layout["bbox_2d"]))) >= _AGREES
-        ]
+        matches: list[tuple[float, int, _EditedRows]] = []
+        for at, region in enumerate(self._regions):
+            if (kind is None or region.kind == kind) and (share := box.iou(Box(*region.layout["bbox_2d"]))) >= _AGREES:
+                matches.append((share, -at, region))
         return max(matches, key=lambda match: match[:2])[2] if matches else None
 
     def _add(self, change: Correction) -> None:

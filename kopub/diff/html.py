@@ -148,26 +148,19 @@ def mark_differences(old: str, new: str, most: int = _SHOWN) -> tuple[Marked, Ma
     excerpts: list[Marked] = []
     for side, text in zip(sides, (old, new), strict=True):
         before, after = cut if start > 0 else [], cut if len(text) > start + most else []
-        excerpts.append([*before, *_join_marks(side), *after])
+        # Small gaps are marked too: a word with three marked letters is harder to read than a marked one.
+        joined: Marked = []
+        for at, (piece, other) in enumerate(side):
+            island = not other and len(piece) <= _ISLAND and 0 < at < len(side) - 1
+            kind = other or island
+            if joined and joined[-1][1] == kind:
+                joined[-1] = joined[-1][0] + piece, kind
+            else:
+                joined.append((piece, kind))
+        excerpts.append([*before, *joined, *after])
     return excerpts[0], excerpts[1]
 
 
 def _add(side: Marked, text: str, other: bool) -> None:
     if text:
         side.append((text, other))
-
-
-def _join_marks(side: Marked) -> Marked:
-    """Return a side in which small unmarked gaps are marked too.
-
-    A word with three marked letters is harder to read than a wholly marked one.
-    """
-    joined: Marked = []
-    for at, (text, other) in enumerate(side):
-        island = not other and len(text) <= _ISLAND and 0 < at < len(side) - 1
-        kind = other or island
-        if joined and joined[-1][1] == kind:
-            joined[-1] = joined[-1][0] + text, kind
-        else:
-            joined.append((text, kind))
-    return joined

@@ -231,7 +231,16 @@ class _ExportFolder:
         for document in stream.read(self._replace if with_pictures else None):
             of = structure_document(document)
             for name in formats:
-                self._write_format(FORMATS[name], document, of.blocks, markdown)
+                form = FORMATS[name]
+                if form.folder:
+                    paths = set()
+                    for file, data in form.files(document, of.blocks):
+                        paths.add(path := f"{document.name}{form.folder}/{file}")
+                        self._replace(path, data)
+                    self._keep_files(document.name + form.folder, paths)
+                if form.content is not None:
+                    content = form.content(document, of.blocks, markdown, self._out.resolve().name)
+                    self._replace(document.name + form.suffix, content.encode("utf-8", "backslashreplace"))
             if with_pictures:
                 whole = {page.image.path for page in document.pages if page.image is not None}
                 parts = {picture.path for page in document.pages for picture in page.pictures.values()}
@@ -246,19 +255,6 @@ class _ExportFolder:
             self._keep_files(gone + PICTURES, set())
         self._mark({"complete": True, "documents": files})
         return done
-
-    def _write_format(
-        self, form: _FileFormat, document: Document, blocks: Sequence[DocumentBlock], markdown: MarkdownOptions
-    ) -> None:
-        if form.folder:
-            paths = set()
-            for file, data in form.files(document, blocks):
-                paths.add(path := f"{document.name}{form.folder}/{file}")
-                self._replace(path, data)
-            self._keep_files(document.name + form.folder, paths)
-        if form.content is not None:
-            content = form.content(document, blocks, markdown, self._out.resolve().name)
-            self._replace(document.name + form.suffix, content.encode("utf-8", "backslashreplace"))
 
     def _remove(self, form: _FileFormat, name: str) -> None:
         if form.content is not None:

@@ -24,7 +24,7 @@ from kopub.release.base import OpenImages, TableReader, image_suffix
 from kopub.states import State, decisive
 from kopub.store.corpus_tables import TABLES
 from kopub.store.rows import MADE_WITH
-from kopub.texts.regions import join_regions
+from kopub.texts.regions import Region, join_regions
 
 KeepPicture = Callable[[str, bytes], None]
 """Takes the relative path and the JPEG of a picture."""
@@ -135,15 +135,21 @@ class DocumentStream:
     ) -> Iterator[tuple[int, DocumentPage]]:
         readings = self._reader.read(_READINGS, shard, [*_READ, *([_PICTURE_BYTES] if keep else [])])
         layouts = self._reader.read(_LAYOUTS, shard, ["page_id", "regions"])
-        places = {
-            page.page_id: (at, page)
-            for at in self._of_shard[shard]
-            for page in self.documents[at].pages
-            if page.shard == shard
-        }
+        places: dict[str, tuple[int, PlannedPage]] = {}
+        for at in self._of_shard[shard]:
+            for page in self.documents[at].pages:
+                if page.shard == shard:
+                    places[page.page_id] = (at, page)
         row_of = {page_id: row for row, page_id in enumerate(layouts["page_id"].to_pylist())}
         page_ids = readings["page_id"].to_pylist()
-        made_by = _makers(self._reader, shard)
+        makers = [f"kopub {version('kopub')}"]
+        for asset in (_LAYOUTS, _READINGS):
+            for engine in json.loads(self._reader.metadata(asset, shard).get(MADE_WITH, "{}")).get("engines", ()):
+                model = engine.get("parameters", {}).get("model")
+                makers.append(
+                    f"{engine['engine']}{f' ({model})' if model else ''} for {asset} {engine.get('version', '?')}"
+                )
+        made_by = tuple(makers)
         if places.keys() - set(page_ids):
             # A document that waits for a page without a row would never be yielded.
             raise StoreError(f"{_READINGS} of {shard} does not hold the pages of {_PAGES}: materialize it again")
@@ -171,10 +177,9 @@ class DocumentStream:
         self, at: int, place: PlannedPage, read: Mapping[str, Any], layout: Any, keep: KeepPicture | None
     ) -> DocumentPage:
         page_id = read["page_id"]
-        regions = [
-            replace(region, reason=region.reason and without_paths(region.reason))
-            for region in join_regions(page_id, layout, read["regions"])
-        ]
+        regions: list[Region] = []
+        for region in join_regions(page_id, layout, read["regions"]):
+            regions.append(replace(region, reason=region.reason and without_paths(region.reason)))
         indices = {region.index for region in regions}
         pictures = {}
         crops = read["image_crops"] or ()
@@ -203,18 +208,6 @@ class DocumentStream:
             pictures=pictures,
             notes={index: note for index in indices if (note := self._notes(page_id, index)) is not None},
         )
-
-
-def _makers(reader: TableReader, shard: str) -> tuple[str, ...]:
-    """Return kopub and the engines of a shard's layouts and readings, each with its version."""
-    makers = [f"kopub {version('kopub')}"]
-    for asset in (_LAYOUTS, _READINGS):
-        for engine in json.loads(reader.metadata(asset, shard).get(MADE_WITH, "{}")).get("engines", ()):
-            model = engine.get("parameters", {}).get("model")
-            makers.append(
-                f"{engine['engine']}{f' ({model})' if model else ''} for {asset} {engine.get('version', '?')}"
-            )
-    return tuple(makers)
 
 
 _Key = tuple[str, str]

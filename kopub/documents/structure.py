@@ -61,7 +61,22 @@ def structure_document(document: Document) -> Structure:
     for page in document.pages:
         if page.state is State.OK and all(region.state is not State.FAILED for region in page.regions):
             whole.add(page.number)
-    blocks = with_levels(with_entries(join_pages(tie_footnotes(_whole_titles(blocks)), whole)))
+    # A lone number belongs to the title below it.
+    titled: list[DocumentBlock] = []
+    for block in blocks:
+        before = titled[-1] if titled else None
+        if (
+            before is not None
+            and before.kind is block.kind is BlockKind.TITLE
+            and before.page == block.page
+            and len(before.parts) == 1
+            and is_number_alone(before.text)
+            and rank_of(block.text) is None
+        ):
+            titled[-1] = replace(before, parts=(*before.parts, replace(block.parts[0], joint=" ")))
+        else:
+            titled.append(block)
+    blocks = with_levels(with_entries(join_pages(tie_footnotes(titled), whole)))
     regions = [(page, region) for page in document.pages for region in page.regions]
     by_kind: dict[BlockKind, set[tuple[int, int]]] = {kind: set() for kind in BlockKind}
     for block in blocks:
@@ -157,25 +172,6 @@ def _title(part: BlockPart) -> DocumentBlock:
     if knows_level and part.region.origin is TextOrigin.DOCUMENT:
         level = max(1, level)
     return DocumentBlock(BlockKind.TEXT if is_sentence else BlockKind.TITLE, (replace(part, text=title),), level=level)
-
-
-def _whole_titles(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
-    """Return the blocks with lone numbers joined to the titles below them."""
-    whole: list[DocumentBlock] = []
-    for block in blocks:
-        before = whole[-1] if whole else None
-        if (
-            before is not None
-            and before.kind is block.kind is BlockKind.TITLE
-            and before.page == block.page
-            and len(before.parts) == 1
-            and is_number_alone(before.text)
-            and rank_of(block.text) is None
-        ):
-            whole[-1] = replace(before, parts=(*before.parts, replace(block.parts[0], joint=" ")))
-        else:
-            whole.append(block)
-    return whole
 
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁾", "0123456789)")

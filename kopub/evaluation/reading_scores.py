@@ -268,16 +268,18 @@ def headline(scores: pa.Table) -> list[Row]:
 
 def headline_changes(scores: pa.Table) -> list[ScoreChange]:
     """Return the changes of the headline metrics over all samples since the previous run."""
-    return [
-        ScoreChange.of(
-            row["metric"] if row["metric"] == row["benchmark"] else f"{row['benchmark']} {row['metric']}",
-            row,
-            row["better"] == "lower",
-            METRICS[row["metric"]].margin,
-            counted(row["samples"], "sample"),
+    changes: list[ScoreChange] = []
+    for row in headline(scores):
+        changes.append(
+            ScoreChange.of(
+                row["metric"] if row["metric"] == row["benchmark"] else f"{row['benchmark']} {row['metric']}",
+                row,
+                row["better"] == "lower",
+                METRICS[row["metric"]].margin,
+                counted(row["samples"], "sample"),
+            )
         )
-        for row in headline(scores)
-    ]
+    return changes
 
 
 def scores_of(benchmark: str, run: pa.Table) -> tuple[list[Sample], list[SampleScore]]:

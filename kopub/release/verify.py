@@ -151,7 +151,17 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
         yield from unloadable_lines(inventory)
     yield from joins(folder, inventory, chosen.shards(), complete=not listed.missing)
     if load:
-        yield from _counts(folder, inventory, chosen.shards(), count)
+        # Every config is read as a user does, and its rows are compared with the files.
+        chosen_shards = chosen.shards()
+        in_files: dict[str, dict[str, int]] = {}
+        for config, parts in inventory.items():
+            in_files[config] = {part.shard: part.rows for part in loadable_parts(parts) if part.shard in chosen_shards}
+        for config, rows in count(folder, {config: list(parts) for config, parts in in_files.items() if parts}).items():
+            owed = sum(in_files[config].values())
+            if isinstance(rows, str):
+                yield f"datasets cannot open {config}: {visible(rows, _SHOWN)}"
+            elif rows != owed:
+                yield f"datasets gives {rows} rows of {config}, its files hold {owed}"
 
 
 def _texts(folder: Path) -> Iterator[str]:
@@ -281,19 +291,6 @@ class _ChosenShards:
     def _is_chosen(self, path: str) -> bool:
         match = DATA_PATH.fullmatch(path)
         return match is not None and (self.only is None or match["shard"] in self.only)
-
-
-def _counts(folder: Path, inventory: Inventory, shards: Collection[str], count: Count) -> Iterator[str]:
-    """Read every config as a user does, and compare the rows with the files."""
-    in_files: dict[str, dict[str, int]] = {}
-    for config, parts in inventory.items():
-        in_files[config] = {part.shard: part.rows for part in loadable_parts(parts) if part.shard in shards}
-    for config, rows in count(folder, {config: list(parts) for config, parts in in_files.items() if parts}).items():
-        owed = sum(in_files[config].values())
-        if isinstance(rows, str):
-            yield f"datasets cannot open {config}: {visible(rows, _SHOWN)}"
-        elif rows != owed:
-            yield f"datasets gives {rows} rows of {config}, its files hold {owed}"
 
 
 _NAMED, _ID_SHOWN = 3, 80

@@ -166,23 +166,24 @@ class OcrResults(EngineTable):
     def row(self, spec: RowSpec, result: PageReading) -> RowResult:
         seconds = sum(text.seconds for text in result.regions if not text.reused)
         laid_out = {region["index"]: region for region in spec.given.regions}
-        regions = [
-            {
-                "index": text.index,
-                "label": KINDS[Task(laid_out[text.index]["task"])],
-                "native_label": text.native_label,
-                "bbox_2d": laid_out[text.index]["bbox_2d"],
-                "content": text.content,
-                "state": text.state,
-                "reason": text.reason,
-                "finish_reason": text.finish_reason,
-                "attempts": text.attempts,
-                "seconds": text.seconds,
-                "scale": text.scale,
-                "origin": text.origin,
-            }
-            for text in result.regions
-        ]
+        regions: list[dict[str, Any]] = []
+        for text in result.regions:
+            regions.append(
+                {
+                    "index": text.index,
+                    "label": KINDS[Task(laid_out[text.index]["task"])],
+                    "native_label": text.native_label,
+                    "bbox_2d": laid_out[text.index]["bbox_2d"],
+                    "content": text.content,
+                    "state": text.state,
+                    "reason": text.reason,
+                    "finish_reason": text.finish_reason,
+                    "attempts": text.attempts,
+                    "seconds": text.seconds,
+                    "scale": text.scale,
+                    "origin": text.origin,
+                }
+            )
         return RowResult(
             spec.id,
             {

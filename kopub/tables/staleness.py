@@ -108,11 +108,9 @@ def find_reasons(entry: Entry, asset: ShardAsset, inputs: Mapping[str, str | Non
         why = versions[change.name].since(change.old) if change.name in versions else ""
         lines.append(f"{change} ({why})" if why else str(change))
     lines += settings_changed(entry.made_from, inputs)
-    lines += [
-        "the source changed" if name == SOURCE else f"{name} changed"
-        for name, content in inputs.items()
-        if not is_setting(name) and entry.made_from.get(name) != content
-    ]
+    for name, content in inputs.items():
+        if not is_setting(name) and entry.made_from.get(name) != content:
+            lines.append("the source changed" if name == SOURCE else f"{name} changed")
     return lines or ["its recipe is not known"]
 
 

@@ -83,15 +83,12 @@ class OtherEvaluation:
 
 def other_evaluations(home: Path) -> list[OtherEvaluation]:
     """Return the evaluations in a home's subfolders, by benchmark and profile."""
-    stores = sorted((home / EVALUATIONS).glob("*/*/profiles/*/store"))
-    return [
-        OtherEvaluation(
-            store.parents[3].name,
-            store.parents[0].name,
-            f"KOPUB_HOME={shlex.quote(str(store.parents[2]))} KOPUB_STORE__URL={shlex.quote(str(store))} kopub browse",
-        )
-        for store in stores
-    ]
+    evaluations: list[OtherEvaluation] = []
+    for store in sorted((home / EVALUATIONS).glob("*/*/profiles/*/store")):
+        own_home, url = shlex.quote(str(store.parents[2])), shlex.quote(str(store))
+        command = f"KOPUB_HOME={own_home} KOPUB_STORE__URL={url} kopub browse"
+        evaluations.append(OtherEvaluation(store.parents[3].name, store.parents[0].name, command))
+    return evaluations
 
 
 def explained(metric: str, t: Texts) -> str:

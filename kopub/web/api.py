@@ -393,19 +393,20 @@ class ApiAnswers:
         except CannotSearch as error:
             raise ApiProblem(404 if isinstance(error, NotInCorpus) else 400, str(error)) from None
         answer = answer_of(found, self._room.page_found)
-        hits = [
-            ApiHit(
-                rank=hit.rank,
-                score=hit.score,
-                matches_well=hit.matches_well,
-                page=_line(hit.page),
-                also=[*map(_line, hit.also)],
-                passage=hit.passage,
-                marks=list(hit.marks),
-                regions=[ApiRegion.model_validate(region) for region in hit.regions],
+        hits: list[ApiHit] = []
+        for hit in answer:
+            hits.append(
+                ApiHit(
+                    rank=hit.rank,
+                    score=hit.score,
+                    matches_well=hit.matches_well,
+                    page=_line(hit.page),
+                    also=[*map(_line, hit.also)],
+                    passage=hit.passage,
+                    marks=list(hit.marks),
+                    regions=[ApiRegion.model_validate(region) for region in hit.regions],
+                )
             )
-            for hit in answer
-        ]
         told = {name: getattr(answer, name) for name in ApiFound.model_fields if name != "hits"}
         return ApiFound.model_validate({**told, "hits": hits})
 

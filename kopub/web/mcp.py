@@ -134,19 +134,20 @@ class CorpusTools:
         """Find the pages that answer a question, in all documents or in one."""
         where = Where(frozenset(() if document is None else (document,)))
         answer = answer_of(self._room.searcher.search(query, limit, None, where), self._room.page_found)
-        hits = [
-            McpHit(
-                page=hit.page.id,
-                document=hit.page.document.id,
-                number=hit.page.number,
-                passage=hit.passage[:_PASSAGE],
-                matches_well=hit.matches_well,
-                regions=[self._cited(hit.page.id, region.box_2d, region.index) for region in hit.regions],
-                also=[self._cited(page.id, _WHOLE) for page in hit.also],
-                link=self._link(hit.page.id),
+        hits: list[McpHit] = []
+        for hit in answer:
+            hits.append(
+                McpHit(
+                    page=hit.page.id,
+                    document=hit.page.document.id,
+                    number=hit.page.number,
+                    passage=hit.passage[:_PASSAGE],
+                    matches_well=hit.matches_well,
+                    regions=[self._cited(hit.page.id, region.box_2d, region.index) for region in hit.regions],
+                    also=[self._cited(page.id, _WHOLE) for page in hit.also],
+                    link=self._link(hit.page.id),
+                )
             )
-            for hit in answer
-        ]
         return McpHits(hits=hits, matches_well=answer.matches_well)
 
     def read(

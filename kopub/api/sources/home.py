@@ -136,11 +136,10 @@ class HomeSource:
 
     def facts(self, place: Place) -> Facts:
         page = self._row(TABLES.pages, place, _FACTS)
-        ends = {
-            asset: row
-            for asset in self._assets(place.shard)
-            if (row := self._find(_PAGE_TABLES[asset], place, ("state", "reason")))
-        }
+        ends: dict[str, dict[str, Any]] = {}
+        for asset in self._assets(place.shard):
+            if row := self._find(_PAGE_TABLES[asset], place, ("state", "reason")):
+                ends[asset] = row
         states = {asset: row["state"] for asset, row in ends.items()}
         ended = decisive(states)
         reason = ends[ended]["reason"] if ended else None

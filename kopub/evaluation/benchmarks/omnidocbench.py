@@ -84,7 +84,33 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
     assert isinstance(sample.gold, PageElements)
     elements = [element for element in sample.gold.elements if not element.ignored]
     texts = sorted((e for e in elements if e.category in _TEXT_CATEGORIES), key=_order)
-    scores = _text_scores(sample, texts, reading)
+    text_regions: list[Region] = []
+    for region in reading.regions:
+        if (
+            region.task is Task.TEXT
+            and _REGION_KINDS.get(region.label, "text") in ("text", "title")
+            and region.state not in LOST
+        ):
+            text_regions.append(region)
+    gold = "".join(characters.normalized_text(element.text) for element in texts)
+    text = "".join(characters.normalized_text(region.content or "") for region in text_regions)
+    page = characters.Edits.between(gold, text)
+    scores = [
+        SampleScore(sample.id, "page_edit", page.share, page.size),
+        SampleScore(sample.id, "bag_f1", characters.bag_f1(gold, text)),
+    ]
+    ordered = [element for element in texts if element.order is not None]
+    if len(ordered) > 1:
+        # A block that no region covers is missing; a region that covers several counts as reading them in order.
+        places: list[tuple[int, int]] = []
+        for at, block in enumerate(ordered):
+            box = Box(*_grid(block.bbox))
+            shared = [box.intersection(region.box_2d).area for region in reading.regions]
+            most = max(shared, default=0.0)
+            if most > _COVERED * box.width * box.height:
+                places.append((shared.index(most), at))
+        distance = characters.edit(list(range(len(ordered))), [at for _, at in sorted(places)])
+        scores.append(SampleScore(sample.id, "order_edit", distance, len(ordered)))
     tables = [element.html for element in sorted(elements, key=_order) if element.category == "table"]
     if tables:
         read = [characters.normalized_table(table) for table in read_tables(reading)]
@@ -134,36 +160,6 @@ def region_blocks(regions: Sequence[Region]) -> list[ScoredBox]:
     """Return a page's regions on a grid of 1,000, except parts of other regions."""
     kinds = [(region, _REGION_KINDS.get(region.label, "text")) for region in regions]
     return [ScoredBox(kind, region.box_2d, region.score) for region, kind in kinds if kind]
-
-
-def _text_scores(sample: Sample, texts: Sequence[Element], reading: SampleReading) -> list[SampleScore]:
-    read = [
-        region
-        for region in reading.regions
-        if region.task is Task.TEXT
-        and _REGION_KINDS.get(region.label, "text") in ("text", "title")
-        and region.state not in LOST
-    ]
-    gold = "".join(characters.normalized_text(element.text) for element in texts)
-    text = "".join(characters.normalized_text(region.content or "") for region in read)
-    page = characters.Edits.between(gold, text)
-    scores = [
-        SampleScore(sample.id, "page_edit", page.share, page.size),
-        SampleScore(sample.id, "bag_f1", characters.bag_f1(gold, text)),
-    ]
-    ordered = [element for element in texts if element.order is not None]
-    if len(ordered) > 1:
-        # A block that no region covers is missing; a region that covers several counts as reading them in order.
-        places: list[tuple[int, int]] = []
-        for at, block in enumerate(ordered):
-            box = Box(*_grid(block.bbox))
-            shared = [box.intersection(region.box_2d).area for region in reading.regions]
-            most = max(shared, default=0.0)
-            if most > _COVERED * box.width * box.height:
-                places.append((shared.index(most), at))
-        distance = characters.edit(list(range(len(ordered))), [at for _, at in sorted(places)])
-        scores.append(SampleScore(sample.id, "order_edit", distance, len(ordered)))
-    return scores
 
 
 def _overall(samples: Sequence[Sample], scores: Sequence[SampleScore]) -> SampleScore:

@@ -5,7 +5,7 @@ from typing import Any
 
 from kopub.errors import KopubError
 from kopub.states import State
-from kopub.web.answers import ScoredBenchmark, explained, legend, other_evaluations
+from kopub.web.answers import explained, legend, other_evaluations
 from kopub.web.elements import PageCard, counted_lists, document_cards, page_card
 from kopub.web.requests import ViewRequest, ViewResponse
 from kopub.web.room import CALLS, READING, Room
@@ -16,14 +16,15 @@ _QUESTIONS, _DOCUMENTS = 6, 12
 def home(room: Room, request: ViewRequest) -> ViewResponse:
     now, t = room.now, request.t
     corpus = now.corpus
-    scores = [
-        {
-            "name": t(f"home.{score.kind}", benchmark=score.of, retriever=score.of, metric=score.metric),
-            "value": score.value,
-            "samples": score.samples,
-        }
-        for score in now.scores
-    ]
+    scores: list[dict[str, Any]] = []
+    for score in now.scores:
+        scores.append(
+            {
+                "name": t(f"home.{score.kind}", benchmark=score.of, retriever=score.of, metric=score.metric),
+                "value": score.value,
+                "samples": score.samples,
+            }
+        )
     notes = [t.sentence(note)[0] for note in corpus.notes]
     return ViewResponse(
         "home.html.jinja",
@@ -88,8 +89,12 @@ def evaluation(room: Room, request: ViewRequest) -> ViewResponse:
         ids = [sample.id for sample in benchmark.samples if sample.id in corpus.pages and sample.id in benchmark.values]
         worst: list[PageCard] = []
         for page_id in ids[:_WORST]:
-            why = _figures(benchmark, page_id, request)
-            worst.append(page_card(corpus.page(page_id), request, why=why, view="answer"))
+            scores = benchmark.values[page_id]
+            figures: list[str] = []
+            for score in [scores[name] for name in benchmark.headline if name in scores] or scores.values():
+                value = request.t("evaluation.skipped") if score.value is None else f"{score.value:.3f}"
+                figures.append(f"{score.metric} {value}")
+            worst.append(page_card(corpus.page(page_id), request, why=", ".join(figures), view="answer"))
         benchmarks.append({"name": benchmark.name, "means": means, "worst": worst})
     return ViewResponse(
         "evaluation.html.jinja",
@@ -100,10 +105,3 @@ def evaluation(room: Room, request: ViewRequest) -> ViewResponse:
             "benchmarks": benchmarks,
         },
     )
-
-
-def _figures(benchmark: ScoredBenchmark, page_id: str, request: ViewRequest) -> str:
-    scores = benchmark.values[page_id]
-    shown = [scores[name] for name in benchmark.headline if name in scores] or list(scores.values())
-    skipped = request.t("evaluation.skipped")
-    return ", ".join(f"{score.metric} {skipped if score.value is None else f'{score.value:.3f}'}" for score in shown)

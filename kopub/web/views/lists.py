@@ -7,7 +7,16 @@ from kopub.errors import KopubError
 from kopub.search.answer import Hit
 from kopub.search.options import MOST, Mode, Where
 from kopub.search.pages import PageView
-from kopub.web.elements import counted_lists, document_cards, documents_named, hue, page_card, page_name, pieces
+from kopub.web.elements import (
+    PageCard,
+    counted_lists,
+    document_cards,
+    documents_named,
+    hue,
+    page_card,
+    page_name,
+    pieces,
+)
 from kopub.web.requests import LONGEST_QUERY, ViewRequest, ViewResponse, part
 from kopub.web.room import DOUBTFUL, LISTS, Room
 
@@ -175,15 +184,16 @@ def versions(room: Room, request: ViewRequest) -> ViewResponse:
     diff, upgrades = now.changes(shard)
     changed = [page for page in diff.changed if page.page_id in now.corpus.pages]
     shown, pager = part(len(changed), _PAGES, request, lambda **at: request.to.versions(shard=shard, **at))
-    cards = [
-        page_card(
-            now.corpus.page(page.page_id),
-            request,
-            why=request.t("versions.damage", count=page.damage.score),
-            view="versions",
+    cards: list[PageCard] = []
+    for page in changed[shown]:
+        cards.append(
+            page_card(
+                now.corpus.page(page.page_id),
+                request,
+                why=request.t("versions.damage", count=page.damage.score),
+                view="versions",
+            )
         )
-        for page in changed[shown]
-    ]
     return ViewResponse(
         "versions.html.jinja",
         {
