@@ -17,7 +17,7 @@ from kopub.evaluation.benchmark import MISSING, Benchmark, FactList, PageText, S
 from kopub.evaluation.benchmarks.texts import CORRECTIONS
 from kopub.evaluation.cdm import Cdm
 from kopub.evaluation.home import CHECKED_PAGES, EvaluationRequest, KnownAnswers
-from kopub.evaluation.metrics import ALL, METRICS, Mean, PairedChange, changes, means
+from kopub.evaluation.metrics import ALL, METRICS, PairedChange, changes, means
 from kopub.evaluation.scoring import ADAPTERS, VERSION, Scorer
 from kopub.files import replace_bytes
 from kopub.fingerprints import fingerprint
@@ -115,28 +115,28 @@ def score_samples(
                 if time.monotonic() - logged_at >= _PROGRESS_SECONDS:
                     logged_at = time.monotonic()
                     log(f"{benchmark.name}: {done + 1} of {len(pairs)} samples are scored")
-        parts.append(pa.Table.from_pylist(list(_score_rows(benchmark, scores)), OCR_RUNS))
+        rows: list[dict[str, Any]] = []
+        samples = {sample.id: sample for sample in benchmark.samples}
+        for score in scores:
+            sample = None if score.sample is None else samples[score.sample]
+            rows.append(
+                {
+                    "benchmark": benchmark.name,
+                    "metric": score.metric,
+                    "sample": score.sample,
+                    "document": sample.document if sample else benchmark.name,
+                    "slices": list(sample.slices.items()) if sample else [],
+                    "gold": sample.mark if sample else None,
+                    "value": score.value,
+                    "size": score.size,
+                    "lost": score.lost,
+                    "skipped_reason": score.skipped_reason,
+                    "notes": list(score.notes),
+                }
+            )
+        parts.append(pa.Table.from_pylist(rows, OCR_RUNS))
         log(f"{benchmark.name}: {len(pairs)} samples, {sum(reading.lost for _, reading in pairs)} of them lost")
     return pa.concat_tables(parts)
-
-
-def _score_rows(benchmark: Benchmark, scores: Iterable[SampleScore]) -> Iterator[dict[str, Any]]:
-    samples = {sample.id: sample for sample in benchmark.samples}
-    for score in scores:
-        sample = None if score.sample is None else samples[score.sample]
-        yield {
-            "benchmark": benchmark.name,
-            "metric": score.metric,
-            "sample": score.sample,
-            "document": sample.document if sample else benchmark.name,
-            "slices": list(sample.slices.items()) if sample else [],
-            "gold": sample.mark if sample else None,
-            "value": score.value,
-            "size": score.size,
-            "lost": score.lost,
-            "skipped_reason": score.skipped_reason,
-            "notes": list(score.notes),
-        }
 
 
 _READ = {
@@ -228,7 +228,32 @@ def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
         adapter = ADAPTERS.get(benchmark)
         for mean in means(*scores_of(benchmark, run)):
             is_headline = adapter is not None and mean.metric in adapter.headline
-            rows.append(_row(benchmark, mean, changed.get((mean.metric, mean.slice)), is_headline))
+            change = changed.get((mean.metric, mean.slice))
+            row: dict[str, Any] = {
+                "benchmark": benchmark,
+                "metric": mean.metric,
+                "slice": mean.slice,
+                "better": "lower" if METRICS[mean.metric].lower_is_better else "higher",
+                "headline": is_headline,
+                "samples": mean.samples,
+                "lost": mean.lost,
+                "value": mean.value,
+                "low": mean.low,
+                "high": mean.high,
+                "value_of_read": mean.without_lost,
+                "dropped": False,
+                "skipped": mean.skipped,
+                "skipped_reason": mean.skipped_reason,
+            }
+            if change is not None:
+                row |= {
+                    "previous": change.previous,
+                    "change": change.change,
+                    "change_low": change.low,
+                    "change_high": change.high,
+                    "dropped": change.worse,
+                }
+            rows.append(row)
     return pa.Table.from_pylist(rows, schemas.OCR_SCORES)
 
 
@@ -305,34 +330,6 @@ def _changes(benchmark: str, run: pa.Table, previous: pa.Table) -> list[PairedCh
 
 def _marks(run: pa.Table) -> list[tuple[str | None, ...]]:
     return list(zip(*(run[name].to_pylist() for name in ("benchmark", "sample", "gold")), strict=True))
-
-
-def _row(benchmark: str, mean: Mean, change: PairedChange | None, is_headline: bool) -> dict[str, Any]:
-    row = {
-        "benchmark": benchmark,
-        "metric": mean.metric,
-        "slice": mean.slice,
-        "better": "lower" if METRICS[mean.metric].lower_is_better else "higher",
-        "headline": is_headline,
-        "samples": mean.samples,
-        "lost": mean.lost,
-        "value": mean.value,
-        "low": mean.low,
-        "high": mean.high,
-        "value_of_read": mean.without_lost,
-        "dropped": False,
-        "skipped": mean.skipped,
-        "skipped_reason": mean.skipped_reason,
-    }
-    if change is None:
-        return row
-    return row | {
-        "previous": change.previous,
-        "change": change.change,
-        "change_low": change.low,
-        "change_high": change.high,
-        "dropped": change.worse,
-    }
 
 
 HISTORY = History(

@@ -4,7 +4,7 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -188,26 +188,23 @@ def render_attribution(inventory: Inventory, about: ReleaseDescription) -> str:
 
     A document whose pages lie in several shards has a single line.
     """
-    return "\n".join(_lines(inventory, about)) + "\n"
-
-
-def _lines(inventory: Inventory, about: ReleaseDescription) -> Iterator[str]:
-    yield f"# Sources of {markdown(about.title)}"
-    yield ""
-    yield (
+    lines = [
+        f"# Sources of {markdown(about.title)}",
+        "",
         f"All pages come from {markdown(about.source)}. They were changed: text was read from them, pictures were cut "
         "out of them and vectors were computed from them, by the engines that the card names. A page, and what was "
-        "made from it, stays under the licence of its document."
-    )
-    yield ""
-    yield "| document | source file | licence | pages |"
-    yield "|---|---|---|--:|"
+        "made from it, stays under the licence of its document.",
+        "",
+        "| document | source file | licence | pages |",
+        "|---|---|---|--:|",
+    ]
     counted: Counter[tuple[str | None, str, str | None]] = Counter()
     for document, source, licence, pages in documents(inventory, about.license):
         counted[document, source, licence] += pages
     for (document, source, licence), pages in counted.items():
         named = (document or "not stated", source, licence or "not stated", pages)
-        yield f"| {' | '.join(markdown(value) for value in named)} |"
+        lines.append(f"| {' | '.join(markdown(value) for value in named)} |")
+    return "\n".join(lines) + "\n"
 
 
 CORPUS = "corpus"

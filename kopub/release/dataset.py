@@ -7,7 +7,7 @@ columns of `qrels` are named as BEIR and mteb expect.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,12 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: 
     )
     queries = _with_vector(tables.query_embeddings)
     named_queries = queries.append_column("id", queries["query_id"]).append_column("text", queries["query"])
+    # Every metric would count pages that cannot be found as misses.
+    judgements: list[Row] = []
+    for query in queries.select(["query_id", "ground_truth"]).to_pylist():
+        for page_id in query["ground_truth"]:
+            if page_id not in tables.unknown_pages:
+                judgements.append({"query-id": query["query_id"], "corpus-id": page_id, "score": 1})
     built = {
         "pages": _table(_pages(tables), features.page_features(page_images)),
         "regions": _table(_regions(tables), features.region_features()),
@@ -82,7 +88,7 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: 
         "image_embeddings": _vectors(tables.corpus_image_embeddings, features.vector_features(image_dim)),
         "text_embeddings": _vectors(tables.corpus_text_embeddings, features.vector_features(text_dim)),
         "queries": _public_columns(named_queries, features.query_features(query_dim)),
-        "qrels": _table(_qrels(queries, tables.unknown_pages), features.qrel_features()),
+        "qrels": _table(judgements, features.qrel_features()),
         "lineage": _public_columns(
             lineage_rows(shard, tables.tables, tables.made, tables.ledger), features.lineage_features()
         ),
@@ -210,17 +216,6 @@ def _crops(ocr_results: pa.Table) -> pa.Table:
     columns = [pa.chunked_array(groups, pa.binary()), described["path"]]
     image = pa.Table.from_arrays(columns, ["bytes", "path"]).to_struct_array()
     return described.append_column("image", image).cast(published)
-
-
-def _qrels(queries: pa.Table, unknown_pages: Collection[str]) -> Iterator[Row]:
-    """Yield the judgements of the queries, without pages that cannot be found.
-
-    Every metric would count such pages as misses.
-    """
-    for query in queries.select(["query_id", "ground_truth"]).to_pylist():
-        for page_id in query["ground_truth"]:
-            if page_id not in unknown_pages:
-                yield {"query-id": query["query_id"], "corpus-id": page_id, "score": 1}
 
 
 def _vectors(table: pa.Table, published: Features) -> pa.Table:

@@ -69,7 +69,14 @@ def verify(
     counts the rows that `datasets` returns for every config, by `count`. A release that a run writes meanwhile is
     checked again, since faults may disappear when the run is done. No link that leads out of the folder is followed.
     """
-    if links := list(_links_out(folder)):
+    links: list[str] = []
+    home = folder.resolve()
+    # Links in the Hub's cache lead to its own files.
+    blobs = home.parents[1] / "blobs" if home.parent.name == "snapshots" else home
+    for path in (*(folder / name for name in TEXTS), folder / "data", *sorted((folder / "data").rglob("*"))):
+        if path.is_symlink() and not any(path.resolve().is_relative_to(within) for within in (home, blobs)):
+            links.append(path.relative_to(folder).as_posix())
+    if links:
         yield from (
             f"{visible(link, _SHOWN)} is a link that leads out of the release: put the file there" for link in links
         )
@@ -105,18 +112,6 @@ def _unproved(folder: Path) -> list[str]:
     if len(left_out) < len(_HASHED) or not sums:
         return []
     return [f"{CHECKSUMS} is of an older version and has no hash of {', '.join(left_out)}: release again to add them"]
-
-
-def _links_out(folder: Path) -> Iterator[str]:
-    """Yield the links in place of a release's files that lead out of it.
-
-    Those of the Hub's cache to its own files are none.
-    """
-    home = folder.resolve()
-    blobs = home.parents[1] / "blobs" if home.parent.name == "snapshots" else home
-    for path in (*(folder / name for name in TEXTS), folder / "data", *sorted((folder / "data").rglob("*"))):
-        if path.is_symlink() and not any(path.resolve().is_relative_to(within) for within in (home, blobs)):
-            yield path.relative_to(folder).as_posix()
 
 
 def _description(folder: Path) -> list[str]:

@@ -82,8 +82,17 @@ def _text(now: Now, found: kopub.Document, request: ViewRequest) -> dict[str, An
             badges += Markup('<span class="state {}">{}</span>').format(state, request.t.word("state", state))
         link = Markup('<a class="leaf" id="{}" href="{}">{}{}</a>')
         marks.append(link.format(page_anchor(page), to.page(page.id), _short(page, request), badges))
-    rendered = Markup("").join(_with_marks(html, marks))
-    return {"rendered": rendered, "source": of.to_markdown(), "pager": pager}
+    # A mark stands in place of the comment where each page begins.
+    pieces: list[Markup] = []
+    in_table = False
+    for piece in _COMMENT_OR_TABLE.split(html):
+        if not piece.startswith("<!--"):
+            in_table = piece.startswith("<table") if _COMMENT_OR_TABLE.fullmatch(piece) else in_table
+            pieces.append(Markup(piece))
+        elif marks and _PAGE_MARK.fullmatch(piece[4:-3].strip()):
+            mark = marks.pop(0)
+            pieces.append(Markup("<tr><td>{}</td></tr>").format(mark) if in_table else mark)
+    return {"rendered": Markup("").join(pieces), "source": of.to_markdown(), "pager": pager}
 
 
 def _losses(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[Reason]:
@@ -102,18 +111,6 @@ def _told(quoted: str, losses: Mapping[str, Reason], request: ViewRequest) -> st
     text = str(Markup(quoted).unescape())
     said, language = request.t.reason(losses.get(text, text))
     return Markup('<blockquote><p lang="{}">{}</p></blockquote>').format(language, said)
-
-
-def _with_marks(html: str, marks: Sequence[Markup]) -> Iterator[Markup]:
-    """Yield the text with a mark in place of the comment where each page begins."""
-    left, in_table = list(marks), False
-    for piece in _COMMENT_OR_TABLE.split(html):
-        if not piece.startswith("<!--"):
-            in_table = piece.startswith("<table") if _COMMENT_OR_TABLE.fullmatch(piece) else in_table
-            yield Markup(piece)
-        elif left and _PAGE_MARK.fullmatch(piece[4:-3].strip()):
-            mark = left.pop(0)
-            yield Markup("<tr><td>{}</td></tr>").format(mark) if in_table else mark
 
 
 def page_anchor(page: kopub.Page) -> str:
