@@ -191,9 +191,9 @@ class _Packer:
             yield from range(start + max(1, self.max_tokens // 4), stop, max(1, self.max_tokens // 4))
             yield stop
         else:
-            for found in boundaries[0].finditer(text, start, stop):
-                yield from self._ends(text, start, found.end(), boundaries[1:], fits)
-                start = found.end()
+            for boundary in boundaries[0].finditer(text, start, stop):
+                yield from self._ends(text, start, boundary.end(), boundaries[1:], fits)
+                start = boundary.end()
             if start < stop:
                 yield from self._ends(text, start, stop, boundaries[1:], fits)
 

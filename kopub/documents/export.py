@@ -179,7 +179,7 @@ def sound_notes(tables: TableStore | CorrectedTables, shards: Sequence[str]) -> 
     The region is one of `tables`: a note stays with its box, whose index may have changed since. It holds 40 MB for
     40,781 pages with one and a half notes each, of 200 characters. Raises `StoreError`.
     """
-    known: dict[tuple[str, int], FigureNote] = {}
+    by_place: dict[tuple[str, int], FigureNote] = {}
     for shard in shards:
         if not tables.has(FIGURE_NOTES.name, shard):
             continue
@@ -194,10 +194,10 @@ def sound_notes(tables: TableStore | CorrectedTables, shards: Sequence[str]) -> 
             for note in notes:
                 index = _index_now(note, boxes.get(page_id, {}))
                 if note["state"] == State.OK and index is not None:
-                    said = {name: note[name] for name in _NOTE_FIELDS if note[name] is not None}
+                    fields = {name: note[name] for name in _NOTE_FIELDS if note[name] is not None}
                     keywords = tuple(note["keywords"] or ())
-                    known[page_id, index] = FigureNote(f"{page_id}/{index}", State.OK, keywords=keywords, **said)
-    return lambda page_id, index: known.get((page_id, index))
+                    by_place[page_id, index] = FigureNote(f"{page_id}/{index}", State.OK, keywords=keywords, **fields)
+    return lambda page_id, index: by_place.get((page_id, index))
 
 
 def _index_now(note: Mapping[str, Any], boxes: Mapping[int, Sequence[int]]) -> int | None:
@@ -227,7 +227,7 @@ class _ExportFolder:
         either = {name: sorted({*earlier.get(name, ()), *listed}) for name, listed in files.items()}
         self._mark({"complete": False, "documents": either})
         done = ExportTally()
-        shown = {name for form, listed in files.items() if FORMATS[form].shows_pictures for name in listed}
+        pictured = {name for form, listed in files.items() if FORMATS[form].shows_pictures for name in listed}
         for document in stream.read(self._replace if with_pictures else None):
             of = structure_document(document)
             for name in formats:
@@ -245,7 +245,7 @@ class _ExportFolder:
                 whole = {page.image.path for page in document.pages if page.image is not None}
                 parts = {picture.path for page in document.pages for picture in page.pictures.values()}
                 self._keep_files(document.name + PICTURES, whole | parts)
-            elif document.name not in shown:
+            elif document.name not in pictured:
                 self._keep_files(document.name + PICTURES, set())
             done.add(document, of, with_pictures)
         for name in formats:

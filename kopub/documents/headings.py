@@ -126,8 +126,8 @@ def rank_of(title: str) -> int | None:
     for rank, pattern in _NUMBERS:
         if pattern.match(title):
             return rank
-    found = _DECIMAL.match(title)
-    return None if found is None else _Rank.DECIMAL + min(found[2].count("."), _MOST_DOTS)
+    number = _DECIMAL.match(title)
+    return None if number is None else _Rank.DECIMAL + min(number[2].count("."), _MOST_DOTS)
 
 
 def is_number_alone(title: str) -> bool:
@@ -220,12 +220,12 @@ def _texts_by_page(regions: Iterable[tuple[DocumentPage, Region]]) -> dict[str, 
     return pages
 
 
-def _edges(page: DocumentPage, found: set[Place]) -> list[Region]:
+def _edges(page: DocumentPage, furniture: set[Place]) -> list[Region]:
     """Return the uppermost and lowest lines of text at the edges of a page."""
     lines = [
         region
         for region in page.regions
-        if (page.number, region.index) not in found and region.origin is not TextOrigin.UNPRINTED
+        if (page.number, region.index) not in furniture and region.origin is not TextOrigin.UNPRINTED
     ]
     if not lines:
         return []

@@ -70,19 +70,19 @@ def _add_region(page: Element, region: Zone, prefix: str) -> None:
         tag, kind = "table", "ocr_table"
     elif label in PICTURES and region.record.task is Task.SKIP:
         kind = "ocr_image"
-    made = SubElement(page, tag, {"class": kind, "id": prefix + region.id, "data-label": label})
-    made.set("title", f"{_bbox(region.box)}; x_layoutconf {region.record.score:.3f}")
+    element = SubElement(page, tag, {"class": kind, "id": prefix + region.id, "data-label": label})
+    element.set("title", f"{_bbox(region.box)}; x_layoutconf {region.record.score:.3f}")
     if region.record.origin is not None:
-        made.set("data-origin", region.record.origin.value)
+        element.set("data-origin", region.record.origin.value)
     if region.estimated:
-        made.set("data-estimated", "true")
+        element.set("data-estimated", "true")
     if region.remark:
-        made.set("data-remark", well_formed(region.remark))
+        element.set("data-remark", well_formed(region.remark))
     if region.language:
-        made.set("lang", region.language)
+        element.set("lang", region.language)
     if region.grid is not None:
         for at in range(region.grid.rows):
-            row = SubElement(made, "tr")
+            row = SubElement(element, "tr")
             for cell in region.grid.row(at):
                 spans = {"rowspan": cell.rows, "colspan": cell.columns}
                 placed = {name: str(span) for name, span in spans.items() if span > 1}
@@ -90,7 +90,7 @@ def _add_region(page: Element, region: Zone, prefix: str) -> None:
         return
     for line in region.lines:
         kind = "ocrx_line" if line.estimated else "ocr_line"
-        SubElement(made, "span", {"class": kind, "title": _bbox(line.box)}).text = line.text
+        SubElement(element, "span", {"class": kind, "title": _bbox(line.box)}).text = line.text
 
 
 def _bbox(box: Sequence[int]) -> str:

@@ -58,14 +58,14 @@ def paragraphs(content: str, width: float = 0, height: float = 0) -> list[Paragr
     the reader and are kept. A line that is not continued ends a paragraph if it ends a sentence.
     """
     printed = are_print_lines([line for line in content.split("\n") if line.strip()], width, height)
-    found: list[Paragraph] = []
+    parts: list[Paragraph] = []
     for passage in content_parts(content):
         if passage.is_code:
-            found.append(Paragraph(passage.text, is_code=True, language=passage.language))
+            parts.append(Paragraph(passage.text, is_code=True, language=passage.language))
             continue
         lines = _unwrap(passage.text) if printed else [line.strip() for line in passage.text.split("\n")]
-        found += _group_lines(lines)
-    return found
+        parts += _group_lines(lines)
+    return parts
 
 
 def one_line(content: str) -> str:
@@ -202,19 +202,19 @@ def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
 
     A list entry is a paragraph, and so are the lines up to a number, the end of a sentence or a gap.
     """
-    found: list[Paragraph] = []
+    groups: list[Paragraph] = []
     loose: list[str] = []
 
     def end() -> None:
         if loose:
-            found.append(Paragraph("\n".join(loose)))
+            groups.append(Paragraph("\n".join(loose)))
             loose.clear()
 
     for line in lines:
         bullet = ITEM.match(line)
         if bullet:
             end()
-            found.append(Paragraph(line[bullet.end() :], bullet=bullet[0].strip()))
+            groups.append(Paragraph(line[bullet.end() :], bullet=bullet[0].strip()))
         elif line:
             if NUMBER_SIGN.match(line):
                 end()
@@ -222,7 +222,7 @@ def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
         if not line or ENDED.search(line):
             end()
     end()
-    return found
+    return groups
 
 
 def is_broken_word(left: str, right: str) -> bool:

@@ -235,11 +235,11 @@ def add_annotations(log: CorrectionLog, page: Annotation) -> int:
     """
     own, added = {change.id for change in page.changes}, 0
     for change in page.changes:
-        known = log.page(page.page_id)
-        others = CorrectionHistory(tuple(each for each in known.every if each.id not in own))
+        history = log.page(page.page_id)
+        others = CorrectionHistory(tuple(correction for correction in history.every if correction.id not in own))
         if corrections_mark(others) != page.seen:
             raise KopubError(f"{page.page_id} was corrected since its task was exported: export it again")
-        if change.id not in {each.id for each in known.every}:
-            log.add(change, known.seen)
+        if change.id not in {correction.id for correction in history.every}:
+            log.add(change, history.seen)
             added += 1
     return added

@@ -53,9 +53,9 @@ def document_markdown(
         indent = " " * (entries[-1][1] if entries else 0)
         if block.kind is BlockKind.ITEM:
             entries.append((block.level, len(indent) + len(_list_mark(block))))
-        said = [_noted(part.note) for part in block.parts if part.note is not None] if options.notes else ()
+        text = [_noted(part.note) for part in block.parts if part.note is not None] if options.notes else ()
         unprinted = [] if block.is_printed else [NOT_PRINTED]
-        written = "\n\n".join([*marked, *unprinted, _markdown(block, marks), *said])
+        written = "\n\n".join([*marked, *unprinted, _markdown(block, marks), *text])
         done.append(("\n" if is_next else "\n\n") + textwrap.indent(written, indent))
     rest = marks.before(None)
     return "".join(done) + "".join(f"\n\n{mark}" for mark in rest) + "\n"

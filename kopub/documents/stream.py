@@ -183,8 +183,8 @@ class DocumentStream:
         indices = {region.index for region in regions}
         pictures = {}
         crops = read["image_crops"] or ()
-        held = (read[_PICTURE_BYTES] or ()) if keep else [b""] * len(crops)
-        for crop, data in zip(crops, held, strict=True):
+        pictures_of_page = (read[_PICTURE_BYTES] or ()) if keep else [b""] * len(crops)
+        for crop, data in zip(crops, pictures_of_page, strict=True):
             index = crop_index(crop["path"])
             if index not in indices:
                 raise StoreError(f"{_READINGS} of {page_id} has a picture of no region: materialize it again")

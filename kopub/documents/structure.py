@@ -98,9 +98,9 @@ def structure_document(document: Document) -> Structure:
 
 def _blocks(page: DocumentPage, out: set[tuple[int, int]]) -> Iterator[DocumentBlock]:
     numbers = formula_numbers([(region.label, region.content or "") for region in page.regions])
-    taken = set(numbers.values())
+    used = set(numbers.values())
     for at, region in enumerate(page.regions):
-        if at in taken:
+        if at in used:
             continue
         part = BlockPart(
             page.number, region, printable(region.content or "").strip(), note=page.notes.get(region.index)
@@ -145,10 +145,10 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
                     BlockKind.FOOTNOTE, (replace(part, text=f"{paragraph.bullet} {paragraph.text}".lstrip()),)
                 )
     else:
-        found = paragraphs(text, part.region.box.width, part.region.box.height)
-        for at, paragraph in enumerate(found, 1):
+        parts = paragraphs(text, part.region.box.width, part.region.box.height)
+        for at, paragraph in enumerate(parts, 1):
             # A note on a table without cells stands once, below the whole of it.
-            of = replace(part, text=paragraph.text, note=part.note if at == len(found) else None)
+            of = replace(part, text=paragraph.text, note=part.note if at == len(parts) else None)
             if paragraph.is_code:
                 yield DocumentBlock(BlockKind.CODE, (of,), language=paragraph.language)
             else:
@@ -159,8 +159,8 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
 
 def _title(part: BlockPart) -> DocumentBlock:
     """Return a title, or the list entry, caption or sentence that layout took for one."""
-    said = one_line(strip_fences(part.text))
-    title = HASHES.sub("", said)
+    line = one_line(strip_fences(part.text))
+    title = HASHES.sub("", line)
     bullet = ITEM.match(title) or _MISREAD_BULLET.match(title)
     if bullet:
         return DocumentBlock(BlockKind.ITEM, (replace(part, text=title[bullet.end() :]),), sign=bullet[0].strip())
@@ -168,7 +168,7 @@ def _title(part: BlockPart) -> DocumentBlock:
         return DocumentBlock(BlockKind.CAPTION, (replace(part, text=title),))
     is_sentence = rank_of(title) is None and _SENTENCE.search(title)
     knows_level = part.region.label == "paragraph_title" and part.region.origin in _LEVELLED
-    level = len(said) - len(said.lstrip("#")) if knows_level else 0
+    level = len(line) - len(line.lstrip("#")) if knows_level else 0
     if knows_level and part.region.origin is TextOrigin.DOCUMENT:
         level = max(1, level)
     return DocumentBlock(BlockKind.TEXT if is_sentence else BlockKind.TITLE, (replace(part, text=title),), level=level)
@@ -270,18 +270,18 @@ def tie_footnotes(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
 
 
 def _references(at: int, page: int, text: str) -> Iterator[_Reference]:
-    for found in _REFERENCE.finditer(text):
-        named = next(group for group in found.groups() if group is not None).translate(_SUPERSCRIPTS)
+    for reference in _REFERENCE.finditer(text):
+        named = next(group for group in reference.groups() if group is not None).translate(_SUPERSCRIPTS)
         numbers = re.split(r"[\s,;)]+", named.strip(" )"))
-        if numbers in (["2"], ["3"]) and _BASE.search(text, 0, found.start()):
+        if numbers in (["2"], ["3"]) and _BASE.search(text, 0, reference.start()):
             continue
         if all(map(_NUMBER.fullmatch, numbers)) and len(set(numbers)) == len(numbers):
-            yield _Reference(at, *found.span(), tuple((page, number) for number in numbers))
+            yield _Reference(at, *reference.span(), tuple((page, number) for number in numbers))
 
 
 def _follows(before: re.Match[str], mark: re.Match[str]) -> bool:
     """Return whether a mark comes after another in the notes of a page."""
-    old, new = (each["mark"].translate(_SUPERSCRIPTS) for each in (before, mark))
+    old, new = (match["mark"].translate(_SUPERSCRIPTS) for match in (before, mark))
     if old.isdigit() != new.isdigit():
         return False
     if not new.isdigit():

@@ -98,8 +98,8 @@ def rows_of(table: str) -> str:
 
 def caption_of(table: str) -> str:
     """Return the caption of a table as HTML, empty without one."""
-    found = _CAPTION.search(table)
-    return found[0] if found else ""
+    caption = _CAPTION.search(table)
+    return caption[0] if caption else ""
 
 
 def without_rows(table: str, count: int) -> str:
@@ -261,14 +261,14 @@ def titles_above(blocks: Sequence[DocumentBlock]) -> list[tuple[str, ...]]:
     A title is not above itself.
     """
     above: list[tuple[int, str]] = []
-    found: list[tuple[str, ...]] = []
+    headings: list[tuple[str, ...]] = []
     for block in blocks:
         if block.kind is BlockKind.TITLE:
             above = [title for title in above if title[0] < block.level]
-        found.append(tuple(title for _, title in above))
+        headings.append(tuple(title for _, title in above))
         if block.kind is BlockKind.TITLE:
             above.append((block.level, defuse(" ".join(block.text.split()))))
-    return found
+    return headings
 
 
 def _unique(names: Iterator[str]) -> tuple[str, ...]:
@@ -276,14 +276,14 @@ def _unique(names: Iterator[str]) -> tuple[str, ...]:
 
     An empty name becomes a number; a repeated one gets `(2)`.
     """
-    seen: Counter[str] = Counter()
+    uses: Counter[str] = Counter()
     unique: list[str] = []
     for at, name in enumerate(names, 1):
         chosen = base = name or str(at)
-        while seen[chosen]:
-            seen[base] += 1
-            chosen = f"{base} ({seen[base]})"
-        seen[chosen] += 1
+        while uses[chosen]:
+            uses[base] += 1
+            chosen = f"{base} ({uses[base]})"
+        uses[chosen] += 1
         unique.append(chosen)
     return tuple(unique)
 

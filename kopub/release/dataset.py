@@ -7,7 +7,7 @@ columns of `qrels` are named as BEIR and mteb expect.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -268,7 +268,7 @@ def _with_vector(table: pa.Table) -> pa.Table:
     return table.filter(pc.field("vector").is_valid())
 
 
-def _table(rows: Iterator[Row], published: Features) -> pa.Table:
+def _table(rows: Iterable[Row], published: Features) -> pa.Table:
     return pa.Table.from_pylist(list(rows), published.arrow_schema)
 
 

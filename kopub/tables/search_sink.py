@@ -110,17 +110,17 @@ class SearchSink(ShardAsset):
             records = _records(shard, self.store.read(CHUNK_VECTORS.name, shard))
             wanted = dict(zip(records["id"].to_pylist(), records["fingerprint"].to_pylist(), strict=True))
             with self.engine.in_words(), self.engine.open(records.schema.field("vector").type.list_size) as sink:
-                held = sink.fingerprints(shard)
+                present = sink.fingerprints(shard)
                 places = json.loads(stored[1].get(_PLACES, "[]")) if stored is not None else []
                 if self.engine.place not in places:
-                    if held:
+                    if present:
                         raise StoreError(
-                            f"{self.engine.place} holds {counted(len(held), 'record')} of {shard} that this corpus did "
-                            "not put there: name another table in sinks.table, or delete that one"
+                            f"{self.engine.place} holds {counted(len(present), 'record')} of {shard} that this corpus "
+                            "did not put there: name another table in sinks.table, or delete that one"
                         )
                     places = [*places, self.engine.place]
                     self._claim(shard, places)
-                changes = Changes.between(held, wanted)
+                changes = Changes.between(present, wanted)
                 changes.apply(sink, records)
                 counts = changes.counts
                 computed = sum(counts.values())

@@ -61,15 +61,15 @@ def scored(store: ShardStore, corpus: Corpus) -> list[ScoredBenchmark]:
         return []
     run = HISTORY.latest(store)
     scores = store.read(OCR_SCORES.name, ALL).to_pylist() if store.has(OCR_SCORES.name, ALL) else []
-    found = []
-    for known in answers:
-        name = known.benchmark.name
+    benchmarks = []
+    for answer in answers:
+        name = answer.benchmark.name
         values = values_of(scores_of(name, run.table)[1] if run else ())
         headline = ADAPTERS[name].headline if name in ADAPTERS else ()
         means = [row for row in scores if row["benchmark"] == name and row["slice"] == EVERY]
-        samples = worst_first(known.benchmark.samples, [values], headline)
-        found.append(ScoredBenchmark(name, samples, values, means, headline))
-    return found
+        samples = worst_first(answer.benchmark.samples, [values], headline)
+        benchmarks.append(ScoredBenchmark(name, samples, values, means, headline))
+    return benchmarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,13 @@ def page_scores(benchmarks: Sequence[ScoredBenchmark], page_id: str, is_checked:
 
     A page that a person checked counts as right, however badly it was read.
     """
-    found = []
-    for each in benchmarks:
-        for name, score in each.values.get(page_id, {}).items():
-            if name in each.headline and score.value is not None:
+    scores = []
+    for benchmark in benchmarks:
+        for name, score in benchmark.values.get(page_id, {}).items():
+            if name in benchmark.headline and score.value is not None:
                 wrong = score.value if METRICS[name].lower_is_better else 1 - score.value
-                found.append(HeadlineScore(each.name, name, score.value, wrong >= _BAD and not is_checked))
-    return found
+                scores.append(HeadlineScore(benchmark.name, name, score.value, wrong >= _BAD and not is_checked))
+    return scores
 
 
 def answers_of(

@@ -90,9 +90,9 @@ class PictureCache:
         side: int | None,
     ) -> ServedPicture:
         with self._lock:
-            kept = self._kept.get((name, what))
-        if kept is not None:
-            return kept
+            cached = self._kept.get((name, what))
+        if cached is not None:
+            return cached
         data = _read(read)
         with self._decoding:
             try:

@@ -66,8 +66,8 @@ class Now:
         self.others = {table.name: settings.store.published(table.name) for table in _OTHERS}
         """The tables that are not about pages, with stamps that change if their files are replaced."""
         done = CorrectionLog(settings.store).by_page()
-        self.others["corrections"] = {page_id: each.seen for page_id, each in done.items()}
-        self.checked = {page_id for page_id, each in done.items() if each.checked}
+        self.others["corrections"] = {page_id: history.seen for page_id, history in done.items()}
+        self.checked = {page_id for page_id, history in done.items() if history.checked}
         """The pages that a person marked as right."""
 
     def count(self) -> None:
@@ -95,11 +95,11 @@ class Now:
         counted = []
         for asset in GRAPH.names:
             entries = footers.tables(asset)
-            made = [entries[key] for key in keys if key in entries and self._is_of_corpus(asset, key)]
-            if asset in off and not made:
+            of_corpus = [entries[key] for key in keys if key in entries and self._is_of_corpus(asset, key)]
+            if asset in off and not of_corpus:
                 continue
-            states = {state: sum(entry.states.get(state, 0) for entry in made) for state in count_states(())}
-            counted.append(TableCounts(asset, len(made), states))
+            states = {state: sum(entry.states.get(state, 0) for entry in of_corpus) for state in count_states(())}
+            counted.append(TableCounts(asset, len(of_corpus), states))
         return counted
 
     def documents_beside(self, document_id: str) -> tuple[kopub.Document | None, kopub.Document | None]:
@@ -149,9 +149,9 @@ class Now:
     def scores(self) -> "Sequence[MeanScore]":
         """Return the scores that were measured on the current tables."""
         store, keys = self._settings.store, self._settings.corpus.manifest.keys
-        known = has_known_answers(self._settings.corpus, store)
-        found = reading_scores(store, keys, self._is_of_corpus) if known else []
-        return [*found, *retrieval_scores(store, keys, self._is_of_corpus)]
+        has_answers = has_known_answers(self._settings.corpus, store)
+        of_readings = reading_scores(store, keys, self._is_of_corpus) if has_answers else []
+        return [*of_readings, *retrieval_scores(store, keys, self._is_of_corpus)]
 
 
 class Room:
@@ -210,9 +210,9 @@ class Room:
         return self._now.corpus.page(page_id)
 
     def _renew(self) -> None:
-        found = self._look(self._now.corpus.refreshed())
-        if (found.corpus, found.others) != (self._now.corpus, self._now.others):
-            self._now = found
+        now = self._look(self._now.corpus.refreshed())
+        if (now.corpus, now.others) != (self._now.corpus, self._now.others):
+            self._now = now
 
     def _look(self, corpus: kopub.Corpus) -> Now:
         """Return the current tables of a corpus. Raises `StoreError`."""
@@ -283,12 +283,12 @@ def replaced_shards(store: ShardStore, shards: Iterable[str]) -> list[str]:
 
 
 def _has_pages_of_before(store: ShardStore, asset: str, shard: str) -> bool:
-    kept = store.versions(asset, shard) if store.has(asset, shard) else []
-    if not kept:
+    versions = store.versions(asset, shard) if store.has(asset, shard) else []
+    if not versions:
         return False
     before, now = (
         set(store.read(asset, shard, ["page_id"], version=version)["page_id"].to_pylist())
-        for version in (kept[0].recipe, None)
+        for version in (versions[0].recipe, None)
     )
     return not before.isdisjoint(now)
 
@@ -311,9 +311,9 @@ def page_versions(store: ShardStore, shard: str, page_id: str) -> Mapping[str, A
     changed = compare_versions(store, shard, old, new, page_id).changed
     if not changed:
         return None
-    shown = compared_page(changed[0])
+    compared = compared_page(changed[0])
     return {
-        "sides": list(zip(("before", "now"), shown["sides"], strict=True)),
+        "sides": list(zip(("before", "now"), compared["sides"], strict=True)),
         "states": list(changed[0].states.items()),
         "changes": [
             {
@@ -321,7 +321,7 @@ def page_versions(store: ShardStore, shard: str, page_id: str) -> Mapping[str, A
                 "labels": " → ".join(change["labels"]),
                 "texts": change["texts"],
             }
-            for change in shown["changes"]
+            for change in compared["changes"]
         ],
     }
 
@@ -336,10 +336,10 @@ def figures_of(store: ShardStore, shards: Iterable[str], is_of_corpus: IsOfCorpu
     Raises `StoreError`.
     """
     asset = TABLES.readings.name
-    made, corrected = store.published(asset), CorrectedTables(store)
+    published, corrected = store.published(asset), CorrectedTables(store)
     tables: list[pa.Table] = []
     for shard in shards:
-        if shard in made and is_of_corpus(asset, shard):
+        if shard in published and is_of_corpus(asset, shard):
             readings = corrected.read(asset, shard, ["page_id", "image_crops"])
             crops = readings["image_crops"].combine_chunks()
             figures = crops.flatten()

@@ -29,10 +29,10 @@ _COMMENT_OR_TABLE = re.compile(r"(<!--.*?-->|</?table\b[^>]*>)", re.DOTALL)
 
 
 def document(room: Room, request: ViewRequest) -> ViewResponse:
-    found, t, to = document_of(room.now.corpus, request), request.t, request.to
+    subject, t, to = document_of(room.now.corpus, request), request.t, request.to
     view = TEXT if request.text("view") == TEXT else ""
-    title = document_name(found, request)
-    before, after = room.now.documents_beside(found.id)
+    title = document_name(subject, request)
+    before, after = room.now.documents_beside(subject.id)
     return ViewResponse(
         "document.html.jinja",
         {
@@ -41,19 +41,19 @@ def document(room: Room, request: ViewRequest) -> ViewResponse:
             "room": "documents",
             "title": title,
             "path": [(t("room.documents"), to.documents()), (title, None)],
-            "document": found,
-            "pages_count": len(found),
-            "states": [(state.value, count) for state, count in found.states.items()],
+            "document": subject,
+            "pages_count": len(subject),
+            "states": [(state.value, count) for state, count in subject.states.items()],
             "view": view,
-            "views": [("", to.document(found)), (TEXT, to.document(found, view=TEXT))],
-            **(_text(room.now, found, request) if view else _pages(found, request)),
+            "views": [("", to.document(subject)), (TEXT, to.document(subject, view=TEXT))],
+            **(_text(room.now, subject, request) if view else _pages(subject, request)),
         },
     )
 
 
-def _pages(found: kopub.Document, request: ViewRequest) -> dict[str, Any]:
-    shown, pager = part(len(found), _PAGES, request, lambda **at: request.to.document(found, **at))
-    cards = [page_card(page, request, _short(page, request)) for page in found.pages[shown]]
+def _pages(document: kopub.Document, request: ViewRequest) -> dict[str, Any]:
+    places, pager = part(len(document), _PAGES, request, lambda **at: request.to.document(document, **at))
+    cards = [page_card(page, request, _short(page, request)) for page in document.pages[places]]
     return {"pages": cards, "pager": pager}
 
 

@@ -50,16 +50,16 @@ def home(room: Room, request: ViewRequest) -> ViewResponse:
 def _questions(room: Room) -> Sequence[str]:
     """Return questions that came with the corpus, from the first shards that have any."""
     corpus = room.settings.corpus
-    found: list[str] = []
+    questions: list[str] = []
     try:
         for shard in corpus.manifest.keys if corpus.manifest.queries else ():
-            found += [query.query for query in corpus.queries(shard)]
-            if len(found) >= _QUESTIONS:
+            questions += [query.query for query in corpus.queries(shard)]
+            if len(questions) >= _QUESTIONS:
                 break
     except KopubError:
         # A changed file of questions should not prevent the page from being shown; a run reports it.
         return []
-    return list(dict.fromkeys(found))[:_QUESTIONS]
+    return list(dict.fromkeys(questions))[:_QUESTIONS]
 
 
 _WORST = 24
