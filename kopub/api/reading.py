@@ -89,7 +89,9 @@ def read(
         (part,) = reading.parts(at_once=reading.pages)
         weakref.finalize(part, reading.close)
         (document,) = Corpus(part).documents
-        require_pages([document])
+        lost = document.pages.where(LOST)
+        if len(lost) == len(document.pages):
+            raise SourceError(f"{lost[0].id} cannot be read: {lost[0].reason}")
     except BaseException:
         reading.close()
         raise
@@ -210,13 +212,6 @@ class Reading:
                 for engine in asset.engines:
                     engine.release()
         return HomeSource(home, store)
-
-
-def require_pages(documents: Sequence[Document]) -> None:
-    """Raise `SourceError` with the first reason if no page could be read."""
-    lost = [page for document in documents for page in document.pages.where(LOST)]
-    if len(lost) == sum(len(document.pages) for document in documents):
-        raise SourceError(f"{lost[0].id} cannot be read: {lost[0].reason}")
 
 
 def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:

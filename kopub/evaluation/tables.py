@@ -69,7 +69,9 @@ class BoundedTeds:
 
         Raises `EngineError` if the process dies by itself.
         """
-        pairs = node_pairs(gold, text)
+        # Time and memory grow with the product of both trees' node counts.
+        wanted, read = table_of(gold), table_of(text)
+        pairs = 0 if wanted is None or read is None else _nodes(wanted) * _nodes(read)
         if pairs > _MOST and gold != text:
             return TedsScores(None, None, f"the tables have {pairs:,} pairs of nodes, more than {_MOST:,}")
         if pairs <= _AT_ONCE or gold == text:
@@ -203,15 +205,6 @@ def teds(gold: str, text: str, structure: bool = False) -> float:
     if first == second:
         return 1.0
     return 1.0 - float(APTED(first, second, _Costs()).compute_edit_distance()) / size
-
-
-def node_pairs(gold: str, text: str) -> int:
-    """Return the product of both trees' node counts, with which time and memory grow.
-
-    It is 0 if one is no table.
-    """
-    wanted, read = table_of(gold), table_of(text)
-    return 0 if wanted is None or read is None else _nodes(wanted) * _nodes(read)
 
 
 def table_of(document: str) -> "HtmlElement | None":

@@ -124,7 +124,9 @@ class Now:
     @cached_property
     def replaced(self) -> Sequence[str]:
         """The shards with tables of the same pages kept from before an upgrade."""
-        return replaced_shards(self._settings.store, self.corpus.shards)
+        store, shards = self._settings.store, self.corpus.shards
+        # A shard that then belonged to another corpus, with none of its present pages, has nothing to compare.
+        return [shard for shard in shards if any(_has_pages_of_before(store, asset, shard) for asset in _COMPARED)]
 
     def changes(self, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:
         """Return what the last upgrade changed in a shard.
@@ -272,14 +274,6 @@ def retrieval_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfC
 
 _COMPARED = (TABLES.regions.name, TABLES.readings.name)
 """The tables whose replaced versions are worth comparing."""
-
-
-def replaced_shards(store: ShardStore, shards: Iterable[str]) -> list[str]:
-    """Return the shards with layouts or readings kept from before an upgrade. Raises `StoreError`.
-
-    A shard that then belonged to another corpus, with none of its present pages, has nothing to compare.
-    """
-    return [shard for shard in shards if any(_has_pages_of_before(store, asset, shard) for asset in _COMPARED)]
 
 
 def _has_pages_of_before(store: ShardStore, asset: str, shard: str) -> bool:
