@@ -16,6 +16,7 @@ from kopub.evaluation.tables import BoundedTeds
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import Task
 from kopub.pages.documents.text_layer import MadePage
+from kopub.pages.page import DPI
 from kopub.states import LOST, State
 from kopub.texts.regions import Region
 
@@ -199,8 +200,6 @@ class SamplePicture:
             return MadePage(self.load())
         if self.page is None:
             return MadePage(self.path.read_bytes())
-        from kopub.pages.documents.pdf import DPI
-
         if self.with_layer:
             return _renderer().make(self.path, self.page - 1, DPI)
         return MadePage(_renderer().render(self.path, self.page - 1, DPI))

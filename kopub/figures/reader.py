@@ -5,9 +5,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.errors import UndecodableImage
 from kopub.figures.answers import JudgedNote
@@ -25,9 +26,6 @@ from kopub.recognition.vlm.client.region_images import (
 from kopub.states import Reason, State, joined
 from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import JobFigures, RefusedRequest, UnansweredRequest
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _SEED = 0
 """Seed of the attempts that sample, so that a figure gets the same second attempt in every run."""
@@ -56,7 +54,7 @@ class NoteSettings:
     with it. `room` has the tokens for the first answer to a figure and for every further one.
     """
 
-    make_image: Callable[["NDArray[np.uint8]"], RegionImage]
+    make_image: Callable[[NDArray[np.uint8]], RegionImage]
     judge: Callable[[ChatAnswer], JudgedNote]
     sampling: Mapping[str, Any]
     room: tuple[int, int]
@@ -151,7 +149,7 @@ class FigureImage(RegionImage):
         return (self.width // PATCH) * (self.height // PATCH)
 
 
-def figure_image(crop: "NDArray[np.uint8]", max_tokens: int) -> FigureImage:
+def figure_image(crop: NDArray[np.uint8], max_tokens: int) -> FigureImage:
     """Return a crop of at most `max_tokens` tokens; smaller ones keep their size."""
     height, width = crop.shape[:2]
     columns, rows = whole_patches(width, height, PATCH, _LEAST, max_tokens)

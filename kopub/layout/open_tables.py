@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from kopub.boxes import Box, union
 from kopub.layout.grid import RuledCell
-from kopub.layout.ink import true_runs
-from kopub.layout.lines import merge_intervals
+from kopub.layout.runs import merge_intervals, true_runs
 
 _FEWEST = 3
 """Fewest rows and columns of a table that nothing but white shows."""

@@ -15,18 +15,16 @@ from kopub.files import is_url
 from kopub.pages import manifest
 from kopub.pages.corpus import SHARD, Query, assign, digest, from_table, parse_queries, read_table, to_table
 from kopub.pages.documents.folder import LeftOut
-from kopub.pages.documents.pdf import DPI
 from kopub.pages.documents.pool import TakenNames
 from kopub.pages.documents.shards import ShardFolder, render
-from kopub.pages.manifest import Manifest, PageSource, QueryFile, name_of, shard_number
+from kopub.pages.manifest import LEFT_OUT, Manifest, PageSource, QueryFile, name_of, shard_number
+from kopub.pages.page import DPI
 from kopub.pages.page_reader import open_shard
 from kopub.pages.places import CorpusPlace, SourcePath
 from kopub.pages.source_files import PageRows, SeenIds, SourceFiles, document_of, read_file, with_keys
 from kopub.states import phrase
 
 QUERIES = "queries.parquet"
-LEFT_OUT = "left_out.txt"
-"""The list of files that are not in the corpus: per line, the name, the reason and the source, separated by tabs."""
 _NAMED = 10
 """Most files named on the terminal for one reason."""
 

@@ -26,6 +26,8 @@ from kopub.pages.places import CorpusPlace, place_of
 NAME = "shards.json"
 BEGUN = "indexing.txt"
 """The file that names the source of a home whose first index is not finished."""
+LEFT_OUT = "left_out.txt"
+"""The list of files that are not in the corpus: per line, the name, the reason and the source, separated by tabs."""
 GOLD = "gold.parquet"
 """The file of known answers beside the manifest, if the corpus has any."""
 VERSION = 2

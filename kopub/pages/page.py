@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from PIL.TiffImagePlugin import TiffImageFile
     from pywuffs.aux import ImageDecoderConfig
 
+DPI = 300
+"""The usual resolution of scans, which OCR engines expect, and that of the pages of SDS KoPub."""
 MAX_ID_BYTES = 200
 """Most UTF-8 bytes of an id. File systems allow names of 255 bytes; the rest is for an index and an extension."""
 

@@ -4,6 +4,7 @@ This module does not load Arrow, and loads an object storage client only when it
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from functools import total_ordering
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from kopub.errors import SourceError
+from kopub.errors import SourceError, visible
 from kopub.files import file_sha256, is_url
 
 if TYPE_CHECKING:
@@ -297,6 +298,19 @@ class ObjectPath:
 
 
 SourcePath = Path | ObjectPath
+
+
+def natural(name: str) -> list[str | int]:
+    """Return a sort key that puts part-2 before part-10."""
+    return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", name))]
+
+
+def require_utf8(path: SourcePath | str) -> None:
+    """Raise `SourceError` for a path that neither the index nor Arrow can hold."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise SourceError(f"{visible(str(path))} has a name that is not UTF-8: rename it") from None
 
 
 def on_disk(path: SourcePath) -> AbstractContextManager[Path]:

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, Field, ValidationError
 
-from kopub.errors import SourceError, spelt, visible
+from kopub.errors import SourceError, spelt
 from kopub.files import is_url
 from kopub.pages import manifest
 from kopub.pages.arrow import open_pages
 from kopub.pages.corpus import read_table
 from kopub.pages.documents.conversion import NO_DOCUMENT
-from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents, natural
+from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents
 from kopub.pages.documents.pdf import is_pdf
 from kopub.pages.manifest import Shard, shard_key
 from kopub.pages.page import problem_with_id
-from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk, sha256_of
+from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, natural, on_disk, require_utf8, sha256_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -163,14 +163,6 @@ def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
         annotations=_table(annotations) if annotations else None,
         questions_name=str(questions or ""),
     )
-
-
-def require_utf8(path: SourcePath | str) -> None:
-    """Raise `SourceError` for a path that neither the index nor Arrow can hold."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise SourceError(f"{visible(str(path))} has a name that is not UTF-8: rename it") from None
 
 
 def _table(path: SourcePath) -> pa.Table:

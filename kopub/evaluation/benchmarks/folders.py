@@ -32,9 +32,8 @@ from kopub.pages.arrow import (
     open_pages,
     open_stream,
 )
-from kopub.pages.documents.folder import natural
 from kopub.pages.page import problem_with_id
-from kopub.pages.source_files import require_utf8
+from kopub.pages.places import natural, require_utf8
 
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})
 

@@ -6,12 +6,14 @@ All steps work on the page's working copy (`kopub.layout.ink`).
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.boxes import Box, union
+from kopub.layout.grid import RuledLines
 from kopub.layout.ink import (
     INK_CONTRAST,
     PAPER_REACH,
@@ -23,19 +25,15 @@ from kopub.layout.ink import (
     working_scale,
 )
 from kopub.layout.lines import (
-    RuledLines,
     TextLine,
     erase_rules,
     estimate_em,
     find_lines,
     find_ruled_areas,
     find_rules,
-    merge_intervals,
 )
 from kopub.layout.open_tables import find_open_tables
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from kopub.layout.runs import merge_intervals
 
 _FLAT = 6
 """Grey levels around the most common one that count as the same tint."""
@@ -94,7 +92,7 @@ class Segmentation:
     shape: tuple[int, int]
 
 
-def segment(gray: "NDArray[np.uint8]") -> Segmentation:
+def segment(gray: NDArray[np.uint8]) -> Segmentation:
     """Find the blocks of a page, uint8 (height, width) at full size."""
     scale = working_scale(*gray.shape)
     gray = shrink(gray, scale)
@@ -130,13 +128,13 @@ def segment(gray: "NDArray[np.uint8]") -> Segmentation:
     return Segmentation(tuple(blocks), rules, em, scale, gray.shape)
 
 
-def _clear_boxes(ink: "NDArray[np.uint8]", boxes: Sequence[Box]) -> None:
+def _clear_boxes(ink: NDArray[np.uint8], boxes: Sequence[Box]) -> None:
     """Clear boxes from an ink mask, with the soft edge around them."""
     for x1, y1, x2, y2 in boxes:
         ink[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = 0
 
 
-def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[Box], list[Box]]:
+def find_filled(gray: NDArray[np.uint8], em: float) -> tuple[list[Box], list[Box]]:
     """Find pictures and tinted boxes of a page, in pixels.
 
     Filled areas are those that survive an opening wider than any stroke. An area mostly of its most frequent level is a
@@ -165,7 +163,7 @@ def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[Box], list[B
     return _merge_overlapping(pictures), tints
 
 
-def _solid_parts(filled: "NDArray[np.uint8]", wide: int) -> Iterator[tuple[Box, int]]:
+def _solid_parts(filled: NDArray[np.uint8], wide: int) -> Iterator[tuple[Box, int]]:
     """Yield boxes and areas of a mask's filled parts; hollow ones are opened wider."""
     _, parts, stats, _ = cv2.connectedComponentsWithStats(filled, connectivity=8)
     for part, (x, y, w, h, area) in enumerate(stats[1:].tolist(), start=1):
@@ -178,7 +176,7 @@ def _solid_parts(filled: "NDArray[np.uint8]", wide: int) -> Iterator[tuple[Box, 
                 yield Box(box.x1 + x, box.y1 + y, box.x2 + x, box.y2 + y), inside
 
 
-def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[Box]:
+def find_drawings(ink: NDArray[np.uint8], em: float) -> list[Box]:
     """Find icons and line drawings in an ink mask of 0 and 1.
 
     They are connected strokes larger than letters. Letters of a large title are as large, but have others of the same

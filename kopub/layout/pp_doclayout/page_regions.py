@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+import cv2
 import numpy as np
 from PIL import Image
 
@@ -63,8 +64,6 @@ def prepare(page: Page, gpu_jpeg: bool) -> PageInput:
 
 
 def _decode_and_shrink(data: Picture) -> tuple[np.ndarray, int, int]:
-    import cv2
-
     image = decode(data)
     height, width = image.shape[:2]
     return cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_CUBIC), width, height

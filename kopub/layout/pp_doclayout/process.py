@@ -26,6 +26,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.errors import EngineError, first_line
 from kopub.layout.pp_doclayout.devices import StageSeconds, batch_error, import_packages, named_devices
@@ -34,8 +35,6 @@ from kopub.processes import end_child, how_it_ended, lasting_caches, start_child
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-    from numpy.typing import NDArray
 
     from kopub.layout.pp_doclayout.replicas import Replicas
 
@@ -98,7 +97,7 @@ class LoadFailure:
     why: str
 
 
-def map_parts(descriptor: int, loaded: ModelReady) -> "NDArray[np.uint8]":
+def map_parts(descriptor: int, loaded: ModelReady) -> NDArray[np.uint8]:
     """Map the shared memory as uint8 (under_way, batch_size, SIDE, SIDE, 3)."""
     return np.frombuffer(mmap.mmap(descriptor, prod(loaded.shape)), np.uint8).reshape(loaded.shape)
 
@@ -143,7 +142,7 @@ class ModelProcess:
         self._listener = threading.Thread(target=self._listen, name="layout-answers", daemon=True)
         self._listener.start()
 
-    def submit(self, pages: Sequence[PageInput], pixels: "Sequence[NDArray[np.uint8]]") -> Future[list[PageFindings]]:
+    def submit(self, pages: Sequence[PageInput], pixels: Sequence[NDArray[np.uint8]]) -> Future[list[PageFindings]]:
         """Submit pages as `Replicas.submit` does, but no more than the first `batch_size`."""
         return self._threads.submit(self._run, pages, pixels)
 
@@ -162,7 +161,7 @@ class ModelProcess:
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._connection.close()
 
-    def _run(self, pages: Sequence[PageInput], pixels: "Sequence[NDArray[np.uint8]]") -> list[PageFindings]:
+    def _run(self, pages: Sequence[PageInput], pixels: Sequence[NDArray[np.uint8]]) -> list[PageFindings]:
         part = self._free.get()
         try:
             for place, page in zip(self._parts[part, : len(pages)], pixels, strict=True):

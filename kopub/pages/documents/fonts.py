@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from pypdfium2 import PdfDocument, PdfSysfontBase, raw
 
 from kopub.pages.documents.drawn_objects import is_white
 
@@ -75,8 +76,6 @@ def prefer_korean_fonts() -> None:
 
     PDFium believes fonts such as Droid Sans Fallback, which claim Hangul and have none.
     """
-    from pypdfium2 import PdfSysfontBase
-
     faces = korean_faces()
 
     class KoreanFonts(PdfSysfontBase):
@@ -107,8 +106,6 @@ def draws_hangul() -> bool:
 
     Two syllables that look the same are boxes for a missing glyph.
     """
-    from pypdfium2 import PdfDocument
-
     prefer_korean_fonts()
     document = PdfDocument(_HANGUL_PAGE)
     try:
@@ -121,8 +118,6 @@ def draws_hangul() -> bool:
 
 def lacks_font(drawn: ctypes.c_void_p, letters: Iterable[str]) -> bool:
     """Return whether visible Hangul is in no font of the PDF or this machine."""
-    from pypdfium2 import raw
-
     if not any("가" <= letter <= "힣" for letter in letters):
         return False
     is_lent = raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(drawn)) == 0

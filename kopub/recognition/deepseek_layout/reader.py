@@ -4,9 +4,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.boxes import Box
 from kopub.errors import UndecodableImage
@@ -30,8 +32,6 @@ from kopub.states import Reason, State, joined
 from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import JobFigures, OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 _SCORE = 1.0
 """The score of every box, because the model gives none."""
 _HALVES = 2
@@ -156,8 +156,6 @@ class WholePageReader:
 
     def prepare(self, job: WholePageJob) -> PreparedWholePage:
         """Decode the page, find its ink and tables, and make the pictures to send."""
-        import cv2
-
         started = time.perf_counter()
         prepared = PreparedWholePage(job)
         try:
@@ -301,13 +299,13 @@ class PageInk:
     letter.
     """
 
-    ink: "NDArray[np.bool_]"
+    ink: NDArray[np.bool_]
     tables: tuple[Box, ...]
     scale: float
     slack: int
 
     @classmethod
-    def of(cls, gray: "NDArray[np.uint8]") -> "PageInk":
+    def of(cls, gray: NDArray[np.uint8]) -> "PageInk":
         """Find the ink of a page, given as uint8 (height, width) in full size."""
         scale = working_scale(*gray.shape)
         contrast = ink_contrast(shrink(gray, scale), PAPER_REACH)
@@ -347,7 +345,7 @@ class PageInk:
         ink = self.ink[y1:y2, x1:x2]
         return int((ink & self._within(boxes)[y1:y2, x1:x2]).sum()) >= _COVERS * int(ink.sum())
 
-    def _within(self, boxes: Iterable[PixelBox]) -> "NDArray[np.bool_]":
+    def _within(self, boxes: Iterable[PixelBox]) -> NDArray[np.bool_]:
         inside = np.zeros_like(self.ink)
         for box in boxes:
             x1, y1, x2, y2 = self._on_copy(box)

@@ -1,15 +1,13 @@
 """Reading of text blocks and tables, line by line, with a recognition model of PP-OCR."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.recognition.print_reader import BlockText, OcrWord, PrintReader, find_rows, has_print
-from kopub.recognition.tesseract.figures import keep_from_reporting
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from kopub.recognition.tesseract.figure_model import keep_from_reporting
 
 _BORDER = 4
 """Pixels of paper around a line, as PP-OCR's own detection leaves them."""
@@ -39,7 +37,7 @@ class LineReader(PrintReader):
     def close(self) -> None:
         """Do nothing, because the session goes with the reader."""
 
-    def block(self, gray: "NDArray[np.uint8]") -> BlockText:
+    def block(self, gray: NDArray[np.uint8]) -> BlockText:
         """Read one block, uint8 (height, width), by its printed lines."""
         if not has_print(gray):
             return BlockText("", ())

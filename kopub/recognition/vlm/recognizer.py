@@ -4,9 +4,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from kopub.engine import ProfileOnly, releases
@@ -20,9 +21,6 @@ from kopub.recognition.vlm.client.reader import PageJob, RequestSettings, VlmRea
 from kopub.recognition.vlm.client.region_images import ImageMaker, count_one_part
 from kopub.states import State, phrase
 from kopub.vllm.served_engine import ServedEngine
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class VlmRecognizer(ServedEngine, Recognizer):
@@ -114,7 +112,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
         """Return the settings that shape the images of a region."""
         return [self.most_image_tokens()]
 
-    def parts_counter(self) -> "Callable[[NDArray[np.uint8]], int]":
+    def parts_counter(self) -> Callable[[NDArray[np.uint8]], int]:
         """Return the function that says in how many strips a crop is first read."""
         return count_one_part
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock
+from numpy.typing import NDArray
 
 from kopub.errors import EngineError
 from kopub.fingerprints import CodeVersion
@@ -24,8 +25,6 @@ from kopub.states import Reason
 from kopub.vllm.client.requests import Frame, fill_frame, image_part, request_frame
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from kopub.vllm.client.client import Client
 
 VERSION = CodeVersion("recognition.requests", {1: "the first release"})
@@ -192,7 +191,7 @@ class CachedAnswer:
     scale: float
 
 
-def region_key(pixels: "NDArray[np.uint8]", request: str) -> bytes:
+def region_key(pixels: NDArray[np.uint8], request: str) -> bytes:
     """Return the SHA-256 of a crop's pixels and shape, and of the `request` fingerprint."""
     digest = hashlib.sha256(f"{request} {pixels.shape}".encode())
     digest.update(pixels.data)

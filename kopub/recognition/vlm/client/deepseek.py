@@ -7,6 +7,7 @@ from functools import cache
 from itertools import product
 from typing import ClassVar
 
+import cv2
 import numpy as np
 from markdown_it import MarkdownIt
 
@@ -121,8 +122,6 @@ def tiled_image(
 
 def _pad_crop(crop: np.ndarray) -> np.ndarray:
     """Pad a crop that is more elongated than any row of tiles."""
-    import cv2
-
     height, width = crop.shape[:2]
     below = max(0, math.ceil(width / MOST_TILES) - height)
     beside = max(0, math.ceil(height / MOST_TILES) - width)

@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.errors import UndecodableImage
 from kopub.layout.regions import Region, Task
@@ -65,9 +66,6 @@ from kopub.states import Reason, State
 from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import JobFigures, OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 _NOT_READ = frozenset({Task.SKIP, Task.ABANDON})
 _SEED = 0
 """Seed of attempts that sample, so that a region gets the same second attempt in every run."""
@@ -104,7 +102,7 @@ class RequestSettings:
     context: int
     first_answer: int | None
     make_image: ImageMaker
-    count_parts: "Callable[[NDArray[np.uint8]], int]"
+    count_parts: Callable[[NDArray[np.uint8]], int]
     line_height: int | None
     clean: Callable[[str, Task], str]
     fingerprints: Mapping[str, str]
@@ -173,7 +171,7 @@ class VlmReader:
         prepared.figures["prepare_seconds"] += time.perf_counter() - started
         return prepared
 
-    def _crop(self, prepared: PreparedPage, image: "NDArray[np.uint8]") -> None:
+    def _crop(self, prepared: PreparedPage, image: NDArray[np.uint8]) -> None:
         crops: list[tuple[Region, NDArray[np.uint8], str, bytes | None]] = []
         for region in prepared.job.regions:
             if region.task in _NOT_READ:
@@ -320,7 +318,7 @@ class VlmReader:
         return self._judge(answer, task, seconds, image.scale)
 
 
-def _strips(pixels: "NDArray[np.uint8]", count: int) -> "list[NDArray[np.uint8]]":
+def _strips(pixels: NDArray[np.uint8], count: int) -> list[NDArray[np.uint8]]:
     """Return the parts of a crop that have ink.
 
     A part without ink would be read as empty, and so make the whole region count as empty.
