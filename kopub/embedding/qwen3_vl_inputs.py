@@ -156,7 +156,7 @@ _NO_TORCH = "pages are resized with PyTorch, which is not installed here: type `
 
 
 @dataclass(frozen=True, slots=True)
-class PageImage:
+class EncodedImage:
     """An encoded page at the size that the model sees, and its image tokens.
 
     `untouched` means that the bytes are the source's own.
@@ -179,7 +179,7 @@ def check_resizer() -> None:
         raise EngineError(_NO_TORCH)
 
 
-def page_image(data: bytes | PackedPixels, max_tokens: int) -> PageImage:
+def page_image(data: bytes | PackedPixels, max_tokens: int) -> EncodedImage:
     """Return a page of at most `max_tokens` tokens.
 
     Its bytes are the source's own if their size is right, else it is resized. Raises `UndecodableImage`, and
@@ -193,8 +193,8 @@ def page_image(data: bytes | PackedPixels, max_tokens: int) -> PageImage:
     size, tokens = (columns * PATCH, rows * PATCH), columns * rows
     fits = size == (info.width, info.height) and info.format in _MEDIA_TYPES
     if fits and not isinstance(data, PackedPixels) and is_plain(data):
-        return PageImage(data, _MEDIA_TYPES[info.format], tokens, True)
-    return PageImage(quick_png(_resize(data, size)), _MEDIA_TYPES["PNG"], tokens, False)
+        return EncodedImage(data, _MEDIA_TYPES[info.format], tokens, True)
+    return EncodedImage(quick_png(_resize(data, size)), _MEDIA_TYPES["PNG"], tokens, False)
 
 
 def _resize(data: bytes | PackedPixels, size: tuple[int, int]) -> np.ndarray:

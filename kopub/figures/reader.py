@@ -16,7 +16,7 @@ from kopub.figures.figure import FigureNote
 from kopub.pages.page import decode, whole_patches
 from kopub.recognition.vlm.client.chat_requests import ChatAnswer, ask, request_body
 from kopub.recognition.vlm.client.region_images import (
-    RegionImage,
+    CropImage,
     encode_image,
     has_ink,
     pack_pixels,
@@ -54,7 +54,7 @@ class NoteSettings:
     with it. `room` has the tokens for the first answer to a figure and for every further one.
     """
 
-    make_image: Callable[[NDArray[np.uint8]], RegionImage]
+    make_image: Callable[[NDArray[np.uint8]], CropImage]
     judge: Callable[[ChatAnswer], JudgedNote]
     sampling: Mapping[str, Any]
     room: tuple[int, int]
@@ -67,7 +67,7 @@ class PreparedFigure:
 
     job: FigureJob
     note: FigureNote | None = None
-    image: RegionImage | None = None
+    image: CropImage | None = None
     figures: JobFigures = field(default_factory=lambda: defaultdict(float))
 
 
@@ -139,7 +139,7 @@ class FigureReader:
         return await ask(client, body, ready.image, ready.job.id, ready.figures)
 
 
-class FigureImage(RegionImage):
+class FigureImage(CropImage):
     """A figure as sent in a request."""
 
     __slots__ = ()

@@ -98,7 +98,7 @@ class RowBatch(Protocol):
     def row(self, index: int) -> Row: ...
 
 
-class PageFile(ABC):
+class ShardFile(ABC):
     """An open corpus file.
 
     `problem` says why the rows after its last batch cannot be read.
@@ -145,7 +145,7 @@ class PageFile(ABC):
             yield Row(problem=self.problem)
 
 
-def open_pages(path: Path, format: str, place: str | None = None) -> PageFile:
+def open_pages(path: Path, format: str, place: str | None = None) -> ShardFile:
     """Open a corpus file of format "arrow" (file or stream) or "parquet".
 
     `place` is where it was fetched from. Raises `SourceError` if the file is missing, or has no usable id and image
@@ -163,7 +163,7 @@ def open_pages(path: Path, format: str, place: str | None = None) -> PageFile:
     return ParquetFile(path, place) if format == "parquet" else ArrowFile(path, place)
 
 
-class ArrowFile(PageFile):
+class ArrowFile(ShardFile):
     """An Arrow file or stream, whose images are slices of the mapped file, never copied.
 
     It is read up to the first record batch that is cut off or has a damaged frame. All rows from there on are lost
@@ -210,7 +210,7 @@ class ArrowFile(PageFile):
             self.problem = _damage("it has no end mark")
 
 
-class ParquetFile(PageFile):
+class ParquetFile(ShardFile):
     """A Parquet file, read one row group at a time; threads may share it."""
 
     def __init__(self, path: Path, place: str) -> None:

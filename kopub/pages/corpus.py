@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kopub.pages.arrow import Row
     from kopub.pages.documents.text_layer import StoredLayers
     from kopub.pages.page import PackedPixels
-    from kopub.pages.page_reader import PageReader
+    from kopub.pages.page_reader import ImageReader
     from kopub.store.table_source import Source
 
 UPRIGHT = True
@@ -168,11 +168,11 @@ class Corpus(Resource):
             )
 
     @contextmanager
-    def reader(self, shard_key: str) -> "Iterator[PageReader]":
+    def reader(self, shard_key: str) -> "Iterator[ImageReader]":
         """Return random access to a shard's page images. Raises `SourceError`."""
-        from kopub.pages.page_reader import PageReader, open_shard
+        from kopub.pages.page_reader import ImageReader, open_shard
 
-        yield PageReader(open_shard(self.manifest, shard_key), shard_key, self.kept_pixels)
+        yield ImageReader(open_shard(self.manifest, shard_key), shard_key, self.kept_pixels)
 
     def text_layers(self, shard_key: str) -> "StoredLayers":
         """Return the text layers of a shard's pages, without their images. Raises `SourceError`."""

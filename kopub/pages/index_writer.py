@@ -17,11 +17,11 @@ from kopub.pages.corpus import SHARD, Query, assign, digest, from_table, parse_q
 from kopub.pages.documents.folder import LeftOut
 from kopub.pages.documents.pool import TakenNames
 from kopub.pages.documents.shards import ShardFolder, render
-from kopub.pages.manifest import LEFT_OUT, Manifest, PageSource, QueryFile, name_of, shard_number
+from kopub.pages.manifest import LEFT_OUT, CorpusSource, Manifest, QueryFile, name_of, shard_number
 from kopub.pages.page import DPI
 from kopub.pages.page_reader import open_shard
 from kopub.pages.places import CorpusPlace, SourcePath
-from kopub.pages.source_files import PageRows, SeenIds, SourceFiles, document_of, read_file, with_keys
+from kopub.pages.source_files import SeenIds, ShardRows, SourceFiles, document_of, read_file, with_keys
 from kopub.states import phrase
 
 QUERIES = "queries.parquet"
@@ -37,7 +37,7 @@ class _Part:
     `dpi` is the resolution at which pages were drawn. `left` counts pages that a first look leaves for later.
     """
 
-    files: Sequence[PageRows]
+    files: Sequence[ShardRows]
     left_out: Sequence[LeftOut]
     copies_of: Collection[str]
     failed: int = 0
@@ -64,7 +64,7 @@ class IndexWriter:
         others = [other for other in before.sources if other is not old] if before else []
         replace = replace and bool(others)
         kept = [] if replace else others
-        source = PageSource(
+        source = CorpusSource(
             name=old.name if old else self._free_name(named, found, kept),
             place=found.name if found.revision else self._place.relative(named),
             revision=found.revision,
@@ -80,7 +80,7 @@ class IndexWriter:
             rendered.clear(_files_in(rendered, result))
         return result
 
-    def _most(self, named: str, found: SourceFiles, old: PageSource | None, most: int | None) -> int | None:
+    def _most(self, named: str, found: SourceFiles, old: CorpusSource | None, most: int | None) -> int | None:
         """Return the pages of a first look, at least as many as before. Raises `SourceError`."""
         if most is None:
             return None
@@ -90,7 +90,7 @@ class IndexWriter:
             raise SourceError("all of {named} is indexed already: --max-pages is for a first look", named)
         return max(most, sum(shard.rows for shard in self._before.shards_of(old.name)) if self._before and old else 0)
 
-    def write_without(self, source: PageSource) -> Manifest:
+    def write_without(self, source: CorpusSource) -> Manifest:
         """Write the index without one of its sources. Raises `SourceError`, `StoreError`."""
         before = self._before
         assert before is not None, "a source is of an index"
@@ -104,7 +104,7 @@ class IndexWriter:
                 rendered.clear(_files_in(rendered, result))
         return result
 
-    def _free_name(self, named: str, found: SourceFiles, kept: Sequence[PageSource]) -> str:
+    def _free_name(self, named: str, found: SourceFiles, kept: Sequence[CorpusSource]) -> str:
         own = named if found.revision else name_of(self._place.location(self._place.relative(named)))
         taken = {source.name for source in kept}
         name, number = own, 1
@@ -113,10 +113,10 @@ class IndexWriter:
             name = f"{own}-{number}"
         return name
 
-    def _files_of(self, kept: Sequence[PageSource]) -> list[PageRows]:
+    def _files_of(self, kept: Sequence[CorpusSource]) -> list[ShardRows]:
         """Return the shards of unchanged sources, with the ids they hold."""
         names, before = {source.name for source in kept}, self._before
-        files: list[PageRows] = []
+        files: list[ShardRows] = []
         if before is None:
             return files
         for shard in before.shards:
@@ -127,22 +127,22 @@ class IndexWriter:
                 rows = pages.names()
                 if pages.problem or len(rows) != shard.rows:
                     raise SourceError(pages.problem or f"it has {len(rows):,} rows and had {shard.rows:,}")
-                files.append(PageRows(shard, rows, before.written.get(shard.key)))
+                files.append(ShardRows(shard, rows, before.written.get(shard.key)))
             except SourceError as error:
                 # If this failed, and two sources had moved, neither could be indexed before the other.
                 form = "{shard} of {source} cannot be read ({reason}): index or take out that source too"
                 self._tell(phrase(form, shard.key, shard.source, str(error)))
-                files.append(PageRows(shard, None, before.written.get(shard.key)))
+                files.append(ShardRows(shard, None, before.written.get(shard.key)))
         return files
 
     def _rendered(
         self,
         rendered: ShardFolder,
         named: str,
-        source: PageSource,
-        old: PageSource | None,
+        source: CorpusSource,
+        old: CorpusSource | None,
         found: SourceFiles,
-        others: Sequence[PageRows],
+        others: Sequence[ShardRows],
         dpi: int,
         most: int | None,
     ) -> _Part:
@@ -176,10 +176,10 @@ class IndexWriter:
         files = [file for file in read if file is not None]
         return _Part(files, shards.left_out, shards.copies_of, shards.failed, dpi, shards.left)
 
-    def _scan(self, source: PageSource, found: SourceFiles, others: Sequence[PageRows]) -> _Part:
+    def _scan(self, source: CorpusSource, found: SourceFiles, others: Sequence[ShardRows]) -> _Part:
         """Return a source's files of pages that no other source has."""
         shards = {file.shard.sha256: file.shard for file in others}
-        files: list[PageRows] = []
+        files: list[ShardRows] = []
         left_out: list[LeftOut] = []
         copies: set[str] = set()
         for at, path in enumerate(found.pages, start=1):
@@ -198,12 +198,12 @@ class IndexWriter:
 
     def _publish(
         self,
-        source: PageSource,
-        old: PageSource | None,
+        source: CorpusSource,
+        old: CorpusSource | None,
         found: SourceFiles,
         part: _Part,
-        kept: Sequence[PageSource],
-        others: Sequence[PageRows],
+        kept: Sequence[CorpusSource],
+        others: Sequence[ShardRows],
         replace: bool,
     ) -> Manifest:
         before = self._before
@@ -236,7 +236,7 @@ class IndexWriter:
         if source != old or [file.shard for file in files] != own:
             source = source.model_copy(update={"indexed_at": datetime.now(UTC).replace(microsecond=0)})
         # A source that was there keeps its place among the others.
-        sources: list[PageSource] = []
+        sources: list[CorpusSource] = []
         for other in before.sources if before and old else kept:
             if other is old:
                 sources.append(source)
@@ -253,8 +253,8 @@ class IndexWriter:
 
     def _write(
         self,
-        sources: Sequence[PageSource],
-        files: Sequence[PageRows],
+        sources: Sequence[CorpusSource],
+        files: Sequence[ShardRows],
         queries: Mapping[str, Sequence[Query]],
         retired: Mapping[str, str],
         left_out: Sequence[tuple[str, str, str]],
@@ -322,7 +322,7 @@ class IndexWriter:
         )
         return queries
 
-    def _queries_of(self, kept: Sequence[PageSource]) -> dict[str, list[Query]]:
+    def _queries_of(self, kept: Sequence[CorpusSource]) -> dict[str, list[Query]]:
         """Return the queries of unchanged sources, by the source's name; none from a lost table."""
         before = self._before
         if before is None or before.queries is None or not kept:
@@ -348,7 +348,7 @@ class IndexWriter:
 
     def _write_queries(
         self,
-        sources: Sequence[PageSource],
+        sources: Sequence[CorpusSource],
         by_source: Mapping[str, Sequence[Query]],
         shard_of: Mapping[str, str],
         keys: Sequence[str],

@@ -10,7 +10,7 @@ from pathlib import Path
 from kopub.errors import BusyTable, SourceError, StoreError, counted
 from kopub.files import cannot_write, is_url
 from kopub.pages.index_writer import IndexWriter
-from kopub.pages.manifest import BEGUN, NAME, Manifest, PageSource
+from kopub.pages.manifest import BEGUN, NAME, CorpusSource, Manifest
 from kopub.pages.places import CorpusPlace, place_of
 from kopub.pages.source_files import find_files
 from kopub.states import phrase
@@ -135,14 +135,14 @@ def retry_failed(where: Path | CorpusPlace, progress: Progress) -> bool:
     return bool(failed)
 
 
-def _index_copies(known: Manifest, changed: PageSource, place: CorpusPlace, tell: Progress) -> None:
+def _index_copies(known: Manifest, changed: CorpusSource, place: CorpusPlace, tell: Progress) -> None:
     """Index again the sources that left out files as copies of those in `changed`."""
     for source in known.sources:
         if changed.name in source.copies_of:
             _index_again(known, source, place, tell)
 
 
-def _index_again(known: Manifest, source: PageSource, place: CorpusPlace, tell: Progress) -> None:
+def _index_again(known: Manifest, source: CorpusSource, place: CorpusPlace, tell: Progress) -> None:
     look = sum(shard.rows for shard in known.shards_of(source.name)) if source.left else None
     try:
         index(known.location_of(source), place, tell, others=Others.ADD, max_pages=look)

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from kopub.errors import SourceError, counted, quoted
 from kopub.files import file_sha256, is_url
-from kopub.pages.arrow import PageFile, open_pages
+from kopub.pages.arrow import ShardFile, open_pages
 from kopub.pages.manifest import Manifest, Shard
 from kopub.pages.page import Page
-from kopub.pages.upright import PageTransform
+from kopub.pages.upright import UprightTransform
 from kopub.states import phrase
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kopub.pages.documents.shards import RenderedShard
 
 
-def open_shard(manifest: Manifest, shard_key: str) -> PageFile:
+def open_shard(manifest: Manifest, shard_key: str) -> ShardFile:
     """Open the file of a shard, fetching it first if it is at a URL.
 
     Raises `SourceError` if it is missing or not the file that was indexed, and `StoreError` if it cannot be fetched.
@@ -76,7 +76,7 @@ def changed_files(manifest: Manifest) -> Iterator[str]:
             yield phrase(form, several if places[1:] else places[0])
 
 
-class PageReader:
+class ImageReader:
     """The page images of one shard, by row; threads may share it.
 
     A row number proves nothing: since `raw_pages` was made, the file may have changed, or the manifest may name another
@@ -84,7 +84,7 @@ class PageReader:
     to the file can change. Both together take 0.5 ms for 700 KB.
     """
 
-    def __init__(self, file: PageFile, shard_key: str, kept: "KeptPixels | None" = None) -> None:
+    def __init__(self, file: ShardFile, shard_key: str, kept: "KeptPixels | None" = None) -> None:
         self._file = file
         self._shard_key = shard_key
         self.kept = kept
@@ -104,7 +104,7 @@ class PageReader:
                 f"{self._file.place}: row {row} does not hold the bytes that raw_pages saw of {quoted(page_id)}: "
                 f"materialize raw_pages of {self._shard_key} again"
             )
-        transform = PageTransform.of_row(upright)
+        transform = UprightTransform.of_row(upright)
         if transform is not None:
             return Page(page_id, transform.apply_encoded(data))
         return Page(page_id, data, packed=self.kept and self.kept.find(digest))

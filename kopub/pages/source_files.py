@@ -324,7 +324,7 @@ Rows = Sequence[tuple[str | None, str | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class PageRows:
+class ShardRows:
     """A shard with its rows, which are None if its file cannot be read.
 
     Its key is empty until one is assigned. `written` is when its file was last written, in nanoseconds; None for a file
@@ -344,7 +344,7 @@ class SeenIds:
     duplicates: int = 0
     unusable: int = 0
 
-    def take(self, file: PageRows) -> Shard:
+    def take(self, file: ShardRows) -> Shard:
         """Return the next shard's entry, with the ids that repeat earlier shards' pages."""
         if file.rows is None:
             return file.shard
@@ -361,7 +361,7 @@ class SeenIds:
         return file.shard.model_copy(update={"duplicates": sorted(duplicates)})
 
 
-def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") -> PageRows | None:
+def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") -> ShardRows | None:
     """Read a whole file of pages; None without rows. Raises `SourceError` for damage."""
     format = format_of(path)
     assert format is not None, "a file of pages was found by its suffix"
@@ -393,12 +393,12 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
         text_layers=layers,
         source=source,
     )
-    return PageRows(shard, rows, written)
+    return ShardRows(shard, rows, written)
 
 
 def with_keys(
-    files: Sequence[PageRows], had: Sequence[Shard], others: Sequence[PageRows], retired: Mapping[str, str]
-) -> tuple[list[PageRows], dict[str, str]]:
+    files: Sequence[ShardRows], had: Sequence[Shard], others: Sequence[ShardRows], retired: Mapping[str, str]
+) -> tuple[list[ShardRows], dict[str, str]]:
     """Return the files with their keys, and all retired keys.
 
     A file keeps the key that its bytes, or else its path, `had`, or gets back the key under which its bytes were
@@ -423,7 +423,7 @@ def with_keys(
             del gone[keys[at]]
     used = {*keys.values(), *gone, *(file.shard.key for file in others)}
     unused = itertools.filterfalse(used.__contains__, map(shard_key, itertools.count()))
-    keyed: list[PageRows] = []
+    keyed: list[ShardRows] = []
     for at, file in enumerate(files):
         key = keys.get(at) or next(unused)
         keyed.append(replace(file, shard=file.shard.model_copy(update={"key": key})))

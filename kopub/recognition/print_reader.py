@@ -50,7 +50,7 @@ def mean_confidence(words: Sequence[OcrWord]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockText:
+class PrintedText:
     """The text of a block or table, and its words with their confidence."""
 
     text: str
@@ -89,10 +89,10 @@ class PrintReader(ABC):
         """Free the engines."""
 
     @abstractmethod
-    def block(self, gray: NDArray[np.uint8]) -> BlockText:
+    def block(self, gray: NDArray[np.uint8]) -> PrintedText:
         """Read one block, uint8 (height, width), by its printed lines."""
 
-    def table(self, gray: NDArray[np.uint8], scale: float) -> BlockText:
+    def table(self, gray: NDArray[np.uint8], scale: float) -> PrintedText:
         """Read a table by its cells as `<table>` HTML, or as a block without any."""
         cells = find_cells(gray, scale)
         if len(cells) < 2:
@@ -105,7 +105,7 @@ class PrintReader(ABC):
             texts.append(" ".join(block.text.split()))
             words += block.words
             doubted += block.doubted
-        return BlockText(table_html(cells, texts), words, doubted)
+        return PrintedText(table_html(cells, texts), words, doubted)
 
 
 def has_print(gray: NDArray[np.uint8]) -> bool:

@@ -27,7 +27,7 @@ from kopub.pages.arrow import (
     IMAGE,
     LICENSE,
     PAGE_NUMBER,
-    PageFile,
+    ShardFile,
     check_schema,
     open_pages,
     open_stream,
@@ -289,5 +289,5 @@ class _Image:
 
 
 @lru_cache(maxsize=2)
-def _open_file(path: Path, format: str) -> PageFile:
+def _open_file(path: Path, format: str) -> ShardFile:
     return open_pages(path, format)

@@ -3,7 +3,7 @@
 import cv2
 
 from kopub.errors import UndecodableImage
-from kopub.layout.cpu.segmentation import FOOT, HEAD, PageBlock, Segmentation, segment
+from kopub.layout.cpu.segmentation import FOOT, HEAD, Segment, Segmentation, segment
 from kopub.layout.ink import blank_reason, has_writing, readable_grey
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.page import Page
@@ -62,7 +62,7 @@ def label_blocks(page: Segmentation) -> list[str]:
     return [_label(block, page, body_stroke) for block in page.blocks]
 
 
-def _label(block: PageBlock, page: Segmentation, body_stroke: float) -> str:
+def _label(block: Segment, page: Segmentation, body_stroke: float) -> str:
     if block.kind != "text":
         return "table" if block.kind == "table" else "image"
     if margin := _margin_label(block, page):
@@ -89,7 +89,7 @@ def _label(block: PageBlock, page: Segmentation, body_stroke: float) -> str:
     return "doc_title" if is_main else "paragraph_title"
 
 
-def _margin_label(block: PageBlock, page: Segmentation) -> str | None:
+def _margin_label(block: Segment, page: Segmentation) -> str | None:
     """Return the label of a head or foot: an outermost row near an edge."""
     height = page.shape[0]
     if len(block.rows) != 1 or block.rows[0].box.height > 1.4 * page.em:
@@ -104,7 +104,7 @@ def _margin_label(block: PageBlock, page: Segmentation) -> str | None:
     return "header" if above else "footer"
 
 
-def _is_caption(block: PageBlock, page: Segmentation, bold: bool) -> bool:
+def _is_caption(block: Segment, page: Segmentation, bold: bool) -> bool:
     """Return whether a block is a caption.
 
     A caption is one or two rows directly above or below a picture or table, bold or on its axis.

@@ -54,7 +54,7 @@ Kind = Literal["text", "table", "picture"]
 
 
 @dataclass(frozen=True, slots=True)
-class PageBlock:
+class Segment:
     """A block of text, a table or a picture.
 
     `rows` are the lines of a text block, top to bottom; parts of one row are joined.
@@ -85,7 +85,7 @@ class Segmentation:
     `em` is the height of its body text.
     """
 
-    blocks: tuple[PageBlock, ...]
+    blocks: tuple[Segment, ...]
     rules: RuledLines
     em: float
     scale: float
@@ -227,7 +227,7 @@ def _merge_overlapping(boxes: list[Box]) -> list[Box]:
     return done
 
 
-def order_blocks(items: list[Item], frames: list[Box], height: int, em: float) -> list[PageBlock]:
+def order_blocks(items: list[Item], frames: list[Box], height: int, em: float) -> list[Segment]:
     """Order items into blocks by recursive XY-cut (Nagy and Seth, 1984).
 
     The page is `height` pixels high, its body text `em`. The contents of a frame stay together.
@@ -246,7 +246,7 @@ def order_blocks(items: list[Item], frames: list[Box], height: int, em: float) -
         start = 1
     if len(rows) > 1 and boxes[-1].y1 > FOOT * height and boxes[-1].y1 - boxes[-2].y2 > 0.8 * em:
         end -= 1
-    blocks: list[PageBlock] = []
+    blocks: list[Segment] = []
     for part in (rows[:start], rows[start:end], rows[end:]):
         if group := [item for row in part for item in row]:
             blocks += _order(group, em)
@@ -270,12 +270,12 @@ def _rows(items: Sequence[Item]) -> list[list[Item]]:
     return rows
 
 
-def _order(items: Sequence[Item], em: float) -> list[PageBlock]:
+def _order(items: Sequence[Item], em: float) -> list[Segment]:
     """Cut a group at a column gap, else at white rows, else nowhere."""
     if len(items) == 1 and items[0].kind != "text":
         item = items[0]
-        return _order(item.inner, em) if item.kind == "frame" else [PageBlock(item.kind, item.box)]  # type: ignore[arg-type]
-    blocks: list[PageBlock] = []
+        return _order(item.inner, em) if item.kind == "frame" else [Segment(item.kind, item.box)]  # type: ignore[arg-type]
+    blocks: list[Segment] = []
     if parts := _split_columns(items, em) or _split_bands(items, em):
         for part in parts:
             blocks += _order(part, em)
@@ -290,7 +290,7 @@ def _order(items: Sequence[Item], em: float) -> list[PageBlock]:
         stroke = sum(line.stroke * line.box.width for line in lines) / sum(line.box.width for line in lines)
         rows.append(TextLine(_around(lines), stroke))
     if rows:
-        blocks.append(PageBlock("text", _around(rows), tuple(rows)))
+        blocks.append(Segment("text", _around(rows), tuple(rows)))
     return sorted(blocks, key=lambda block: block.box.y1)
 
 

@@ -26,7 +26,7 @@ from kopub.pages.documents.drawn_objects import (
 )
 from kopub.pages.documents.fonts import lacks_font
 from kopub.pages.documents.form_fields import field_texts
-from kopub.pages.documents.structure_tags import PageTags
+from kopub.pages.documents.structure_tags import StructureTags
 from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word, characters_of
 from kopub.pages.nameless import nameless
 
@@ -77,7 +77,7 @@ def read_layer(page: PdfPage, pixels: NDArray[np.uint8]) -> TextLayer | None:
             return TextLayer.failed(f"it has {count:,} characters")
         placement = Placement.of(page, width, height)
         shapes = shapes_of(page, placement)
-        tags = PageTags(page)
+        tags = StructureTags(page)
         drawing = _Drawing(Coverings(page, placement), _Fences(shapes.rules), tags)
         drawn = drawing.fonts.marked(list(_words(text.raw, count, placement, drawing)))
         fields = [Word(value, box, Mark.LINE) for value, box in field_texts(page, placement)]
@@ -154,7 +154,7 @@ def _is_even(widths: Mapping[str, float]) -> bool:
 class _Drawing:
     """The drawing around the letters of a page, and their fonts."""
 
-    def __init__(self, pictures: Coverings, fences: _Fences, tags: PageTags) -> None:
+    def __init__(self, pictures: Coverings, fences: _Fences, tags: StructureTags) -> None:
         self.pictures = pictures
         self.fences = fences
         self.tags = tags

@@ -42,7 +42,7 @@ class _Grid:
         return Tag(role, self.number, max(0, self.row), column, rows, columns)
 
 
-class PageTags:
+class StructureTags:
     """The tags of a page, in their order, and the tag of each marked content."""
 
     def __init__(self, page: PdfPage) -> None:

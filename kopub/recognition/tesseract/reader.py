@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kopub.boxes import Box
 from kopub.layout.ink import paper_level
-from kopub.recognition.print_reader import NARROWEST, BlockText, OcrWord, PrintReader, find_gaps, find_rows, has_print
+from kopub.recognition.print_reader import NARROWEST, OcrWord, PrintedText, PrintReader, find_gaps, find_rows, has_print
 from kopub.recognition.tesseract import LANGUAGES, figure_model, figures
 from kopub.recognition.tesseract.leaders import erase_leaders, find_leaders, insert_leaders
 from kopub.recognition.tesseract.words import (
@@ -58,10 +58,10 @@ class Reader(PrintReader):
         if self._english is not None:
             self._english.End()
 
-    def block(self, gray: NDArray[np.uint8]) -> BlockText:
+    def block(self, gray: NDArray[np.uint8]) -> PrintedText:
         """Read one block by its printed lines, and its figures a second time."""
         if not has_print(gray):
-            return BlockText("", ())
+            return PrintedText("", ())
         leaders = find_leaders(gray)
         gray = erase_leaders(gray, leaders)
         # Ink without words may be a sign that Tesseract does not know.
@@ -85,7 +85,7 @@ class Reader(PrintReader):
             if line:
                 texts.append(join_words(line))
                 words += line
-        return BlockText("\n".join(texts), words, [*doubted, *unsettled])
+        return PrintedText("\n".join(texts), words, [*doubted, *unsettled])
 
     def _words(self, engine: Any, gray: NDArray[np.uint8], row: Box) -> list[OcrWord]:
         """Return the words of one row of a block, in pixels of the block."""

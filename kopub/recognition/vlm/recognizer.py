@@ -17,7 +17,7 @@ from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading
 from kopub.recognition.vlm.client.chat_requests import VERSION as REQUESTS
-from kopub.recognition.vlm.client.reader import PageJob, RequestSettings, VlmReader
+from kopub.recognition.vlm.client.reader import ReadingJob, RequestSettings, VlmReader
 from kopub.recognition.vlm.client.region_images import ImageMaker, count_one_part
 from kopub.states import State, phrase
 from kopub.vllm.served_engine import ServedEngine
@@ -88,7 +88,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         jobs = (
-            PageJob(page.page_id, b"" if page.packed else bytes(page.data), tuple(regions), page.packed)
+            ReadingJob(page.page_id, b"" if page.packed else bytes(page.data), tuple(regions), page.packed)
             for page, regions in pages
         )
         yield from self.run_jobs(jobs, partial(VlmReader, self.request_settings()), _lost)
@@ -149,5 +149,5 @@ def by_name(prompts: Mapping[Any, str]) -> dict[str, str]:
     return {str(name): prompt for name, prompt in prompts.items()}
 
 
-def _lost(job: PageJob, reason: str) -> PageReading:
+def _lost(job: ReadingJob, reason: str) -> PageReading:
     return PageReading(job.page_id, State.FAILED, reason)

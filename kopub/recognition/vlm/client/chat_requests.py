@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from kopub.errors import EngineError
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import Task
-from kopub.recognition.vlm.client.region_images import RegionImage
+from kopub.recognition.vlm.client.region_images import CropImage
 from kopub.states import Reason
 from kopub.vllm.client.requests import Frame, fill_frame, image_part, request_frame
 
@@ -81,7 +81,7 @@ def answer_room(task: Task, image_tokens: int, context: int, patches: int | None
     return min(most, max(_LEAST_ANSWER, _TOKENS_PER_PATCH[task] * squares)), most
 
 
-def request_body(model: str, prompt: str, image: RegionImage, max_tokens: int, sampling: Mapping[str, Any]) -> bytes:
+def request_body(model: str, prompt: str, image: CropImage, max_tokens: int, sampling: Mapping[str, Any]) -> bytes:
     """Make a chat completion request as JSON; `sampling` overrides its fields."""
     options = json.dumps({"max_tokens": max_tokens, **sampling})
     return fill_frame(_frame(model, prompt, image.media_type, options), image.data)
@@ -124,7 +124,7 @@ def mend_halves(text: str) -> str:
 
 
 async def ask(
-    client: "Client", body: bytes, image: RegionImage, flow: str, figures: MutableMapping[str, float]
+    client: "Client", body: bytes, image: CropImage, flow: str, figures: MutableMapping[str, float]
 ) -> tuple[ChatAnswer, float]:
     """Send a request about an image, and return the answer with its seconds.
 

@@ -15,7 +15,7 @@ from kopub.layout.regions import Task
 from kopub.recognition.tables import strip_placeholders
 from kopub.recognition.vlm.client.region_images import (
     PATCH,
-    RegionImage,
+    CropImage,
     encode_image,
     line_height,
     model_size,
@@ -38,7 +38,7 @@ _MOST_PARTS = 12
 """Most strips of a crop: a 300 dpi page has nine times the pixels that the model takes, so more would show no more."""
 
 
-class PaddleImage(RegionImage):
+class PaddleImage(CropImage):
     """A crop as it is sent to PaddleOCR-VL."""
 
     __slots__ = ()

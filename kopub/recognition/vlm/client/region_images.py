@@ -32,7 +32,7 @@ _NO_INK = 24
 
 
 @dataclass(frozen=True, slots=True)
-class RegionImage:
+class CropImage:
     """A crop as it is sent: an encoded file of `width` x `height` pixels.
 
     `scale` is its side relative to that of the crop on the page.
@@ -85,12 +85,10 @@ def model_size(width: int, height: int, max_tokens: int = MAX_TOKENS, min_tokens
 class ImageMaker(Protocol):
     """A function that makes the image of a crop; see `region_image`."""
 
-    def __call__(self, crop: NDArray[np.uint8], scale: float = 1.0, enough: float = 1.0) -> RegionImage: ...
+    def __call__(self, crop: NDArray[np.uint8], scale: float = 1.0, enough: float = 1.0) -> CropImage: ...
 
 
-def region_image(
-    crop: np.ndarray, scale: float = 1.0, enough: float = 1.0, max_tokens: int = MAX_TOKENS
-) -> RegionImage:
+def region_image(crop: np.ndarray, scale: float = 1.0, enough: float = 1.0, max_tokens: int = MAX_TOKENS) -> CropImage:
     """Make the image of a crop, resized at most once.
 
     `scale` is relative to its usual size. `enough` is the scale, relative to the crop on the page, at which its print
@@ -105,7 +103,7 @@ def region_image(
         columns, rows = (math.ceil(side * enough / PATCH) for side in (width, height))
         if columns * rows >= MIN_TOKENS:
             size = min(size[0], columns * PATCH), min(size[1], rows * PATCH)
-    return RegionImage(*encode_image(resize(crop, size)), *size, relative_size(size, crop))
+    return CropImage(*encode_image(resize(crop, size)), *size, relative_size(size, crop))
 
 
 def relative_size(size: tuple[int, int], crop: np.ndarray) -> float:
