@@ -11,9 +11,10 @@ from kopub.errors import BusyTable, SourceError, StoreError, counted
 from kopub.files import cannot_write, is_url
 from kopub.pages.index_writer import IndexWriter
 from kopub.pages.manifest import BEGUN, NAME, CorpusSource, Manifest
-from kopub.pages.places import CorpusPlace, place_of
+from kopub.pages.places import CorpusPlace, place_of, storage_at
 from kopub.pages.source_files import find_files
 from kopub.states import phrase
+from kopub.store.locks import ObjectLock, acquire_lock, release_lock
 
 Progress = Callable[[str], None]
 
@@ -183,10 +184,7 @@ def _alone(place: CorpusPlace, tell: Progress) -> Iterator[None]:
                     place.folder.rmdir()
             os.close(folder)
         return
-    from kopub.store.locks import ObjectLock, acquire_lock, release_lock
-    from kopub.store.objects import Objects
-
-    objects, what = Objects.at(place.url)[0], f"the index at {place}"
+    objects, what = storage_at(place.url)[0], f"the index at {place}"
     try:
         acquire_lock(place.lock, ObjectLock(objects, place.lock, what), what, wait=False)
     except BusyTable:

@@ -17,6 +17,7 @@ from kopub.files import file_sha256, is_url
 from kopub.pages.arrow import ShardFile, open_pages
 from kopub.pages.manifest import Manifest, Shard
 from kopub.pages.page import Page
+from kopub.pages.places import storage_at
 from kopub.pages.upright import UprightTransform
 from kopub.states import phrase
 
@@ -198,7 +199,5 @@ def _ranges(place: str, sha256: str) -> "RenderedShard":
 def _opened(place: str) -> BinaryIO:
     if not is_url(place):
         return Path(place).open("rb")
-    from kopub.store.objects import Objects
-
-    objects, path = Objects.at(place)
+    objects, path = storage_at(place)
     return cast("BinaryIO", objects.open(path))

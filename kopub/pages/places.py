@@ -13,10 +13,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from kopub.errors import SourceError, visible
-from kopub.files import file_sha256, is_url
+from kopub.files import file_sha256, is_url, replace_bytes
 
 if TYPE_CHECKING:
     from kopub.pages.fetched_files import FetchedFiles, Stamp
+    from kopub.store.objects import Objects
 
 CACHE_GB = 100.0
 """Gigabytes of fetched files that a node keeps unless its profile says otherwise."""
@@ -52,9 +53,7 @@ class CorpusPlace:
     @property
     def lock(self) -> str:
         """The folder of the lock of an index on object storage."""
-        from kopub.store.objects import Objects
-
-        return f"{Objects.at(self.url)[1]}/.locks/index"
+        return f"{storage_at(self.url)[1]}/.locks/index"
 
     @property
     def fetched(self) -> "FetchedFiles":
@@ -89,31 +88,24 @@ class CorpusPlace:
         """Return a small file beside the index. Raises `OSError`, and `StoreError` from the storage."""
         if not self.remote:
             return (self.folder / name).read_bytes()
-        from kopub.store.objects import Objects
-
-        objects, root = Objects.at(self.url)
+        objects, root = storage_at(self.url)
         return objects.get(f"{root}/{name}")
 
     def has(self, name: str) -> bool:
         """Return whether a file exists beside the index. Raises `StoreError`."""
         if not self.remote:
             return (self.folder / name).is_file()
-        from kopub.store.objects import Objects
-
-        objects, root = Objects.at(self.url)
+        objects, root = storage_at(self.url)
         return objects.has(f"{root}/{name}")
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small file beside the index, whole or not at all. Raises `StoreError`, `LockLost`."""
         if not self.remote:
-            from kopub.files import replace_bytes
-
             replace_bytes(self.folder / name, content)
             return
         from kopub.store.locks import ObjectLock, find_lock
-        from kopub.store.objects import Objects
 
-        objects, root = Objects.at(self.url)
+        objects, root = storage_at(self.url)
         if isinstance(lock := find_lock(self.lock), ObjectLock):
             lock.publish(f"{root}/{name}", content)
         else:
@@ -124,9 +116,7 @@ class CorpusPlace:
         if not self.remote:
             (self.folder / name).unlink(missing_ok=True)
         elif self.has(name):
-            from kopub.store.objects import Objects
-
-            objects, root = Objects.at(self.url)
+            objects, root = storage_at(self.url)
             objects.remove(f"{root}/{name}")
 
     def relative(self, path: "SourcePath | str") -> str:
@@ -179,9 +169,8 @@ class ObjectPath:
         """Return the file or folder at a URL, with everything below it. Raises `StoreError`."""
         from kopub.pages.fetched_files import Stamp
         from kopub.store.faults import retry, translate_errors
-        from kopub.store.objects import Objects
 
-        objects, root = Objects.at(url)
+        objects, root = storage_at(url)
         listing = _Listing(url.rstrip("/"), fetched)
         try:
             with translate_errors(url, "listed"):
@@ -235,9 +224,7 @@ class ObjectPath:
 
     def open(self, mode: Literal["rb"]) -> Any:
         """Open the file in the storage, to read a few bytes. Raises `FileNotFoundError`, `StoreError`."""
-        from kopub.store.objects import Objects
-
-        objects, path = Objects.at(self._file[0])
+        objects, path = storage_at(self._file[0])
         return objects.open(path)
 
     @contextmanager
@@ -259,18 +246,15 @@ class ObjectPath:
     def put(self, made: Path) -> None:
         """Upload `made` as this file, and move it into the cache. Raises `StoreError`."""
         from kopub.store.faults import retry, translate_errors
-        from kopub.store.objects import Objects
 
-        objects, path = Objects.at(str(self))
+        objects, path = storage_at(str(self))
         with translate_errors(str(self), "written"):
             retry(lambda: objects.fs.put_file(str(made), path))
         self._listing.add(self._place, str(self), self._listing.fetched.take(str(self), made))
 
     def unlink(self) -> None:
         """Remove the file. Raises `StoreError`."""
-        from kopub.store.objects import Objects
-
-        objects, path = Objects.at(self._file[0])
+        objects, path = storage_at(self._file[0])
         objects.remove(path)
 
     @property
@@ -298,6 +282,14 @@ class ObjectPath:
 
 
 SourcePath = Path | ObjectPath
+
+
+def storage_at(url: str) -> "tuple[Objects, str]":
+    """Return the storage of a folder or URL, and its path there."""
+    # Most commands read no object storage, and need not load its client.
+    from kopub.store.objects import Objects
+
+    return Objects.at(url)
 
 
 def natural(name: str) -> list[str | int]:

@@ -13,7 +13,7 @@ from kopub.engine import releases
 from kopub.errors import EngineError, did_you_mean
 from kopub.fingerprints import CodeVersion, file_sha256
 from kopub.recognition.print_recognizer import PrintRecognizer
-from kopub.recognition.tesseract import LANGUAGES, figure_model
+from kopub.recognition.tesseract import LANGUAGES
 
 if TYPE_CHECKING:
     from kopub.recognition.tesseract.reader import Reader
@@ -99,6 +99,8 @@ class TesseractRecognizer(PrintRecognizer):
         return f"add {' or '.join(languages) or 'its language'} to recognition.languages{data}"
 
     def weights(self) -> dict[str, str]:
+        from kopub.recognition.tesseract import figure_model
+
         return {**identity(self.languages), **figure_model.identity()}
 
     def lacks(self) -> list[str]:
@@ -106,6 +108,8 @@ class TesseractRecognizer(PrintRecognizer):
         return [missing_data_message(missing)] if missing else []
 
     def advises(self) -> list[str]:
+        from kopub.recognition.tesseract import figure_model
+
         if figure_model.model() is not None:
             return []
         return [f"signs such as △ ▲ ± are not read, and figures by one reader alone: {figure_model.INSTALL}"]
