@@ -7,10 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import cv2
 import numpy as np
 
 from kopub.errors import EngineError, UndecodableImage
-from kopub.pages.page import PackedPixels, decode, grey_as_one_channel, inspect, is_plain, quick_png, whole_patches
+from kopub.pages.model_pictures import grey_as_one_channel, quick_png, whole_patches
+from kopub.pages.page import PackedPixels, decode, inspect, is_plain
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -205,8 +207,6 @@ def _resize(data: bytes | PackedPixels, size: tuple[int, int]) -> np.ndarray:
     differs by a grey level. OpenCV's bicubic is a different filter. PyTorch is imported with the first page that must
     be resized. Raises `EngineError` if it cannot be imported.
     """
-    import cv2
-
     try:
         import torch
         from torch.nn.functional import interpolate

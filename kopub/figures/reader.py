@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from kopub.errors import UndecodableImage
 from kopub.figures.answers import JudgedNote
 from kopub.figures.figure import FigureNote
-from kopub.pages.page import decode, whole_patches
+from kopub.pages.model_pictures import whole_patches
+from kopub.pages.page import decode
 from kopub.recognition.vlm.client.chat_requests import ChatAnswer, ask, request_body
 from kopub.recognition.vlm.client.region_images import (
     CropImage,

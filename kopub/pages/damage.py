@@ -3,6 +3,9 @@
 import re
 import struct
 
+from imagecodecs import TiffError, tiff_decode
+from simplejpeg import decode_jpeg, decode_jpeg_header
+
 from kopub.pages.page import GROUP_4
 
 _JPEG_END = b"\xff\xd9"
@@ -22,8 +25,6 @@ def jpeg_damage(data: bytes | memoryview) -> str | None:
 
     Raises `ValueError` for a JPEG that cannot be drawn at all, or that is cut off before its end marker.
     """
-    from simplejpeg import decode_jpeg, decode_jpeg_header
-
     _, _, colours, _ = decode_jpeg_header(data)
     # Decoding at an eighth of the size takes half the time, and still reads every bit of the file.
     grey = {
@@ -49,8 +50,6 @@ def jpeg_damage(data: bytes | memoryview) -> str | None:
 
 def fax_damage(tiff: bytes | memoryview, frame: int = 0) -> str | None:
     """Return what is wrong with a TIFF's fax data, which Pillow does not report."""
-    from imagecodecs import TiffError, tiff_decode
-
     try:
         tiff_decode(tiff, index=frame)  # pyright: ignore[reportArgumentType]
     except TiffError:

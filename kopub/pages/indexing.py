@@ -97,11 +97,11 @@ def other_sources(source: str, where: Path | CorpusPlace) -> str:
 
 def _require_no_others(source: str, place: CorpusPlace) -> None:
     """Raise `SourceError` if the corpus has sources and `source` is none of them."""
-    if found := other_sources(source, place):
+    if others := other_sources(source, place):
         form = (
             "{place} holds {others}: --add adds {source} to it, --replace replaces it, --home DIR works in another home"
         )
-        raise SourceError(form, place, found, source)
+        raise SourceError(form, place, others, source)
 
 
 def remove(name: str, where: Path | CorpusPlace, progress: Progress | None = None) -> Manifest:

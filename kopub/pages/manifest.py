@@ -251,7 +251,7 @@ class Manifest(_FileEntry):
             named_sources = [source for source, at in dated if at is not None and at.astimezone().date() >= first]
             if not named_sources:
                 raise SourceError(f"nothing was indexed since {since}: `kopub sources` says when each source was")
-        of_sources = {each.key for source in named_sources for each in self.shards_of(source.name)}
+        of_sources = {shard.key for source in named_sources for shard in self.shards_of(source.name)}
         if shards and not of_sources & set(shards):
             named = f"{', '.join(shards)} is not of {', '.join(source.name for source in named_sources)}"
             raise SourceError(f"{named}: `kopub sources --json` lists the shards of each")
@@ -272,7 +272,7 @@ class Manifest(_FileEntry):
     @property
     def name(self) -> str:
         """The name of the corpus in a release: Hub datasets with commits, and folder names."""
-        names = [f"{each.name} at {each.revision}" if each.revision else each.name for each in self.sources]
+        names = [f"{source.name} at {source.revision}" if source.revision else source.name for source in self.sources]
         return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
     @property

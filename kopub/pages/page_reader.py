@@ -119,13 +119,13 @@ class ImageReader:
         return hashlib.sha256(self._encoded(row)).hexdigest()
 
     def _encoded(self, row: int) -> memoryview:
-        found = self._file.row(row)
-        if found.image is None:
+        content = self._file.row(row)
+        if content.image is None:
             raise SourceError(
-                f"{self._file.place}: row {row} cannot be read: {found.problem}; "
+                f"{self._file.place}: row {row} cannot be read: {content.problem}; "
                 f"bring in a whole file, or materialize raw_pages of {self._shard_key} again"
             )
-        return found.image
+        return content.image
 
 
 _RENDERED = re.compile(r"(?:.*/)?rendered/pages-[^/]+\.parquet")
@@ -160,9 +160,9 @@ def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
         below = str(file.relative_to(top)) if file.is_relative_to(top) and file != top else file.name
         return lambda row: Origin(shard.source, below, shard.sha256)
     rendered = _ranges(manifest.place(shard.file), shard.sha256)
-    ends = list(accumulate(each.count for each in rendered.ranges))
-    found = _RENDERER.fullmatch(rendered.renderer)
-    dpi, renderer = (int(found["dpi"]), found["version"]) if found else (None, rendered.renderer)
+    ends = list(accumulate(pages.count for pages in rendered.ranges))
+    match = _RENDERER.fullmatch(rendered.renderer)
+    dpi, renderer = (int(match["dpi"]), match["version"]) if match else (None, rendered.renderer)
 
     def origin(row: int) -> Origin:
         at = bisect_right(ends, row)
@@ -188,12 +188,12 @@ def _ranges(place: str, sha256: str) -> "RenderedShard":
 
     try:
         with _opened(place) as file:
-            found = RenderedShard.read(file)
+            shard = RenderedShard.read(file)
     except OSError as error:
         raise SourceError(f"{place} cannot be opened: {error.strerror or error}; run `kopub index` again") from None
-    if found is None:
+    if shard is None:
         raise SourceError(f"{place} is damaged: delete it and run `kopub index` again")
-    return found
+    return shard
 
 
 def _opened(place: str) -> BinaryIO:

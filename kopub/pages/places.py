@@ -174,10 +174,10 @@ class ObjectPath:
         listing = _Listing(url.rstrip("/"), fetched)
         try:
             with translate_errors(url, "listed"):
-                found = retry(lambda: cast("dict[str, dict[str, Any]]", objects.fs.find(root, detail=True)))
+                entries = retry(lambda: cast("dict[str, dict[str, Any]]", objects.fs.find(root, detail=True)))
         except FileNotFoundError:
-            found = {}
-        for name, info in found.items():
+            entries = {}
+        for name, info in entries.items():
             below = name[len(root) :].lstrip("/")
             if not name.endswith("/") and name.startswith(root) and (not below or name[len(root)] == "/"):
                 place = PurePosixPath(below).as_posix() if below else ""
@@ -268,8 +268,8 @@ class ObjectPath:
         return ObjectPath(self._listing, f"{self._place}/{name}".lstrip("/"))
 
     def __str__(self) -> str:
-        known = self._listing.files.get(self._place)
-        return known[0] if known else f"{self._listing.url}/{self._place}".rstrip("/")
+        file = self._listing.files.get(self._place)
+        return file[0] if file else f"{self._listing.url}/{self._place}".rstrip("/")
 
     def __eq__(self, other: object) -> bool:
         return str(self) == str(other)

@@ -139,14 +139,13 @@ def find_paper(pixels: NDArray[np.uint8]) -> tuple[NDArray[np.float32], float] |
     low, high = np.percentile(white[::4, ::4], (5, 95)).tolist()
     if np.median(border) > _BRIGHTEST_SURROUNDINGS * high:
         return None
-    found = [
-        (quality, corners)
-        for threshold in np.linspace(low, high, _THRESHOLDS + 2)[1:-1]
-        if (corners := _four_sides(white, float(threshold))) is not None and (quality := _quality(white, corners)) > 0
-    ]
-    if not found:
+    levels, best = 0.0, None
+    for threshold in np.linspace(low, high, _THRESHOLDS + 2)[1:-1]:
+        corners = _four_sides(white, float(threshold))
+        if corners is not None and (quality := _quality(white, corners)) > levels:
+            levels, best = quality, corners
+    if best is None:
         return None
-    levels, best = max(found, key=lambda each: each[0])
     across, down = np.abs(np.roll(best, -1, axis=0) - best).T
     if np.degrees(np.arctan2(np.minimum(across, down), np.maximum(across, down))).max() < _LEAST_SLANT:
         return None
@@ -202,7 +201,7 @@ def _quality(white: NDArray[np.uint8], corners: NDArray[np.float32]) -> float:
     """
     height, width = white.shape
     centre = corners.mean(axis=0)
-    steps, seen = [], 0
+    steps, sides = [], 0
     for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
         normal = np.array([-(end - start)[1], (end - start)[0]], np.float32)
         normal /= np.linalg.norm(normal)
@@ -213,11 +212,11 @@ def _quality(white: NDArray[np.uint8], corners: NDArray[np.float32]) -> float:
         within &= ((inside >= 0) & (inside < (width, height))).all(axis=1)
         if within.mean() < 0.5:
             continue
-        seen += 1
+        sides += 1
         (x1, y1), (x2, y2) = inside[within].astype(int).T, outside[within].astype(int).T
         step = white[y1, x1].astype(np.float32) - white[y2, x2]
         steps.append(float(np.percentile(step, 10)))
-    if seen < _LEAST_SIDES or min(steps) < _LEAST_STEP:
+    if sides < _LEAST_SIDES or min(steps) < _LEAST_STEP:
         return 0.0
     outside_share = 1 - abs(float(np.linalg.det(np.stack([corners[2] - corners[0], corners[3] - corners[1]])))) / 2 / (
         width * height

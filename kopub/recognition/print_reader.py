@@ -162,9 +162,11 @@ def find_cells(gray: NDArray[np.uint8], scale: float) -> list[RuledCell]:
     rules = find_rules(contrast, em)
     xs = grid_lines([(rule.x1, rule.x2) for rule in rules.vertical], small.shape[1], em)
     # The noise of a scan makes short rules, but those of a table reach from one line of its grid to another.
-    level = tuple(rule for rule in rules.horizontal
-                  if sum(rule.x1 - em / 2 < end and start < rule.x2 + em / 2 for start, end in xs) > 1)  # fmt: skip
-    rules = RuledLines(level, rules.vertical)
+    level: list[Box] = []
+    for rule in rules.horizontal:
+        if sum(rule.x1 - em / 2 < end and start < rule.x2 + em / 2 for start, end in xs) > 1:
+            level.append(rule)
+    rules = RuledLines(tuple(level), rules.vertical)
     ys = grid_lines([(rule.y1, rule.y2) for rule in level], small.shape[0], em)
     if len(xs) > 2:
         # The soft edge of a rule would be read as letters.

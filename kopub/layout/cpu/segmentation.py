@@ -318,7 +318,10 @@ def _split_columns(items: Sequence[Item], em: float) -> list[list[Item]]:
 
 def _are_pairs(left: list[Item], right: list[Item]) -> bool:
     """Return whether several boxes face one on the other side, like examples and results."""
-    few, many = sorted(([item.box for item in side if item.kind != "text"] for side in (left, right)), key=len)
+    few = [item.box for item in left if item.kind != "text"]
+    many = [item.box for item in right if item.kind != "text"]
+    if len(many) < len(few):
+        few, many = many, few
     facing = 0
     for box in few:
         for other in many:
@@ -330,7 +333,8 @@ def _are_pairs(left: list[Item], right: list[Item]) -> bool:
 
 def _are_table_columns(left: list[Item], right: list[Item], em: float) -> bool:
     """Return whether the sides are columns of an unruled table: aligned rows, mostly white."""
-    lefts, rights = (np.array([(item.box.y1 + item.box.y2) / 2 for item in side]) for side in (left, right))
+    lefts = np.array([item.box.middle[1] for item in left])
+    rights = np.array([item.box.middle[1] for item in right])
     is_level = (np.abs(rights[:, None] - lefts) < 0.3 * em).any(axis=1)
     fill: list[float] = []
     for side in (left, right):

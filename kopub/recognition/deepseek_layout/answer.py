@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 from types import MappingProxyType
 
 from kopub.layout.regions import Task
@@ -233,14 +234,18 @@ def page_answer(answer: ChatAnswer, frame: PixelBox, scripts: Collection[str]) -
 
 def join_answers(parts: Sequence[LayoutAnswer]) -> LayoutAnswer:
     """Join the answers about the parts of a page, with the worst defect."""
-    defects = [part.defect for part in parts if part.defect is not None]
-    return LayoutAnswer(
-        tuple(region for part in parts for region in part.regions),
-        "\n".join(part.text for part in parts),
-        min(defects, key=lambda defect: _WORST_FIRST.index(defect.problem), default=None),
-        sum(part.unknown for part in parts),
-        sum(part.pruned for part in parts),
-    )
+    regions: list[NamedRegion] = []
+    defects: list[Defect] = []
+    unknown = pruned = 0
+    for part in parts:
+        regions += part.regions
+        unknown += part.unknown
+        pruned += part.pruned
+        if part.defect is not None:
+            defects.append(part.defect)
+    text = "\n".join(part.text for part in parts)
+    worst = min(defects, key=lambda defect: _WORST_FIRST.index(defect.problem), default=None)
+    return LayoutAnswer(tuple(regions), text, worst, unknown, pruned)
 
 
 def _content(block: LabelledText) -> tuple[str, str]:
@@ -291,10 +296,10 @@ def _regions(
     if not content:
         return []
     # Without a box, the text is in the strip between its neighbours, if these have any.
-    bottoms = [bottom for other in blocks[:at] for _, _, _, bottom in other.boxes]
-    tops = [top for other in blocks[at + 1 :] for _, top, _, _ in other.boxes]
-    above, below = bottoms[-1] if bottoms else 0.0, tops[0] if tops else 1.0
-    if (bottoms or tops) and below - above >= _LEAST_HEIGHT:
+    before = list(chain.from_iterable(other.boxes for other in blocks[:at]))
+    after = list(chain.from_iterable(other.boxes for other in blocks[at + 1 :]))
+    above, below = before[-1][3] if before else 0.0, after[0][1] if after else 1.0
+    if (before or after) and below - above >= _LEAST_HEIGHT:
         strip = _in_frame((0.0, above, 1.0, below), frame)
         return [NamedRegion(label, strip, content, doubt, BoxSource.BETWEEN)]
     return [NamedRegion(label, frame, content, doubt, BoxSource.NOWHERE)]

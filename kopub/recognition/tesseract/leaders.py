@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from kopub.boxes import Box, union
 from kopub.layout.ink import PRINT_CONTRAST, ink_mask, paper_level
 from kopub.recognition.print_reader import CERTAIN, OcrWord
 
@@ -76,11 +77,11 @@ def insert_leaders(lines: Sequence[list[OcrWord]], leaders: Sequence[Leader]) ->
         word = OcrWord(" ".join("." * leader.dots), CERTAIN, leader.box, True)
         above = 0
         for line in filled:
-            top, bottom = min(word.box[1] for word in line), max(word.box[3] for word in line)
-            if top <= middle <= bottom:
+            around = union(Box(*word.box) for word in line)
+            if around.y1 <= middle <= around.y2:
                 line.insert(sum(other.box[0] < leader.box[0] for other in line), word)
                 break
-            above += top < middle
+            above += around.y1 < middle
         else:
             filled.insert(above, [word])
     return filled

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import Task
-from kopub.pages.page import grey_as_one_channel, quick_png, whole_patches
+from kopub.pages.model_pictures import grey_as_one_channel, quick_png, whole_patches
 
 VERSION = CodeVersion("recognition.crops", {1: "the first release"})
 """Version of how a region becomes an image; the answer cache keeps answers to the same image."""
