@@ -5,7 +5,6 @@ lock for each of a PNG's 150 chunks and then waits for it with all other threads
 (docs/benchmarks/whole_graph.md). The processes are confined, as are all that open documents; threads cannot be.
 """
 
-import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -18,7 +17,7 @@ from kopub.errors import UndecodableImage, UnreadImage, first_line, is_of_machin
 from kopub.pages.page import PackedPixels, decode, inspect, room_for
 from kopub.pages.straightening import find_transform
 from kopub.pages.upright import UprightTransform
-from kopub.parallel import tuned_for_decoding
+from kopub.parallel import tuned_for_decoding, usable_cores
 from kopub.processes import ChildPool, LostAnswer, answer_requests, keep_blocks
 from kopub.states import Reason
 
@@ -56,7 +55,7 @@ class Inspector:
     """
 
     def __init__(self, pages: int, upright: bool, processes: int = 0) -> None:
-        cores = os.cpu_count() or 1
+        cores = usable_cores()
         if not processes:
             most = min(cores, MOST_PROCESSES)
             pays = upright and cores >= _FEWEST_CORES and pages >= _PAGES_PER_PROCESS * most
