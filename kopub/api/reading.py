@@ -31,10 +31,10 @@ from kopub.files import is_url
 from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PARTS, PROBLEM, TEXT_LAYER
 from kopub.pages.corpus import Corpus as IndexedCorpus
 from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents
-from kopub.pages.documents.pdf import DPI
 from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.text_layer import Failure, PageCount
 from kopub.pages.indexing import index
+from kopub.pages.page import DPI
 from kopub.states import LOST, Reason
 from kopub.store.corpus_tables import TABLES
 from kopub.store.table_store import ShardStore

@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
+import olefile
+
 from kopub.errors import UndecodableImage, first_line, visible
 from kopub.fingerprints import CodeVersion
 from kopub.pages.documents import hwp5, hwpx
@@ -60,8 +62,6 @@ def pieces(path: Path) -> list[Piece]:
 
     Raises a one-line `UndecodableImage` for a file that is locked, damaged or too large.
     """
-    import olefile
-
     with path.open("rb") as file:
         start = file.read(len(_HWP3))
     try:

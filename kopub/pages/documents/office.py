@@ -4,6 +4,8 @@ import shutil
 import zipfile
 from pathlib import Path
 
+import olefile
+
 from kopub import confinement
 from kopub.errors import UndecodableImage, first_line, visible
 from kopub.fingerprints import CodeVersion
@@ -161,8 +163,6 @@ def _require_usable(path: Path) -> None:
 
 def _require_unlocked(path: Path) -> None:
     """Raise `UndecodableImage` for a compound file that is encrypted."""
-    import olefile
-
     with olefile.OleFileIO(str(path)) as file:
         if file.exists("EncryptedPackage") or file.exists("EncryptedSummary"):
             raise UndecodableImage(LOCKED)
