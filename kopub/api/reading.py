@@ -35,6 +35,7 @@ from kopub.pages.documents.pdf import DPI
 from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.text_layer import Failure, PageCount
 from kopub.pages.indexing import index
+from kopub.release.gates import Gates
 from kopub.states import LOST, Reason
 from kopub.store.corpus_tables import TABLES
 from kopub.store.table_store import ShardStore
@@ -179,7 +180,8 @@ class Reading:
         index(str(source), home)
         store = ShardStore(url=str(home / "store"), keep_versions=0)
         corpus = IndexedCorpus(home=str(home))
-        _make(replace(self._settings, corpus=corpus, store=store))
+        # Nothing is published that a gate would keep: a page without regions has its state and reason.
+        _make(replace(self._settings, corpus=corpus, store=store, gates=Gates(max_empty_jump=1)))
         return HomeSource(home, store)
 
 

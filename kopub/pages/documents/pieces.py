@@ -171,25 +171,35 @@ class PrintedWords:
         """
         return self._take(text, self._at, self._within(page), None)
 
-    def take_cells(self, cells: Iterable[PieceCell], page: int | None = None) -> list[list[int | None] | None]:
+    def take_cells(self, cells: Sequence[PieceCell], page: int | None = None) -> list[list[int | None] | None]:
         """Return what `take` returns for each cell of a table, in the order of rows.
 
-        A cell is first looked for on the page of the cells before it and the next, right behind print that is taken:
-        a sheet's page has its numbers before its texts, both in the order of rows. Of two such places, a cell has the
-        one nearer to that of the cell above it.
+        A cell is first looked for on the pages of its row and the next, right behind print that is taken: a sheet's
+        page has its numbers before its texts, both in the order of rows. Of two such places, a cell has the one nearer
+        to that of the cell above it. A row begins where the one above it ends. A table within a row of another is on an
+        earlier page than the text before it.
         """
+        longest = max((letters_of(cell.text) for cell in cells), key=len)
+        place = self._find(longest, self._at, self._within(page), False, 0) if len(longest) >= _SHORT else None
+        if place is not None and self.page_of(self._words[place]) < self.page_of(self._words[max(self._at - 1, 0)]):
+            self._at = place
         found: list[list[int | None] | None] = []
         above: dict[int, int] = {}
+        row, pages = -1, list[int]()
         near: range | None = None
         for cell in cells:
+            if pages and cell.row != row:
+                pages = [max(pages[1:] or pages)]
+            row = cell.row
             at = above.get(cell.column, self._at)
-            at = min(max(at, near.start), near.stop) if near else at
+            if pages:
+                after = next((letters.stop for letters in self._pages[max(pages) + 1 :] if letters), len(self._letters))
+                near = range(self._pages[min(pages)].start, after) if page is None else self._pages[page]
+                at = min(max(at, near.start), near.stop)
             found.append(self._take(cell.text, at, self._within(page), near))
             if found[-1] is not None:
                 above[cell.column] = self._at
-                own = bisect_right(self._pages, self._at - 1, key=lambda letters: letters.start) - 1
-                after = next((letters.stop for letters in self._pages[own + 1 :] if letters), self._pages[own].stop)
-                near = range(self._pages[own].start, after) if page is None else self._pages[page]
+                pages.append(self.page_of(self._words[self._at - 1]))
         return found
 
     def _within(self, page: int | None) -> range:
