@@ -240,6 +240,15 @@ def test_the_like_rows_of_a_sheet_are_whole_though_a_page_has_its_numbers_first(
     ]
 
 
+def test_no_page_cuts_a_row_of_a_sheet_though_the_next_has_the_number_that_it_lacks() -> None:
+    rows = [[f"{at}번 과제입니다", str(at), str(100 + at)] for at in range(1, 7)]
+    cells = [PieceCell(row, at, 1, 1, text) for row, held in enumerate(rows) for at, text in enumerate(held)]
+    pages = [" ".join(text for row in half for text in row).split() for half in (rows[:3], rows[3:])]
+    pages = [[word for word in pages[0] if word != "103"], ["103", *pages[1]]]
+    placed = place_pieces([Piece("table", tuple(cells), is_sheet=True)], pages)
+    assert [grid(piece) for at in (0, 1) for piece in placed.pages[at]] == [rows[:3], rows[3:]]
+
+
 def test_a_cell_that_is_found_on_a_later_page_takes_no_other_rows_there() -> None:
     rows = [(f"{at}번 항목입니다", f"설명 {at}번은 이것입니다") for at in range(1, 13)]
     # The third row's sign has no place on its own page.

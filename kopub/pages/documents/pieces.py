@@ -36,7 +36,7 @@ class Piece:
     `label` is a label of regions. A table has cells in the order of their rows; anything else has one. `slide` is the
     number of its slide among those that are shown, from 0. `box` is the place (x1, y1, x2, y2) of a chart in shares of
     its page. A piece that is not `printed`, such as a speaker's note, is on the page of its neighbours. `level` is that
-    of a title, 1 for the uppermost below the document's own.
+    of a title, 1 for the uppermost below the document's own. No page cuts a row of a sheet.
     """
 
     label: str
@@ -45,6 +45,7 @@ class Piece:
     box: tuple[float, float, float, float] | None = None
     printed: bool = True
     level: int = 1
+    is_sheet: bool = False
 
     @classmethod
     def of(cls, label: str, text: str, slide: int | None = None, level: int = 1) -> Self:
@@ -124,6 +125,8 @@ _SEED = 6
 """Letters of a text that are looked up at once."""
 _SHORT = 4
 """Letters below which a whole text must be a word of the print, and a last part must follow the others."""
+_LONG = 24
+"""Letters of a cell that takes its words before others if it is printed once and whole."""
 _FAR = 4000
 """Most letters of the print between two parts of one text: those of a foot, a head and other cells."""
 _PLACED = 0.7
@@ -179,15 +182,17 @@ class PrintedWords:
         to that of the cell above it. A row begins where the one above it ends. A table within a row of another is on an
         earlier page than the text before it.
         """
-        longest = max((letters_of(cell.text) for cell in cells), key=len)
+        letters = [letters_of(cell.text) for cell in cells]
+        longest = max(letters, key=len)
         place = self._find(longest, self._at, self._within(page), False, 0) if len(longest) >= _SHORT else None
         if place is not None and self.page_of(self._words[place]) < self.page_of(self._words[max(self._at - 1, 0)]):
             self._at = place
+        whole = self._take_whole(cells, letters, self._within(page))
         found: list[list[int | None] | None] = []
         above: dict[int, int] = {}
         row, pages = -1, list[int]()
         near: range | None = None
-        for cell in cells:
+        for number, cell in enumerate(cells):
             if pages and cell.row != row:
                 pages = [max(pages[1:] or pages)]
             row = cell.row
@@ -196,11 +201,31 @@ class PrintedWords:
                 after = next((letters.stop for letters in self._pages[max(pages) + 1 :] if letters), len(self._letters))
                 near = range(self._pages[min(pages)].start, after) if page is None else self._pages[page]
                 at = min(max(at, near.start), near.stop)
-            found.append(self._take(cell.text, at, self._within(page), near))
+            words, self._at = whole.get(number) or (self._take(cell.text, at, self._within(page), near), self._at)
+            found.append(words)
             if found[-1] is not None:
                 above[cell.column] = self._at
                 pages.append(self.page_of(self._words[self._at - 1]))
         return found
+
+    def _take_whole(
+        self, cells: Sequence[PieceCell], letters: Sequence[str], within: range
+    ) -> dict[int, tuple[list[int | None] | None, int]]:
+        """Take the long cells that are printed once and whole, lest others take parts of them.
+
+        They are by their numbers, each with its words and the place after it.
+        """
+        whole: dict[int, tuple[list[int | None] | None, int]] = {}
+        begin = at = self._at
+        for number, text in enumerate(letters):
+            near = range(max(within.start, at - _FAR), min(within.stop, at + _FAR))
+            if len(text) >= _LONG and self._letters.count(text, near.start, near.stop) == 1:
+                place = self._find(text, at, near, False, 0)
+                if place is not None:
+                    words = self._take(cells[number].text, place, near, None)
+                    whole[number] = words, (at := self._at)
+        self._at = begin
+        return whole
 
     def _within(self, page: int | None) -> range:
         return range(len(self._letters)) if page is None else self._pages[page]
