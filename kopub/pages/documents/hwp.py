@@ -24,7 +24,12 @@ RENDERER = "rsvg-convert"
 
 _HWP3 = b"HWP Document File V3"
 PIECES = CodeVersion(
-    "pages.hwp_pieces", {1: "the first release", 2: "rows of a table are on the pages of most of their letters"}
+    "pages.hwp_pieces",
+    {
+        1: "the first release",
+        2: "rows of a table are on the pages of most of their letters",
+        3: "a row that a page cuts keeps its cells, and a table in a cell is on its own page",
+    },
 )
 """A new version converts HWP documents again."""
 

@@ -37,6 +37,7 @@ PIECES = CodeVersion(
         2: "titles have the levels of the file, heads, feet and notes are pieces, and cells of several lines keep "
         "their sheet",
         3: "rows of a table are on the pages of most of their letters",
+        4: "a row that a page cuts keeps its cells, and a table in a cell is on its own page",
     },
 )
 """A new version converts office files again."""
