@@ -30,8 +30,8 @@ from kopub.pages.arrow import (
     PageFile,
     check_schema,
     open_pages,
-    open_stream,
 )
+from kopub.pages.arrow_stream import open_stream
 from kopub.pages.documents.folder import natural
 from kopub.pages.page import problem_with_id
 from kopub.pages.source_files import require_utf8
