@@ -14,6 +14,7 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from glob import glob
 from pathlib import Path
 from typing import TypedDict
 
@@ -125,8 +126,8 @@ def _call(libc: ctypes.CDLL, number: int, *arguments: object) -> int:
 
 def _program_paths() -> list[str]:
     """Return the paths of Python, its packages, the machine's programs and its fonts."""
-    # Other folders of modules, such as that of a project or the present one, may have documents in them.
-    packages = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
+    # Folders of modules that nothing was installed into, such as a project or the present one, may hold documents.
+    packages = [path for path in sys.path if glob("*.dist-info", root_dir=path or ".")]
     python = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     libraries = [os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix)]
     shared = [f"/usr/share/{name}" for name in _SHARED]

@@ -1,6 +1,7 @@
 """Work in threads over a stream, a bounded number at once, or for one value."""
 
 import gc
+import math
 import os
 import sys
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
@@ -18,12 +20,26 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""The microseconds that all cores of a Linux container together have in each period, or "max"."""
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use, by its affinity and its container's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = _QUOTA.read_text("ascii").split()
+        return max(1, min(cores, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):
+        return cores  # no container, or one without a quota
+
+
 def of_two_cores(threads: int) -> float:
     """Return how long work takes on `threads` threads, relative to two.
 
     0 means one thread per core.
     """
-    return 2 / (threads or os.cpu_count() or 1)
+    return 2 / (threads or usable_cores())
 
 
 def bounded_map(
@@ -35,7 +51,7 @@ def bounded_map(
     decoded pages never fills the memory; `ahead` is for a caller that comes back late. An exception of `function`
     reaches the caller; if the caller stops early, no further items are started.
     """
-    threads = threads or os.cpu_count() or 1
+    threads = threads or usable_cores()
     stream = iter(items)
     # A queue, since each wait for one of many futures would cost time for all of them.
     done: SimpleQueue[Future[Out]] = SimpleQueue()
@@ -60,7 +76,7 @@ def bounded_map(
 
 def ordered_map(function: Callable[[In], Out], items: Iterable[In], threads: int = 0) -> Generator[Out, None, None]:
     """Do what `bounded_map` does, in the order of the items."""
-    threads = threads or os.cpu_count() or 1
+    threads = threads or usable_cores()
     stream = iter(items)
     with ThreadPoolExecutor(threads) as pool:
         running = deque(pool.submit(function, item) for item in islice(stream, 2 * threads))

@@ -14,6 +14,7 @@ time, and writes whole_graph.html (with a timeline) and whole_graph.json into OU
     two_runs  cold; page vectors and OCR in two simultaneous runs, after layout
     side_by_side  warm; page vectors in a run of their own beside everything else that follows from layout
     layout    only raw pages and layout
+    reading   raw pages, layout and OCR, as others count; reading+layout.dpi=150 with smaller pages (random weights)
     ocr       warm; only OCR, on an existing layout
     two_gpus  like ocr, with the servers of OCR on two cards and twice as many replicas, clients and requests
     own       each stage of the other cases by itself, on running servers: see benchmarks/whole_graph/stage_rates.py.
@@ -48,6 +49,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.whole_graph.cases import ALONE, CASES, Case, case_of
+from benchmarks.whole_graph.grid_engines import DPI
 from benchmarks.whole_graph.host import HostAccount, by_stage
 from benchmarks.whole_graph.setup import (
     OWN_PAGES,
@@ -118,7 +120,8 @@ class Benchmark:
     def home(self, name: str, case: Case, pages: int, shards: int) -> Home:
         changes = {**dict(parsed_value(text) for text in self.arguments.set), **case.changes}
         profile = written_profile(self.work / "profiles" / f"{name}.yaml", self.arguments.profile, self.random, changes)
-        return make_home(self.work / name, profile, self.arguments.source, pages, shards, self.environment)
+        dpi = changes.get("layout.dpi", DPI)
+        return make_home(self.work / name, profile, self.arguments.source, pages, shards, dpi, self.environment)
 
     def run(self, number: int, case: Case) -> None:
         """Measure one case, with a message."""

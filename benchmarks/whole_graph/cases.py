@@ -50,6 +50,7 @@ CASES: Mapping[str, Case] = {
             "raw_pages",
         ),
         Case("layout", "layout", (_PAGES,)),
+        Case("reading", "reading", (f"{_PAGES},{_OCR}",)),
         Case("ocr", "ocr", (_OCR,), _PAGES, changes={"recognition.server.gpus": [0]}),
         Case(
             "two_gpus",

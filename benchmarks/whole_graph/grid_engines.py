@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from kopub.folders import ROOT
@@ -25,6 +26,8 @@ from kopub.states import State
 
 MEAN_CROP = (812, 422)
 """Width and height of the mean region of SDS KoPub in pixels, at 300 dpi."""
+DPI = 300
+"""Resolution of the pages, those of 2480x3508 pixels."""
 CHARACTERS = 290
 """Characters of a region's text: eight regions have about 1,500 tokens of Korean and English."""
 ENTRY_POINTS = {
@@ -33,20 +36,23 @@ ENTRY_POINTS = {
 }
 
 
-def grid(crop: tuple[int, int] = MEAN_CROP) -> list[Region]:
-    """Return eight regions of one size on a page of 2480x3508, at fractional pixels."""
+def grid(crop: tuple[int, int] = MEAN_CROP, dpi: int = DPI) -> list[Region]:
+    """Return eight regions of one size on an A4 page, at fractional pixels; `crop` is their size at 300 dpi."""
     width, height = crop
     places = [(120.4 + column * 1150, 150.3 + row * 800) for row in range(4) for column in range(2)]
-    return [Region(at, "text", Task.TEXT, 0.9, (x, y, x + width, y + height)) for at, (x, y) in enumerate(places)]
+    boxes = np.array([(x, y, x + width, y + height) for x, y in places]) * dpi / DPI
+    return [Region(at, "text", Task.TEXT, 0.9, tuple(box)) for at, box in enumerate(boxes.tolist())]
 
 
 class GridLayout(PPDocLayout):
     """PP-DocLayoutV3 with its post-processing, whose regions are replaced by `grid`."""
 
+    dpi: int = Field(default=DPI, ge=1, description="Resolution of the pages.")
+
     def _stream(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         for layout in super()._stream(pages):
             unread = layout.state is State.QUARANTINED
-            yield layout if unread else PageLayout(layout.page_id, State.OK, regions=tuple(grid()))
+            yield layout if unread else PageLayout(layout.page_id, State.OK, regions=tuple(grid(dpi=self.dpi)))
 
 
 class MadeUpTexts(GlmOcrRecognizer):

@@ -18,7 +18,7 @@ import pyarrow as pa
 import yaml
 
 from benchmarks.servers.recognition import samples
-from benchmarks.whole_graph.grid_engines import ENTRY_POINTS, grid
+from benchmarks.whole_graph.grid_engines import DPI, ENTRY_POINTS, grid
 from kopub.config.profile_files import find_profile
 from kopub.config.settings import Settings, read_settings
 from kopub.folders import ROOT
@@ -51,19 +51,23 @@ class Home:
         return read_settings(self.environment)
 
 
-def unique_pages(source: Path, name: str, count: int) -> Iterator[Page]:
-    """Yield copies of `source`'s pages with noise in each region, so that crops are unique.
+def unique_pages(source: Path, name: str, count: int, dpi: int = DPI) -> Iterator[Page]:
+    """Yield copies of `source`'s pages at `dpi`, with noise in each region, so that crops are unique.
 
-    The noise only depends on `name` and the number of the page.
+    The noise only depends on `name` and the number of the page. The source has 300 dpi.
     """
     import cv2
 
-    originals = [cv2.cvtColor(page.image, cv2.COLOR_RGB2BGR) for page in samples(source)]
+    scale = dpi / DPI
+    originals = [
+        cv2.resize(cv2.cvtColor(page.image, cv2.COLOR_RGB2BGR), None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+        for page in samples(source)
+    ]
 
     def stamped(number: int) -> Page:
         rng = np.random.default_rng([number, *name.encode()])
         image = originals[number % len(originals)].copy()
-        for region in grid():
+        for region in grid(dpi=dpi):
             x, y = int(region.bbox[0]) + 2, int(region.bbox[1]) + 2
             patch = image[y : y + 8, x : x + 8]
             patch[:] = rng.integers(0, 256, patch.shape, np.uint8)
@@ -94,13 +98,13 @@ def write_corpus(folder: Path, pages: Iterator[Page], count: int, shards: int) -
 
 
 def make_home(
-    folder: Path, profile: Path, source: Path, pages: int, shards: int, environment: Mapping[str, str]
+    folder: Path, profile: Path, source: Path, pages: int, shards: int, dpi: int, environment: Mapping[str, str]
 ) -> Home:
-    """Make a new home with `pages` unique pages in `shards` shards, indexed."""
+    """Make a new home with `pages` unique pages at `dpi` in `shards` shards, indexed."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "dagster").mkdir(parents=True)
     shutil.copy(ROOT / "deploy" / "local" / "dagster.yaml", folder / "dagster")
-    corpus = write_corpus(folder / "corpus", unique_pages(source, folder.name, pages), pages, shards)
+    corpus = write_corpus(folder / "corpus", unique_pages(source, folder.name, pages, dpi), pages, shards)
     home = folder / "home"
     home.mkdir()
     manifest = index(str(corpus), home)

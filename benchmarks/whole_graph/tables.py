@@ -15,7 +15,8 @@ from kopub.profiling.timeline import first_growth
 
 _STAGES = (
     "stage", "pages", "wall s", "pages/s", "steady", "by itself", "share", "starting", "ramping", "working", "waiting",
-    "draining", "platform", "between shards", "busy", "cores", "stolen", "requests", "tokens in/page", "cache hits",
+    "draining", "platform", "between shards", "busy", "cores", "stolen", "requests", "tokens in/page", "J/page",
+    "cache hits",
 )  # fmt: skip
 
 
@@ -163,6 +164,7 @@ def _row(each: StageReport, own: Mapping[str, float]) -> tuple[str, ...]:
         f"{each.stolen:.0%}",
         f"{each.requests:.0f}",
         f"{each.prompt_tokens / pages:.0f}" if pages and each.prompt_tokens else "-",
+        f"{each.gpu['gpu_joules'] / pages:.1f}" if pages and each.gpu.get("gpu_joules") else "-",
         f"{each.cache_hits:.0f}",
     )
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
+from statistics import mean
 from typing import Any
 
 import cv2
@@ -31,7 +32,7 @@ from kopub.folders import runtime_folder
 from kopub.layout.base import LayoutDetector
 from kopub.layout.regions import READ_TASKS, PageLayout, Task
 from kopub.pages.page import Page
-from kopub.parallel import ordered_map
+from kopub.parallel import ordered_map, usable_cores
 from kopub.profiling.observer import LATE_SECONDS, Observer, ServerHistory
 from kopub.profiling.report import growth
 from kopub.profiling.timeline import Span
@@ -89,6 +90,7 @@ class StageFigures:
     held_gb: float | None = None
     watts: float | None = None
     busy: float | None = None
+    cores_busy: float | None = None
     chosen: str = ""
     problem: str = ""
 
@@ -213,6 +215,8 @@ class CardMeasurement:
             figures.busy = readings.figures(warm.start, warm.end).get("gpu_busy")
             joules = readings.joules(warm.start, warm.end)
             figures.watts = round(joules / figures.seconds, 1) if joules and figures.seconds else None
+            if shares := [share for at, share in self._observer.observed.cores if warm.start <= at <= warm.end]:
+                figures.cores_busy = round(mean(shares), 3)
 
     def _ask(self, figures: StageFigures, section: str, engine: _Engine, counted: Span) -> None:
         """Add the figures of the memory sums, the engine and its server.
@@ -264,7 +268,7 @@ class CardMeasurement:
             "cards": [{"model": gpu["name"], "memory_gb": _gb(gpu["total"])} for gpu in self._gpus],
             "driver": self._driver,
             "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
-            "cores": os.cpu_count(),
+            "cores": usable_cores(),
             "memory_gb": _gb(psutil.virtual_memory().total),
             "versions": versions,
             "gpu_memory_gb": {
@@ -309,7 +313,7 @@ def as_text(report: Mapping[str, Any]) -> str:
             f"{memory['held_at_most']:g}, {memory['held_before']:g} of them before"
         )
     for stage in report["stages"]:
-        remarks = [stage["chosen"], stage["problem"] and f"problem: {stage['problem']}"]
+        remarks = [_limit(stage), stage["chosen"], stage["problem"] and f"problem: {stage['problem']}"]
         if stage["starts"] and stage["starts"] > 1:
             remarks.append(f"its server was started {stage['starts']} times")
         if any(remarks):
@@ -332,7 +336,25 @@ _COLUMNS = (
     ("held GB", "held_gb"),
     ("W", "watts"),
     ("busy", "busy"),
+    ("cores busy", "cores_busy"),
 )
+_FULL = 0.85
+"""Busy share of a card or of the cores above which it limits a stage."""
+
+
+def _limit(stage: Mapping[str, Any]) -> str:
+    """Say whether card or cores limit a stage, and by how much.
+
+    "" if the card was not watched.
+    """
+    card, cores = stage["busy"], stage["cores_busy"]
+    if not card or cores is None:
+        return ""
+    if card >= _FULL:
+        return f"the card limits it, and {1 - cores:.0%} of the cores are free"
+    if cores >= _FULL:
+        return f"the cores limit it: with more of them it could be up to {1 / card:.1f} times as fast"
+    return f"neither the card ({card:.0%}) nor the cores ({cores:.0%}) are full: single processes wait for one another"
 
 
 def _cell(value: object) -> str:

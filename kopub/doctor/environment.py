@@ -2,7 +2,6 @@
 
 import importlib
 import importlib.metadata
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from kopub.doctor.checks import Finding, ok, problem, warning
 from kopub.embedding.base import Embedder
 from kopub.engine import INSTALL, Engine
 from kopub.errors import EngineError, HubError, KopubError
+from kopub.parallel import usable_cores
 from kopub.release.versions import require_place
 from kopub.vllm.lease import list_servers
 from kopub.vllm.served_engine import ServedEngine
@@ -132,7 +132,7 @@ def _requests(engines: Mapping[str, Engine]) -> int:
     most = 0
     for engine in engines.values():
         if isinstance(engine, ServedEngine):
-            most = max(most, engine.slots // (engine.processes or max(1, (os.cpu_count() or 1) // 4)))
+            most = max(most, engine.slots // (engine.processes or max(1, usable_cores() // 4)))
     return most
 
 

@@ -5,7 +5,6 @@ lock for each of a PNG's 150 chunks and then waits for it with all other threads
 (docs/benchmarks/whole_graph.md). The processes are confined, as are all that open documents; threads cannot be.
 """
 
-import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -15,7 +14,7 @@ from typing import Self
 from kopub.errors import UndecodableImage, UnreadImage, first_line, is_of_machine
 from kopub.pages.page import PackedPixels, decode, inspect, room_for
 from kopub.pages.upright import PageTransform, find_transform
-from kopub.parallel import tuned_for_decoding
+from kopub.parallel import tuned_for_decoding, usable_cores
 from kopub.processes import ChildPool, LostAnswer, answer_requests, keep_blocks
 from kopub.states import Reason
 
@@ -53,7 +52,7 @@ class PageInspector:
     """
 
     def __init__(self, pages: int, upright: bool, processes: int = 0) -> None:
-        cores = os.cpu_count() or 1
+        cores = usable_cores()
         if not processes:
             most = min(cores, MOST_PROCESSES)
             pays = upright and cores >= _FEWEST_CORES and pages >= _PAGES_PER_PROCESS * most

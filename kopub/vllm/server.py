@@ -15,6 +15,7 @@ from kopub.errors import EngineError
 from kopub.fingerprints import file_sha256, fingerprint
 from kopub.folders import runtime_folder
 from kopub.gpu import all_gpus, named_gpus
+from kopub.parallel import usable_cores
 from kopub.vllm import plugin
 from kopub.vllm.endpoint import BadProbe, Endpoint, Target, UnreachableServer, is_alive, served_models, version
 from kopub.vllm.lease import ask_for_server, lease_server, release_server, restart_replica, restart_server
@@ -163,9 +164,11 @@ class VLLMServer(VLLMServerFields):
         if sys.platform != "linux":
             raise EngineError("a managed vLLM server needs Linux; use mode external, or the cpu profile")
         lifecycle = {name: getattr(self, name) for name in _LIFECYCLE}
+        # The profile's number is for the card. With few cores, more processes only take them from the clients.
+        api_processes = max(1, min(self.api_server_count, usable_cores() // (2 * self.replica_count)))
         return Specification(
             model=self.checkpoint,
-            command=(*self.program(), *serve_arguments(self)),
+            command=(*self.program(), *serve_arguments(self.model_copy(update={"api_server_count": api_processes}))),
             env=serve_environment(self),
             gpus=self._gpu_names(),
             tensor_parallel=self.tensor_parallel,
@@ -178,7 +181,7 @@ class VLLMServer(VLLMServerFields):
             first_picture=self._first_picture(),
             first_text=min(_TEXT, self.max_model_len // 2) if self.runner == "pooling" else 0,
             # A CPU build compiles nothing, and would take long to answer.
-            first_count=_FIRST * self.api_server_count if self.gpus else 0,
+            first_count=_FIRST * api_processes if self.gpus else 0,
             version=self.version,
             **lifecycle,
         )

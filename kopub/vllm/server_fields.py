@@ -88,7 +88,11 @@ class VLLMServerFields(Resource):
     max_image_tokens: ProfileOnly[int] = Field(
         default=6144, ge=0, description="Tokens of the largest picture that clients send."
     )
-    api_server_count: int = Field(default=1, ge=1, description="Processes that answer HTTP and prepare pictures.")
+    api_server_count: int = Field(
+        default=1,
+        ge=1,
+        description="Most processes of a replica that answer HTTP and prepare pictures; each needs two cores.",
+    )
     renderer_workers: int = Field(default=1, ge=1, description="Threads in each of these that prepare prompts.")
     prefix_caching: bool = Field(default=False, description="Cache prefixes; helps only prompts that begin alike.")
     mm_cache_gb: float = Field(default=0, ge=0, description="Cache of prepared pictures; helps only repeated ones.")

@@ -1,7 +1,6 @@
 """Pictures of pages for a browser: scaled JPEGs, made on first request."""
 
 import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import BoundedSemaphore, Lock
@@ -12,6 +11,7 @@ from cachetools import LRUCache
 
 from kopub.errors import SourceError, UndecodableImage
 from kopub.pages.page import decode
+from kopub.parallel import usable_cores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +56,7 @@ class PictureCache:
     """
 
     def __init__(self) -> None:
-        self._decoding = BoundedSemaphore(min(os.cpu_count() or 1, _DECODED_AT_ONCE))
+        self._decoding = BoundedSemaphore(min(usable_cores(), _DECODED_AT_ONCE))
         self._kept = LRUCache[tuple[str, str], ServedPicture](_KEPT, getsizeof=lambda picture: len(picture.data))
         self._lock = Lock()
 

@@ -170,7 +170,7 @@ def test_processes_find_of_every_page_what_threads_find(platform: Platform, monk
         expected.append(each.rows("raw_pages"))
     monkeypatch.setattr(inspection, "_FEWEST_CORES", 1)
     monkeypatch.setattr(inspection, "_PAGES_PER_PROCESS", 0)
-    monkeypatch.setattr(inspection.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(2))
     monkeypatch.setattr(inspection, "find_transform", None)
     for each, rows in zip((platform, damaged), expected, strict=True):
         shutil.rmtree(each.home / "store" / "raw_pages")
@@ -211,7 +211,7 @@ def test_later_steps_get_the_pixels_of_an_inspected_page_unless_it_was_turned(
 ):
     monkeypatch.setattr(inspection, "_FEWEST_CORES", 1)
     monkeypatch.setattr(inspection, "_PAGES_PER_PROCESS", 1)
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(2))
     page = np.asarray(cv2.resize(_sample(), (1700, 2405), interpolation=cv2.INTER_AREA), np.uint8)
     shown = {"a_1": page, "a_2": np.rot90(page, 2)}
     platform = Platform.of(tmp_path, [[(page_id, png(pixels)) for page_id, pixels in shown.items()]])

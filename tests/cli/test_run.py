@@ -148,10 +148,22 @@ def test_a_forecast_is_right_after_the_first_tenth_of_a_run(slower: float) -> No
 
 
 def test_an_engine_of_this_machine_is_expected_to_use_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(8))
     two, eight = (TesseractRecognizer(threads=threads).expected_seconds(0.5) for threads in (2, 0))
     assert eight == pytest.approx(two / 4)
     assert TesseractRecognizer(threads=2).expected_seconds(1.0) > 1.5 * two
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("250000 100000", 3), ("max 100000", 8), ("1600000 100000", 8)])
+def test_a_container_uses_no_more_cores_than_it_has(
+    quota: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(8))
+    (tmp_path / "cpu.max").write_text(quota)
+    monkeypatch.setattr("kopub.parallel._QUOTA", tmp_path / "cpu.max")
+    assert TesseractRecognizer().expected_seconds(1.0) == pytest.approx(
+        TesseractRecognizer(threads=cores).expected_seconds(1.0)
+    )
 
 
 def test_rows_that_are_known_replace_those_that_were_likely() -> None:

@@ -119,6 +119,14 @@ def test_a_card_is_told_what_was_asked_and_what_it_gave(
     assert report["cards"] == [{"model": "NVIDIA Double", "memory_gb": 24.0}]
     assert "### NVIDIA Double (24 GB), profile cpu" in as_text(report)
     assert "22.08 GB asked for at once by the sums; the cards held at most 19, 5 of them before" in as_text(report)
+    assert 0 <= ocr["cores_busy"] <= 1
+    for busy, cores, limit in (
+        (0.9, 0.4, "the card limits it, and 60% of the cores are free"),
+        (0.5, 0.9, "the cores limit it: with more of them it could be up to 2.0 times as fast"),
+        (0.5, 0.4, "neither the card (50%) nor the cores (40%) are full"),
+    ):
+        ocr |= {"busy": busy, "cores_busy": cores}
+        assert f"- recognition: {limit}" in as_text(report)
     _, stages = measured(platform.settings)
     assert stages["recognition"]["items"] == 6
     assert stages["recognition"]["ready_seconds"] is None, "its server was up"

@@ -171,9 +171,11 @@ def main(connection, *_):
 def test_a_confined_process_reaches_what_it_is_given_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    modules = tmp_path / "site-packages"
-    modules.mkdir()
+    # Modules that were installed into a folder, as by pip's --target, are readable; those beside documents are not.
+    modules = tmp_path / "installed"
+    (modules / "looking-1.dist-info").mkdir(parents=True)
     (modules / "looking.py").write_text(LOOKS)
+    monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "given.txt").write_text("x")
     monkeypatch.syspath_prepend(str(modules))
     monkeypatch.setenv("SECRET", "x")
@@ -197,8 +199,8 @@ work = page_maker.work
 def strict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give pages little time and memory, so that what takes too much ends soon."""
     limits = (2, 512 << 20)
-    modules = tmp_path / "site-packages"
-    modules.mkdir()
+    modules = tmp_path / "installed"
+    (modules / "strict_maker-1.dist-info").mkdir(parents=True)
     (modules / "strict_maker.py").write_text(STRICT.format(limits=limits))
     monkeypatch.syspath_prepend(str(modules))
     for name, value in zip(("SECONDS", "MEMORY", "__name__"), (*limits, "strict_maker"), strict=True):

@@ -104,9 +104,10 @@ def test_a_run_gives_up_what_it_has_not_used(fields: dict[str, Any], tmp_path: P
 
 @pytest.mark.parametrize(("runner", "kinds"), [("generate", 1), ("pooling", 2)])
 def test_a_server_on_a_card_is_ready_once_it_has_met_requests_of_real_size(
-    runner: str, kinds: int, fields: dict[str, Any], runtime: Path
+    runner: str, kinds: int, fields: dict[str, Any], runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = VLLMServer(**{**fields, "gpus": [0], "runner": runner, "api_server_count": 2})
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(5))
+    server = VLLMServer(**{**fields, "gpus": [0], "runner": runner, "api_server_count": 4})
     specification = server._specification()
     assert specification.first_picture == ((29 * 28, 15 * 28) if runner == "generate" else (35 * 32, 49 * 32))
     with server.lease() as endpoint:

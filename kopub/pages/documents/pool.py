@@ -4,7 +4,6 @@ A file that crashes its process costs one page. The pools of `concurrent.futures
 whole pool, and tasks have no time limit. Here every process has its own pipe, and one thread waits for one answer.
 """
 
-import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -20,7 +19,7 @@ from kopub.pages.documents.conversion import Conversions, converter, is_converte
 from kopub.pages.documents.folder import DocumentFile, LeftOut, marked
 from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
 from kopub.pages.places import SourcePath, on_disk, sha256_of
-from kopub.parallel import ordered_map
+from kopub.parallel import ordered_map, usable_cores
 from kopub.processes import ChildPool, LostAnswer
 from kopub.states import Reason
 
@@ -43,7 +42,7 @@ class DocumentPool:
     """
 
     def __init__(self, processes: int = 0, seconds: float = PAGE_SECONDS) -> None:
-        self._count = processes or min(os.cpu_count() or 1, _MOST)
+        self._count = processes or min(usable_cores(), _MOST)
         self._threads = ThreadPoolExecutor(_AHEAD * self._count)
         self._free = BoundedSemaphore(self._count)
         self._processes = ChildPool(f"{page_maker.__name__}:work", self._count, seconds, confined={})

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
 from kopub.errors import EngineError
+from kopub.parallel import usable_cores
 from kopub.processes import STOP_SECONDS, end_child, start_child
 from kopub.vllm.client.client import ModelServer, RetryPolicy
 from kopub.vllm.client.worker_process import (
@@ -128,7 +129,7 @@ _JOBS_PER_DEATH = 100
 
 def process_count(configured: int) -> int:
     """Return the number of client processes: as `configured`, or one for every four cores."""
-    return configured or max(1, (os.cpu_count() or 1) // _CORES_PER_PROCESS)
+    return configured or max(1, usable_cores() // _CORES_PER_PROCESS)
 
 
 @dataclass
