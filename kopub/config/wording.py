@@ -47,7 +47,12 @@ def first_problem(
 def _describe_fault(fault: "ErrorDetails", model: Any, section: str) -> str:
     path = fault["loc"]
     if fault["type"] in _UNKNOWN:
-        return _unknown_key(model, section, path)
+        keys = list(_model_at(model, path[:-1]).model_fields)
+        key, parents = visible(str(path[-1]), _SHOWN), ".".join(str(part) for part in (section, *path[:-1]) if part)
+        guess, names = did_you_mean(key, keys, in_brackets=True), ", ".join(keys)
+        if not parents:
+            return phrase("there is no section {key!r}{guess}; there are {names}", key, guess, names)
+        return phrase("{section} has no key {key!r}{guess}; it has {names}", parents, key, guess, names)
     at = ".".join(str(part) for part in ((section, *path) if section else path)) or "it"
     if fault["type"] in _RAISED:
         raised = str(fault.get("ctx", {}).get("error", fault["msg"]))
@@ -60,15 +65,6 @@ def _describe_fault(fault: "ErrorDetails", model: Any, section: str) -> str:
     is_unquoted = fault["type"] == "string_type" and isinstance(fault["input"], int | float | date)
     form = "{at} is {value}, and must be {must}, in quotes" if is_unquoted else "{at} is {value}, and must be {must}"
     return phrase(form, at, visible(repr(fault["input"]), _SHOWN), possible(*annotation_at(model, path)))
-
-
-def _unknown_key(model: Any, section: str, path: tuple[Any, ...]) -> str:
-    keys = list(_model_at(model, path[:-1]).model_fields)
-    key, parents = visible(str(path[-1]), _SHOWN), ".".join(str(part) for part in (section, *path[:-1]) if part)
-    guess, names = did_you_mean(key, keys, in_brackets=True), ", ".join(keys)
-    if not parents:
-        return phrase("there is no section {key!r}{guess}; there are {names}", key, guess, names)
-    return phrase("{section} has no key {key!r}{guess}; it has {names}", parents, key, guess, names)
 
 
 def _model_at(model: Any, path: tuple[Any, ...]) -> type[BaseModel]:
