@@ -17,9 +17,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kopub.errors import SourceError, first_line, quoted, visible
+from kopub.pages.arrow_stream import MOST_UNPACKED, open_stream
 from kopub.states import Reason
 
 ID, IMAGE, BYTES = "id", "image", "bytes"
@@ -34,8 +36,6 @@ TEXT_LAYER = "pdf_text_layer"
 """A column with the `TextLayer` of a PDF page, in files that this project writes."""
 _BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, TEXT_LAYER, PROBLEM, PARTS, FAILED})
 
-_FILE_MAGIC = b"ARROW1\0\0"
-"""The start of an Arrow file; a stream of messages follows, as in the stream format."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _BINARY = {
     pa.string(): pa.binary(),
@@ -43,6 +43,7 @@ _BINARY = {
     pa.binary(): pa.binary(),
     pa.large_binary(): pa.large_binary(),
 }
+_VIEWS = (pa.string_view(), pa.binary_view())
 _OFFSETS = {pa.binary(): np.dtype(np.int32), pa.large_binary(): np.dtype(np.int64)}
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 """Errors that pyarrow raises for a damaged file; the last one is for schema names that are not UTF-8."""
@@ -52,8 +53,8 @@ _PARQUET_BATCH = 32
 """Pages read from a row group at once: some 30 MB of page images at 300 dpi."""
 _BATCH_BYTES, _BYTES_KEPT = 1 << 28, 1 << 29
 """Bytes of a batch, and of those that are kept for threads that read rows nearly in order."""
-_MOST_UNPACKED, _MOST_PACKED = 1 << 30, 50
-"""Bytes to which pages may unpack if they become so many times larger, as no pictures do."""
+_MOST_PACKED = 50
+"""Pages may unpack to so many times the size of their file, as no pictures do, or to `MOST_UNPACKED` bytes."""
 _LONGEST_TEXT = 1 << 16
 """Most bytes of an id, a name or a reason, on average."""
 
@@ -197,12 +198,10 @@ class ArrowFile(ShardFile):
         except _DAMAGE as error:
             self.problem = _damage(error)
             return
-        unpacked = 0
         while True:
             try:
                 batch = reader.read_next_batch()
-                unpacked += batch.get_total_buffer_size()
-                _require_no_bomb(unpacked, self._file.size())
+                _require_rows(batch.num_rows, self._file.size())
             except StopIteration:
                 break
             except _DAMAGE as error:
@@ -228,6 +227,7 @@ class ParquetFile(ShardFile):
         try:
             self._file = pq.ParquetFile(path, memory_map=True)
             schema = self._file.schema_arrow
+            _require_rows(self._file.metadata.num_rows, self._size)
         except _DAMAGE as error:
             self.problem = _damage(error)
             return
@@ -310,14 +310,19 @@ class ParquetFile(ShardFile):
 
 
 def _require_no_bomb(unpacked: int, packed: int) -> None:
-    if unpacked > max(_MOST_UNPACKED, _MOST_PACKED * packed):
+    if unpacked > max(MOST_UNPACKED, _MOST_PACKED * packed):
         raise pa.ArrowInvalid(f"its rows unpack from {packed:,} to {unpacked:,} bytes")
 
 
-def open_stream(file: pa.NativeFile) -> pa.RecordBatchStreamReader:
-    """Return a reader of an Arrow file or stream, placed at its first batch."""
-    file.seek(len(_FILE_MAGIC) if file.read(len(_FILE_MAGIC)) == _FILE_MAGIC else 0)
-    return pa.ipc.open_stream(file)
+def _require_short(column: str, size: int, rows: int) -> None:
+    if size > _LONGEST_TEXT * (rows + 1):
+        raise pa.ArrowInvalid(f"the column {column} has texts of more than {_LONGEST_TEXT:,} bytes")
+
+
+def _require_rows(rows: int, size: int) -> None:
+    """Raise `pa.ArrowInvalid` for more rows than the file has bytes."""
+    if rows > size:
+        raise pa.ArrowInvalid(f"it has {rows:,} rows in {size:,} bytes")
 
 
 def _reason(says: str, packed: str | None) -> str:
@@ -370,8 +375,7 @@ class _ReadBatch:
         self.rows, self.size = batch.num_rows, batch.get_total_buffer_size()
         self.misread: str | None = None
         for name in {ID, FILE_NAME, LICENSE, PROBLEM, PARTS}.intersection(batch.schema.names):
-            if batch.column(name).get_total_buffer_size() > _LONGEST_TEXT * (self.rows + 1):
-                raise pa.ArrowInvalid(f"the column {name} has texts of more than {_LONGEST_TEXT:,} bytes")
+            _require_short(name, batch.column(name).get_total_buffer_size(), self.rows)
         image = batch.column(IMAGE)
         image.validate()
         self._ids = _Values(batch.column(ID))
@@ -412,6 +416,15 @@ class _ReadBatch:
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
+            return nothing
+        # Rows of other types may share a text, however long it is.
+        is_shared = pa.types.is_dictionary(column.type)
+        kind = column.type.value_type if is_shared else column.type
+        if is_shared and kind in _BINARY:
+            lengths = pc.call_function("binary_length", [column.dictionary]).take(column.indices)
+            _require_short(name, sum(lengths.fill_null(0).to_pylist()), self.rows)
+        elif pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or kind in _VIEWS:
+            self.misread = self.misread or f"the column {name} is {column.type}: wanted whole numbers or text"
             return nothing
         values = column.to_pylist()
         converted: list[Any] = []

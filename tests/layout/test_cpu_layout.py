@@ -159,6 +159,19 @@ def test_what_a_speck_is_stands_in_the_profile() -> None:
     assert [layout.state for layout in CpuLayout().detect([page])] != [State.BLANK]
 
 
+def test_what_dotted_rules_join_around_a_table_is_a_picture_and_not_lost() -> None:
+    sheet = Sheet()
+    sheet.paragraph(100, 100, 1000, 3)
+    for at in range(0, 1240, 6):
+        sheet.draw.rectangle((at, 820, at + 3, 823), 0)
+        sheet.draw.rectangle((560, 820 + at % 900, 563, 823 + at % 900), 0)
+    for at in range(850, 1700, 50):
+        sheet.text(570, at, "CHF 3 949.75")
+    sheet.grid((580, 660, 740), (1220, 1260, 1300))
+    pictures = [region for region in detect(sheet).regions if region.label == "image"]
+    assert any(covers(picture, 600, 830) and covers(picture, 600, 1660) for picture in pictures)
+
+
 def test_ink_without_a_region_is_a_failure_with_a_reason() -> None:
     sheet = Sheet()
     sheet.draw.line((100, 200, 1140, 200), 0, 3)

@@ -30,8 +30,8 @@ from kopub.pages.arrow import (
     ShardFile,
     check_schema,
     open_pages,
-    open_stream,
 )
+from kopub.pages.arrow_stream import open_stream
 from kopub.pages.page import problem_with_id
 from kopub.pages.places import natural, require_utf8
 

@@ -118,6 +118,9 @@ def segment(gray: NDArray[np.uint8]) -> Segmentation:
             if touches and table.x1 <= box.x1 and box.x2 <= table.x2:
                 tables[at] = union([tables[at], box])
     tables += find_open_tables([line.box for line in lines if not line.box.inside_any(tables)], em)
+    # What dotted rules join is no part of a table in its middle, but nothing that can be read either.
+    tallest = max((table.height for table in tables), default=0)
+    pictures += [line.box for line in lines if line.box.height > tallest and line.box.inside_any(tables)]
     items = [Item("text", line.box, line) for line in lines if not line.box.inside_any(tables)]
     items += [Item("table", box) for box in tables]
     items += [Item("picture", box) for box in pictures]

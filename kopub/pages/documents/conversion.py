@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import traceback
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -24,7 +25,7 @@ from filelock import FileLock, Timeout
 from pypdfium2 import PdfDocument, PdfiumError
 
 from kopub.confinement import Reach
-from kopub.errors import SourceError, UndecodableImage, counted, first_line, visible
+from kopub.errors import SourceError, UndecodableImage, counted, first_line, visible, without_paths
 from kopub.fingerprints import CodeVersion
 from kopub.folders import runtime_folder
 from kopub.pages.documents import hwp, mail, office
@@ -215,11 +216,13 @@ def work(connection: Connection) -> None:
         connection.send(Failure(_TOO_LONG if is_late else str(error)))
     except OSError as error:
         connection.send(Failure.unreadable(error))
-    except MemoryError:
+    except MemoryError as error:
+        # What filled the memory is in frames that the error still holds.
+        traceback.clear_frames(error.__traceback__)
         connection.send(Failure(Reason("its conversion needs more than {size} GB of memory", size=_MEMORY >> 30)))
     # A Rust panic is not an Exception.
     except BaseException as error:
-        reason = first_line(error)
+        reason = without_paths(first_line(error))
         connection.send(Failure(Reason("it cannot be converted: {error}", error=reason)))
 
 
