@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 import pyarrow as pa
+from PIL import Image
 
 from kopub.api.rows import Picture, Step, TableName, numbers_array, table_name
 from kopub.api.sources.source import Place
@@ -20,7 +21,6 @@ from kopub.texts.text_quality import DOUBTFUL
 
 if TYPE_CHECKING:
     import pandas as pd
-    from PIL import Image
 
     from kopub.api.corpus import Corpus
     from kopub.api.documents import Document
@@ -222,10 +222,8 @@ class Page:
         return self.image_bytes if self.upright is None else self.upright.apply_encoded(self.image_bytes)
 
     @property
-    def image(self) -> "Image.Image":
+    def image(self) -> Image.Image:
         """The page, upright, in RGB. Raises `SourceError` or `UndecodableImage`."""
-        from PIL import Image
-
         return Image.fromarray(decode(self.upright_bytes))
 
     def on_source(self, box: tuple[float, float, float, float]) -> list[tuple[float, float]]:
