@@ -99,19 +99,15 @@ def _blocks(tokens: "list[Token]") -> "Iterator[str]":
         elif token.type in ("code_block", "fence"):
             yield token.content
         elif token.type == "html_block":
-            yield _without_tags(token.content)
+            from bs4 import BeautifulSoup
+
+            yield BeautifulSoup(token.content, "html.parser").get_text(" ")
 
 
 def _inline(token: "Token") -> str:
     if token.type in ("text", "code_inline"):
         return token.content
     return "\n" if token.type in ("softbreak", "hardbreak") else ""
-
-
-def _without_tags(html: str) -> str:
-    from bs4 import BeautifulSoup
-
-    return BeautifulSoup(html, "html.parser").get_text(" ")
 
 
 _AGREE = 0.1
