@@ -60,11 +60,11 @@ class TableStore:
 
         A file that replaces another has a different mark.
         """
-        return {
-            PurePosixPath(file["name"]).stem: fingerprint({key: str(value) for key, value in file.items()})
-            for file in self._objects.listed(f"{self._root}/{asset}")
-            if file["name"].endswith(".parquet")
-        }
+        marks: dict[str, str] = {}
+        for file in self._objects.listed(f"{self._root}/{asset}"):
+            if file["name"].endswith(".parquet"):
+                marks[PurePosixPath(file["name"]).stem] = fingerprint({key: str(value) for key, value in file.items()})
+        return marks
 
     def read(
         self, asset: str, shard: str, columns: Sequence[str] | None = None, version: str | None = None
