@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kopub.api.rows import Facts
     from kopub.api.sources.source import Source
     from kopub.pages.page_reader import Origin
-    from kopub.pages.upright import PageTransform
+    from kopub.pages.upright import UprightTransform
 
 
 class NoSuchPage(KopubError, KeyError):
@@ -209,7 +209,7 @@ class Page:
         return self._source.image_bytes(self._place)
 
     @cached_property
-    def upright(self) -> "PageTransform | None":
+    def upright(self) -> "UprightTransform | None":
         """Return the transform that set the page upright, None without one.
 
         Boxes refer to the upright page.

@@ -31,10 +31,11 @@ from kopub.files import is_url
 from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PARTS, PROBLEM, TEXT_LAYER
 from kopub.pages.corpus import Corpus as IndexedCorpus
 from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents
-from kopub.pages.documents.pdf import DPI
 from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.text_layer import Failure, PageCount
 from kopub.pages.indexing import index
+from kopub.pages.page import DPI
+from kopub.release.gates import Gates
 from kopub.states import LOST, Reason
 from kopub.store.corpus_tables import TABLES
 from kopub.store.table_store import ShardStore
@@ -201,7 +202,8 @@ class Reading:
         index(str(source), home)
         store = ShardStore(url=str(home / "store"), keep_versions=0)
         corpus = IndexedCorpus(home=str(home))
-        settings = replace(self._settings, corpus=corpus, store=store)
+        # Nothing is published that a gate would keep: a page without regions has its state and reason.
+        settings = replace(self._settings, corpus=corpus, store=store, gates=Gates(max_empty_jump=1))
         names = _with_ancestors(TABLES.texts.name)
         assets = [asset(settings.resources) for name, asset in GRAPH.by_name.items() if name in names]
         for asset in assets:

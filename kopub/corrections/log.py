@@ -28,6 +28,8 @@ _LOOK_AGAIN = 2.0
 """Seconds for which a listing of object storage counts as current: planning lists once for each table and shard."""
 LONGEST = 200_000
 """Most characters of a text that a person may enter."""
+_LARGEST = 10**6
+"""Pixels that no edge of a page has."""
 
 
 class Action(StrEnum):
@@ -78,7 +80,10 @@ class Correction:
         return cls(**{**row, **boxes, "action": Action(row["action"])})
 
     def check(self) -> None:
-        """Raise `KopubError` for a correction that no page can hold."""
+        """Raise `KopubError` for a correction that no page can hold.
+
+        Raises `TypeError` or `ValueError` for values of another type, as a file from elsewhere may have them.
+        """
         if self.action in (Action.LABEL, Action.ADD):
             label = self.after if self.action is Action.LABEL else self.label
             if label not in LABELS:
@@ -91,10 +96,13 @@ class Correction:
                 raise KopubError("the box has no width, or leaves the page")
             if not 0 <= top < bottom <= 1000:
                 raise KopubError("the box has no height, or leaves the page")
+        if self.bbox is not None and not (len(self.bbox) == 4 and all(abs(edge) < _LARGEST for edge in self.bbox)):
+            raise KopubError("the box is not four places on a page")
         if not self.author.strip():
             raise KopubError("a correction needs the name of its author")
         try:
-            "".join((self.after, self.reason, self.author)).encode()
+            "".join((self.before, self.after, self.reason, self.author))
+            _table([self])
         except UnicodeEncodeError:
             raise KopubError("a correction, its author or its reason is not valid Unicode") from None
         if self.action is not Action.CHECKED and max(map(len, (self.after, self.reason, self.author))) > LONGEST:

@@ -329,8 +329,16 @@ def _may_go_on(done: Sequence[DocumentBlock], block: DocumentBlock) -> int | Non
         )
         if between_pages or (within_page and before.page == block.page):
             continue
+        if block.kind is BlockKind.TABLE and before.page < block.page and _is_in_a_table(before.parts[0], done[:at]):
+            continue
         return at if before.last_page in (block.page, block.page - 1) else None
     return None
+
+
+def _is_in_a_table(part: BlockPart, before: Iterable[DocumentBlock]) -> bool:
+    """Return whether a part stands within a cell of one of the tables before it."""
+    tables = (other for block in before if block.kind is BlockKind.TABLE for other in block.parts)
+    return any(table.page == part.page and part.region.box_2d.inside(table.region.box_2d) for table in tables)
 
 
 def _as_one(

@@ -15,8 +15,9 @@ from kopub.evaluation.cdm import Cdm
 from kopub.evaluation.tables import BoundedTeds
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import Task
-from kopub.pages.documents.pdf import DPI, Pdfs
+from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.text_layer import MadePage
+from kopub.pages.page import DPI
 from kopub.states import LOST, State
 from kopub.texts.regions import Region
 
@@ -197,7 +198,6 @@ class SamplePicture:
             return MadePage(self.load())
         if self.page is None:
             return MadePage(self.path.read_bytes())
-
         if self.with_layer:
             return _renderer().make(self.path, self.page - 1, DPI)
         return MadePage(_renderer().render(self.path, self.page - 1, DPI))

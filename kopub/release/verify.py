@@ -182,7 +182,12 @@ def _strangers(folder: Path) -> Iterator[str]:
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder).as_posix()
         is_known = place in TEXTS or DATA_PATH.fullmatch(place) or place == ".gitattributes"
-        if path.is_dir() or is_known or place.startswith((".git/", ".cache/huggingface/")) or is_temporary(path.name):
+        if (
+            (path.is_dir() and not path.is_symlink())
+            or is_known
+            or place.startswith((".git/", ".cache/huggingface/"))
+            or is_temporary(path.name)
+        ):
             continue
         yield f"{visible(place, _SHOWN)} is no file of a release: move it out"
 

@@ -53,6 +53,7 @@ class DocumentChunks(RowTable):
             5: "list entries keep their printed signs; a document of one page keeps its head and foot; "
             "tables are joined over pages on evidence alone, and each piece has its caption; "
             "control characters are left out",
+            6: "a table goes on over the page past the tables in its cells",
         },
     )
     parents = (RawPages, LayoutRegions, OcrResults)

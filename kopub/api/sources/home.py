@@ -17,9 +17,9 @@ from kopub.corrections.corrected import CorrectedRows, CorrectedTables, correct_
 from kopub.errors import DamagedTable, SourceError, StoreError
 from kopub.fingerprints import fingerprint
 from kopub.pages.manifest import Manifest, shard_source
-from kopub.pages.page_reader import Origin, PageReader, open_shard, origins
+from kopub.pages.page_reader import ImageReader, Origin, open_shard, origins
 from kopub.pages.places import CorpusPlace, place_of
-from kopub.pages.upright import PageTransform
+from kopub.pages.upright import UprightTransform
 from kopub.states import Reason, State, decisive
 from kopub.store import ledger
 from kopub.store.corpus_tables import TABLES, VECTOR_TABLES, Table
@@ -188,16 +188,16 @@ class HomeSource:
         runs = {asset: ledger.read(self.store, asset, place.shard) for asset in tables}
         return tuple(source.steps(lineage_rows(place.shard, tables, metadata, runs)))
 
-    def upright(self, place: Place) -> PageTransform | None:
+    def upright(self, place: Place) -> UprightTransform | None:
         # Tables of older versions lack the column.
         has_column = "upright" in self._rows(TABLES.pages.name, place.shard).columns
-        return PageTransform.of_row(self._row(TABLES.pages, place, ["upright"])["upright"]) if has_column else None
+        return UprightTransform.of_row(self._row(TABLES.pages, place, ["upright"])["upright"]) if has_column else None
 
     def image_bytes(self, place: Place) -> bytes:
         page = self._row(TABLES.pages, place, ["page_idx", "sha256"])
         if page["sha256"] is None:
             raise SourceError(f"{place.page_id} has no image")
-        reader = PageReader(open_shard(self._manifest, place.shard), place.shard)
+        reader = ImageReader(open_shard(self._manifest, place.shard), place.shard)
         return bytes(reader.page(place.page_id, page["page_idx"], page["sha256"]).data)
 
     def _look(self) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:

@@ -20,7 +20,7 @@ from kopub.boxes import Box
 from kopub.errors import SourceError, StoreError, first_line
 from kopub.pages.fetched_files import FetchedFiles
 from kopub.pages.page_reader import Origin
-from kopub.pages.upright import PageTransform
+from kopub.pages.upright import UprightTransform
 from kopub.release.base import VECTORS as RELEASED_VECTORS
 from kopub.release.files import (
     CONFIGS,
@@ -165,10 +165,10 @@ class ReleaseSource:
         rows = self.rows("lineage", place.shard)
         return tuple(source.steps(self._of_page("lineage", place, rows.columns)))
 
-    def upright(self, place: Place) -> PageTransform | None:
+    def upright(self, place: Place) -> UprightTransform | None:
         # Releases of older versions lack the column.
         has_column = "upright" in self.rows(PAGES, place.shard).columns
-        return PageTransform.of_row(self._page(place, ["upright"])["upright"]) if has_column else None
+        return UprightTransform.of_row(self._page(place, ["upright"])["upright"]) if has_column else None
 
     def image_bytes(self, place: Place) -> bytes:
         if _IMAGE not in self.rows(PAGES, place.shard).columns:

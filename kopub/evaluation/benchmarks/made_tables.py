@@ -30,8 +30,7 @@ from kopub.evaluation.benchmarks.transformed import blurred, noisy, skewed
 from kopub.evaluation.made_tables.content import SEED, TABLES, MadeCell, MadeTable, sheets
 from kopub.evaluation.made_tables.producers import PRODUCERS, print_sheets
 from kopub.evaluation.table_cells import cell_rows, named_in
-from kopub.pages.documents.pdf import DPI
-from kopub.pages.page import decode
+from kopub.pages.page import DPI, decode
 
 VERSION = "1"
 """A new version makes the tables again."""

@@ -30,7 +30,6 @@ from kopub.evaluation.benchmarks.folders import (
 )
 from kopub.evaluation.characters import Errors, composed, edit, without_blanks
 from kopub.layout.regions import Task
-from kopub.pages.documents.folder import find_documents, is_pdf
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -184,6 +183,9 @@ def _add_file(path: Path, gold: Path | None, folder: Path, gathered: SampleColle
 
 
 def load_pdf_texts(folder: Path) -> Benchmark:
+    # What is scored needs no reader of documents.
+    from kopub.pages.documents.folder import find_documents, is_pdf
+
     gathered = SampleCollector()
     documents = [document for document in find_documents(folder).documents if is_pdf(document.path)]
     if not documents:
