@@ -28,6 +28,8 @@ _LOOK_AGAIN = 2.0
 """Seconds for which a listing of object storage counts as current: planning lists once for each table and shard."""
 LONGEST = 200_000
 """Most characters of a text that a person may enter."""
+_LARGEST = 10**6
+"""Pixels that no edge of a page has."""
 
 
 class Action(StrEnum):
@@ -78,7 +80,10 @@ class Correction:
         return cls(**{**row, **boxes, "action": Action(row["action"])})
 
     def check(self) -> None:
-        """Raise `KopubError` for a correction that no page can hold."""
+        """Raise `KopubError` for a correction that no page can hold.
+
+        Raises `TypeError` or `ValueError` for values of another type, as a file from elsewhere may have them.
+        """
         if self.action in (Action.LABEL, Action.ADD):
             label = self.after if self.action is Action.LABEL else self.label
             if label not in LABELS:
@@ -91,10 +96,13 @@ class Correction:
                 raise KopubError("the box has no width, or leaves the page")
             if not 0 <= top < bottom <= 1000:
                 raise KopubError("the box has no height, or leaves the page")
+        if self.bbox is not None and not (len(self.bbox) == 4 and all(abs(edge) < _LARGEST for edge in self.bbox)):
+            raise KopubError("the box is not four places on a page")
         if not self.author.strip():
             raise KopubError("a correction needs the name of its author")
         try:
-            "".join((self.after, self.reason, self.author)).encode()
+            "".join((self.before, self.after, self.reason, self.author))
+            _table([self])
         except UnicodeEncodeError:
             raise KopubError("a correction, its author or its reason is not valid Unicode") from None
         if self.action is not Action.CHECKED and max(map(len, (self.after, self.reason, self.author))) > LONGEST:
@@ -102,7 +110,7 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
-class PageCorrections:
+class CorrectionHistory:
     """All corrections that people made to a page, oldest first."""
 
     every: tuple[Correction, ...] = ()
@@ -148,15 +156,15 @@ class CorrectionLog:
         self._store = store
         self._parts = store.parts(_FOLDER, saves_work=False)
 
-    def by_page(self) -> dict[str, PageCorrections]:
+    def by_page(self) -> dict[str, CorrectionHistory]:
         """Return the corrections of each page that has any."""
         pages: dict[str, list[Correction]] = defaultdict(list)
         for correction in self._every():
             pages[correction.page_id].append(correction)
-        return {page_id: PageCorrections(tuple(corrections)) for page_id, corrections in pages.items()}
+        return {page_id: CorrectionHistory(tuple(corrections)) for page_id, corrections in pages.items()}
 
-    def page(self, page_id: str) -> PageCorrections:
-        return PageCorrections(tuple(correction for correction in self._every() if correction.page_id == page_id))
+    def page(self, page_id: str) -> CorrectionHistory:
+        return CorrectionHistory(tuple(correction for correction in self._every() if correction.page_id == page_id))
 
     def shard_settings(self, shard: str) -> dict[str, str]:
         """Return the inputs of a shard's tables besides their parents.

@@ -14,7 +14,8 @@ from kopub.errors import EngineError, SourceError, UndecodableImage, first_line
 from kopub.fingerprints import CodeVersion, fingerprint
 from kopub.layout.base import LayoutDetector
 from kopub.layout.regions import LABELS, PageLayout, Region, Task
-from kopub.pages.arrow import ID, open_stream
+from kopub.pages.arrow import ID
+from kopub.pages.arrow_stream import open_stream
 from kopub.pages.manifest import Manifest, Shard
 from kopub.pages.page import Page, inspect
 from kopub.pages.places import CorpusPlace

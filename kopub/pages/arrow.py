@@ -17,9 +17,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kopub.errors import SourceError, first_line, quoted, visible
+from kopub.pages.arrow_stream import MOST_UNPACKED, open_stream
 from kopub.states import Reason
 
 ID, IMAGE, BYTES = "id", "image", "bytes"
@@ -34,8 +36,6 @@ TEXT_LAYER = "pdf_text_layer"
 """A column with the `TextLayer` of a PDF page, in files that this project writes."""
 _BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, TEXT_LAYER, PROBLEM, PARTS, FAILED})
 
-_FILE_MAGIC = b"ARROW1\0\0"
-"""The start of an Arrow file; a stream of messages follows, as in the stream format."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _BINARY = {
     pa.string(): pa.binary(),
@@ -43,6 +43,7 @@ _BINARY = {
     pa.binary(): pa.binary(),
     pa.large_binary(): pa.large_binary(),
 }
+_VIEWS = (pa.string_view(), pa.binary_view())
 _OFFSETS = {pa.binary(): np.dtype(np.int32), pa.large_binary(): np.dtype(np.int64)}
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 """Errors that pyarrow raises for a damaged file; the last one is for schema names that are not UTF-8."""
@@ -52,8 +53,8 @@ _PARQUET_BATCH = 32
 """Pages read from a row group at once: some 30 MB of page images at 300 dpi."""
 _BATCH_BYTES, _BYTES_KEPT = 1 << 28, 1 << 29
 """Bytes of a batch, and of those that are kept for threads that read rows nearly in order."""
-_MOST_UNPACKED, _MOST_PACKED = 1 << 30, 50
-"""Bytes to which pages may unpack if they become so many times larger, as no pictures do."""
+_MOST_PACKED = 50
+"""Pages may unpack to so many times the size of their file, as no pictures do, or to `MOST_UNPACKED` bytes."""
 _LONGEST_TEXT = 1 << 16
 """Most bytes of an id, a name or a reason, on average."""
 
@@ -98,7 +99,7 @@ class RowBatch(Protocol):
     def row(self, index: int) -> Row: ...
 
 
-class PageFile(ABC):
+class ShardFile(ABC):
     """An open corpus file.
 
     `problem` says why the rows after its last batch cannot be read.
@@ -119,12 +120,16 @@ class PageFile(ABC):
 
     def text_layers(self) -> list[str | None]:
         """Return the text layer of each row up to any damage, None without one."""
-        return [batch.row(index).text_layer for batch in self.batches() for index in range(batch.rows)]
+        return [row.text_layer for row in self._whole_rows()]
 
     def names(self) -> list[tuple[str | None, str | None]]:
         """Return the id and the document's name of each row up to any damage."""
-        rows = (batch.row(index) for batch in self.batches() for index in range(batch.rows))
-        return [(row.id, row.file_name) for row in rows]
+        return [(row.id, row.file_name) for row in self._whole_rows()]
+
+    def _whole_rows(self) -> Iterator[Row]:
+        for batch in self.batches():
+            for index in range(batch.rows):
+                yield batch.row(index)
 
     def rows(self, count: int) -> Iterator[Row]:
         """Yield exactly `count` rows, as many as were indexed.
@@ -132,20 +137,20 @@ class PageFile(ABC):
         Rows lost from a damaged file have a problem. Raises `SourceError` if the file is whole but has a different
         number of rows, which makes it another file.
         """
-        found = 0
+        actual = 0
         for batch in self.batches():
-            for index in range(min(batch.rows, count - found)):
+            for index in range(min(batch.rows, count - actual)):
                 yield batch.row(index)
-            found += batch.rows
-        if self.problem is None and found != count:
+            actual += batch.rows
+        if self.problem is None and actual != count:
             raise SourceError(
-                f"{self.place} has {found:,} rows and had {count:,} when it was indexed: run `kopub index` again"
+                f"{self.place} has {actual:,} rows and had {count:,} when it was indexed: run `kopub index` again"
             )
-        for _ in range(count - found):
+        for _ in range(count - actual):
             yield Row(problem=self.problem)
 
 
-def open_pages(path: Path, format: str, place: str | None = None) -> PageFile:
+def open_pages(path: Path, format: str, place: str | None = None) -> ShardFile:
     """Open a corpus file of format "arrow" (file or stream) or "parquet".
 
     `place` is where it was fetched from. Raises `SourceError` if the file is missing, or has no usable id and image
@@ -163,7 +168,7 @@ def open_pages(path: Path, format: str, place: str | None = None) -> PageFile:
     return ParquetFile(path, place) if format == "parquet" else ArrowFile(path, place)
 
 
-class ArrowFile(PageFile):
+class ArrowFile(ShardFile):
     """An Arrow file or stream, whose images are slices of the mapped file, never copied.
 
     It is read up to the first record batch that is cut off or has a damaged frame. All rows from there on are lost
@@ -193,12 +198,10 @@ class ArrowFile(PageFile):
         except _DAMAGE as error:
             self.problem = _damage(error)
             return
-        unpacked = 0
         while True:
             try:
                 batch = reader.read_next_batch()
-                unpacked += batch.get_total_buffer_size()
-                _require_no_bomb(unpacked, self._file.size())
+                _require_rows(batch.num_rows, self._file.size())
             except StopIteration:
                 break
             except _DAMAGE as error:
@@ -210,7 +213,7 @@ class ArrowFile(PageFile):
             self.problem = _damage("it has no end mark")
 
 
-class ParquetFile(PageFile):
+class ParquetFile(ShardFile):
     """A Parquet file, read one row group at a time; threads may share it."""
 
     def __init__(self, path: Path, place: str) -> None:
@@ -224,6 +227,7 @@ class ParquetFile(PageFile):
         try:
             self._file = pq.ParquetFile(path, memory_map=True)
             schema = self._file.schema_arrow
+            _require_rows(self._file.metadata.num_rows, self._size)
         except _DAMAGE as error:
             self.problem = _damage(error)
             return
@@ -306,14 +310,19 @@ class ParquetFile(PageFile):
 
 
 def _require_no_bomb(unpacked: int, packed: int) -> None:
-    if unpacked > max(_MOST_UNPACKED, _MOST_PACKED * packed):
+    if unpacked > max(MOST_UNPACKED, _MOST_PACKED * packed):
         raise pa.ArrowInvalid(f"its rows unpack from {packed:,} to {unpacked:,} bytes")
 
 
-def open_stream(file: pa.NativeFile) -> pa.RecordBatchStreamReader:
-    """Return a reader of an Arrow file or stream, placed at its first batch."""
-    file.seek(len(_FILE_MAGIC) if file.read(len(_FILE_MAGIC)) == _FILE_MAGIC else 0)
-    return pa.ipc.open_stream(file)
+def _require_short(column: str, size: int, rows: int) -> None:
+    if size > _LONGEST_TEXT * (rows + 1):
+        raise pa.ArrowInvalid(f"the column {column} has texts of more than {_LONGEST_TEXT:,} bytes")
+
+
+def _require_rows(rows: int, size: int) -> None:
+    """Raise `pa.ArrowInvalid` for more rows than the file has bytes."""
+    if rows > size:
+        raise pa.ArrowInvalid(f"it has {rows:,} rows in {size:,} bytes")
 
 
 def _reason(says: str, packed: str | None) -> str:
@@ -338,9 +347,9 @@ def check_schema(schema: pa.Schema, place: str) -> None:
         image = schema.field(IMAGE).type
         if pa.types.is_struct(image) and image.get_field_index(BYTES) >= 0 and image.field(BYTES).type in _BINARY:
             return
-    found = visible(", ".join(f"{field.name}: {field.type}" for field in schema), _COLUMNS_SHOWN)
+    columns = visible(", ".join(f"{field.name}: {field.type}" for field in schema), _COLUMNS_SHOWN)
     raise SourceError(
-        f"{place} has the columns {found or '(none)'}; wanted {ID}: string and {IMAGE}: struct<{BYTES}: binary>"
+        f"{place} has the columns {columns or '(none)'}; wanted {ID}: string and {IMAGE}: struct<{BYTES}: binary>"
     )
 
 
@@ -366,8 +375,7 @@ class _ReadBatch:
         self.rows, self.size = batch.num_rows, batch.get_total_buffer_size()
         self.misread: str | None = None
         for name in {ID, FILE_NAME, LICENSE, PROBLEM, PARTS}.intersection(batch.schema.names):
-            if batch.column(name).get_total_buffer_size() > _LONGEST_TEXT * (self.rows + 1):
-                raise pa.ArrowInvalid(f"the column {name} has texts of more than {_LONGEST_TEXT:,} bytes")
+            _require_short(name, batch.column(name).get_total_buffer_size(), self.rows)
         image = batch.column(IMAGE)
         image.validate()
         self._ids = _Values(batch.column(ID))
@@ -385,7 +393,7 @@ class _ReadBatch:
     def row(self, index: int) -> Row:
         identity = self._ids[index]
         image = self._images[index] if self._image_valid[index].as_py() else None
-        said = _reason(visible(self._problems[index] or ""), self._parts[index])
+        damage = _reason(visible(self._problems[index] or ""), self._parts[index])
         return Row(
             id=None if identity is None else _id(bytes(identity)),
             image=image,
@@ -393,9 +401,9 @@ class _ReadBatch:
             page_number=self._page_numbers[index],
             license=self._licenses[index],
             text_layer=self._text_layers[index],
-            problem=None if image is not None else said or "the row has no image bytes",
+            problem=None if image is not None else damage or "the row has no image bytes",
             # Others call a column so too, as for a problem to solve.
-            damage=said or None if image is not None and self._is_drawn else None,
+            damage=damage or None if image is not None and self._is_drawn else None,
             failed=bool(self._failed[index]),
         )
 
@@ -409,16 +417,23 @@ class _ReadBatch:
             column.validate(full=True)
         except pa.ArrowInvalid:
             return nothing
+        # Rows of other types may share a text, however long it is.
+        is_shared = pa.types.is_dictionary(column.type)
+        kind = column.type.value_type if is_shared else column.type
+        if is_shared and kind in _BINARY:
+            lengths = pc.call_function("binary_length", [column.dictionary]).take(column.indices)
+            _require_short(name, sum(lengths.fill_null(0).to_pylist()), self.rows)
+        elif pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or kind in _VIEWS:
+            self.misread = self.misread or f"the column {name} is {column.type}: wanted whole numbers or text"
+            return nothing
         values = column.to_pylist()
-        found = [_read_or_none(read, value) for value in values]
-        if self.misread is None:
-            strange = (
-                value for value, known in zip(values, found, strict=True) if known is None and not _is_gap(value)
-            )
-            if (value := next(strange, None)) is not None:
+        converted: list[Any] = []
+        for value in values:
+            converted.append(_read_or_none(read, value))
+            if self.misread is None and converted[-1] is None and not _is_gap(value):
                 wanted = "whole numbers" if read is _whole_number else "text"
                 self.misread = f"the column {name} is {column.type} and holds {quoted(str(value))}: wanted {wanted}"
-        return found
+        return converted
 
 
 def _read_or_none(read: Callable[[Any], Any], value: Any) -> Any:

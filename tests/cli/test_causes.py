@@ -35,6 +35,23 @@ def test_an_unreadable_table_does_not_hide_the_others(tmp_path: Path):
     assert "layout_regions" in status_values(platform.settings)["unreadable"]
 
 
+def test_a_damaged_table_does_not_hide_the_rest(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2"), [("b_1", b"no picture")]])
+    platform.make("raw_pages", "layout_regions")
+    (table,) = (tmp_path / "store" / "layout_regions").glob("*01.parquet")
+    content = bytearray(table.read_bytes())
+    content[40] ^= 16
+    table.write_bytes(content)
+    out = io.StringIO()
+    show_status(platform.settings, Console(file=out, width=200))
+    assert "layout_regions/shard_01.parquet is damaged" in out.getvalue()
+    assert "b_1 quarantined in raw_pages" in out.getvalue()
+    assert f"corpus   {tmp_path}" in out.getvalue()
+    values = status_values(platform.settings)
+    assert "shard_01.parquet is damaged" in values["damage"][0]
+    assert [page["page_id"] for page in values["lost"]] == ["b_1"]
+
+
 def test_a_home_whose_first_index_met_a_full_disk_names_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     source = write_corpus(tmp_path / "source", [pages("a_1")])
 

@@ -149,6 +149,12 @@ def set_value(name: str, value: object) -> Callable[[dict[str, Any]], object]:
     return lambda task: results(task)[0]["value"].__setitem__(name, value)
 
 
+def struck(task: dict[str, Any]) -> dict[str, Any]:
+    """Return a region as the task had it, after a person removed every rectangle."""
+    results(task).clear()
+    return task["data"]["regions"][0]
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
@@ -162,6 +168,11 @@ def set_value(name: str, value: object) -> Callable[[dict[str, Any]], object]:
         (set_value("rectanglelabels", ["image"]), "a person cannot make a region a picture"),
         (set_value("x", 150.0), "the box has no width, or leaves the page"),
         (lambda task: task["data"].update(page_id="b_9"), "there is no page 'b_9' here"),
+        (lambda task: struck(task)["bbox"].__setitem__(0, ""), "task 1 is not one of"),
+        (lambda task: struck(task).update(text=None), "task 1 is not one of"),
+        (lambda task: struck(task).update(kind=["text"]), "task 1 is not one of"),
+        (lambda task: struck(task)["bbox"].__setitem__(0, float("nan")), "the box is not four places on a page"),
+        (lambda task: task["data"].update(width=1e40), "the box is not four places on a page"),
         (lambda task: task["annotations"].append(task["annotations"][0]), "a_1 has 2 annotations: delete all but one"),
     ],
 )

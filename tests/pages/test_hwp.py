@@ -2,6 +2,7 @@
 
 import io
 import os
+import struct
 import sys
 import zipfile
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image
 
 from kopub.boxes import Box
-from kopub.errors import SourceError
+from kopub.errors import SourceError, UndecodableImage
 from kopub.pages.documents import conversion, hwp
 from kopub.pages.documents.conversion import Conversions, ConvertedDocument
 from kopub.pages.documents.fonts import korean_faces
@@ -195,6 +196,12 @@ def looped() -> bytes:
     return bytes(content)
 
 
+def hollow() -> bytes:
+    """Return a compound file of a document without a page."""
+    header = b"HWP Document File".ljust(32, b"\0") + struct.pack("<II", 0x05000300, 0)
+    return files.compound({"FileHeader": header.ljust(256, b"\0"), "DocInfo": bytes(4096)}, {"Section0": bytes(4096)})
+
+
 def entities() -> bytes:
     """Return an HWPX whose XML would expand to a billion letters."""
     laughs = "".join(f'<!ENTITY l{at} "{f"&l{at - 1};" * 10}">' for at in range(1, 10))
@@ -213,6 +220,7 @@ def test_what_is_locked_or_hostile_is_one_line_and_quarantined(folder: SourceFol
         "distribution.hwp": "배포용 문서",
         "empty.hwp": "the file is empty",
         "entities.hwpx": "",
+        "hollow.hwp": "rsvg-convert",
         "loop.hwp": "",
         "old.hwp": "of HWP 3 or older",
         "password.hwp": "wants a password",
@@ -224,6 +232,7 @@ def test_what_is_locked_or_hostile_is_one_line_and_quarantined(folder: SourceFol
         files.hwp("배포용", flags=5),
         b"",
         entities(),
+        hollow(),
         looped(),
         b"HWP Document File V3.00 \x1a\1\2\3\4\5".ljust(3000, b"\0"),
         files.hwp("잠긴 문서", flags=3),
@@ -238,6 +247,8 @@ def test_what_is_locked_or_hostile_is_one_line_and_quarantined(folder: SourceFol
         problem = str(rows[name].problem)
         assert (rows[name].data, said in problem, "\n" in problem) == (None, True, False), (name, problem)
         assert not rows[name].failed, (name, problem)
+        # Temporary folders are called otherwise on each machine.
+        assert "/tmp" not in problem, (name, problem)
 
 
 @converts
@@ -276,6 +287,45 @@ def test_a_document_larger_than_the_memory_of_a_conversion_is_said(tmp_path: Pat
         assert said == Failure("its conversion needs more than 2 GB of memory")
     finally:
         conversions.end()
+
+
+def endless(size: int) -> bytes:
+    """Return a compound file with a stream of `size` bytes, whose chain of sectors is its first one for ever."""
+    content = bytearray(files.hwp("끝없는 문서" * 1000, flags=0))
+    entry = content.find("Section0".encode("utf-16-le"))
+    (first,) = struct.unpack_from("<I", content, entry + 116)
+    struct.pack_into("<Q", content, entry + 120, size)
+    struct.pack_into("<I", content, len(content) - 512 + 4 * first, first)
+    return bytes(content)
+
+
+def test_a_stream_that_states_more_than_its_file_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a.hwp").write_bytes(endless(3 << 30))
+    with pytest.raises(UndecodableImage, match="a stream is larger than the file"):
+        hwp.pieces(tmp_path / "a.hwp")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no limit of memory")
+def test_a_conversion_whose_memory_is_full_can_still_say_so(tmp_path: Path) -> None:
+    with (tmp_path / "a.hwp").open("wb") as file:
+        file.write(endless(3 << 30))
+        file.truncate(8 << 30)  # a sparse file
+    conversions = Conversions()
+    try:
+        said = conversions.pdf("a", tmp_path / "a.hwp")
+        assert said == Failure("its conversion needs more than 2 GB of memory")
+    finally:
+        conversions.end()
+
+
+def test_a_compound_file_with_a_damaged_head_is_quarantined(tmp_path: Path) -> None:
+    content = bytearray(files.hwp("머리가 깨진 문서"))
+    struct.pack_into("<I", content, 44, 200)
+    struct.pack_into("<II", content, 68, 0, 1 << 30)
+    (tmp_path / "a.hwp").write_bytes(content)
+    with pytest.raises(UndecodableImage, match="the file is damaged or no HWP document: incorrect DIFAT"):
+        hwp.pieces(tmp_path / "a.hwp")
 
 
 @converts

@@ -114,3 +114,9 @@ def test_a_page_s_charset_is_known(charset: str, declared: str) -> None:
     rare = "햏" if declared.startswith(("euc", "ks")) else ""
     page = f"<html>{meta}<p>채용 공고: 아래와 같이 직원을 모집합니다. {rare}</p>"
     assert web_page.decoded(page.encode(charset)) == page
+
+
+def test_what_a_page_says_is_in_the_charset_of_its_print(tmp_path: Path) -> None:
+    page = tmp_path / "a.html"
+    page.write_text('<html><meta charset="utf-8"><p>zero\u200bwidth \ufeffbom</p></html>', "utf-8")
+    assert [piece.text for piece in office.pieces(page, tmp_path / "a.pdf")] == ["zerowidth bom"]

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 from kopub.errors import SourceError, StoreError, quoted
 from kopub.folders import SAMPLES
-from kopub.pages import arrow
+from kopub.pages import arrow, arrow_stream
 from kopub.pages.corpus import Corpus, SourceRow
 from kopub.pages.indexing import Others, index
 from kopub.pages.manifest import Manifest
 from kopub.pages.page import problem_with_id, stand_in_id
-from kopub.pages.page_reader import PageReader
+from kopub.pages.page_reader import ImageReader
 from tests.support.sources.corpora import SCHEMA, cut, page_image, pages, query, table, write_arrow, write_corpus
 
 HOSTILE_IDS = ["../x", "a/b", "a\\b", "a\0b", "x" * 300, "가" * 70, "", ".", "..", " x", "x ", "a\nb", "\x1b[2J"]
@@ -35,7 +35,7 @@ def rows_of(home: Path, key: str = "shard_00") -> list[SourceRow]:
     return list(Corpus(home=str(home)).rows(key))
 
 
-def proven(reader: PageReader, row: SourceRow) -> bytes | memoryview:
+def proven(reader: ImageReader, row: SourceRow) -> bytes | memoryview:
     return reader.page(row.page_id, row.row, sha256(row.data)).data
 
 
@@ -161,15 +161,58 @@ def test_a_value_that_a_parquet_repeats_does_not_fill_the_memory(
 def test_what_unpacks_to_far_more_than_pictures_do_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr(arrow, "_MOST_UNPACKED", 1 << 20, raising=False)
+    monkeypatch.setattr(arrow if suffix == "parquet" else arrow_stream, "MOST_UNPACKED", 1 << 20)
     content, path = table([("d_1", bytes(4 << 20)), ("d_2", b"x")]), tmp_path / f"a.{suffix}"
     if suffix == "parquet":
         pq.write_table(content, path, compression="zstd")
     else:
         with pa.ipc.new_stream(path, content.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
             stream.write_table(content)
-    with pytest.raises(SourceError, match=r"its rows unpack from \d,\d{3} to 4,\d{3},\d{3} bytes"):
+    with pytest.raises(SourceError, match=r"unpacks? (from \d,\d{3} )?to 4,\d{3},\d{3} bytes"):
         index(str(path), tmp_path / "home")
+
+
+def with_names(content: pa.Table, names: pa.Array) -> pa.Table:
+    return content.set_column(content.schema.get_field_index("file_name"), "file_name", names)
+
+
+@pytest.mark.parametrize("column", ["image", "file_name"])
+def test_an_arrow_file_is_refused_by_the_size_that_it_states(tmp_path: Path, column: str) -> None:
+    content = table([("d_1", bytes(4096))])
+    if column == "file_name":
+        content = with_names(content, pa.array(["x" * 4096]).dictionary_encode())
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, content.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        stream.write_table(content)
+    size = (4096).to_bytes(8, "little")
+    stated = sink.getvalue().to_pybytes().replace(size, (1 << 31).to_bytes(8, "little"))
+    (tmp_path / "a.arrow").write_bytes(stated)
+    with pytest.raises(SourceError, match=r"it unpacks to [24],\d{3},\d{3},\d{3} bytes: save it without compression"):
+        index(str(tmp_path / "a.arrow"), tmp_path / "home")
+
+
+def test_more_rows_than_a_file_has_bytes_are_refused(tmp_path: Path) -> None:
+    rows = 200_000
+    content = pa.table({"id": ["d"] * rows, "image": pa.nulls(rows, pa.struct([("bytes", pa.binary())]))})
+    pq.write_table(content, tmp_path / "a.parquet", compression="zstd")
+    with pytest.raises(SourceError, match=r"it has 200,000 rows in \d,\d{3} bytes"):
+        index(str(tmp_path / "a.parquet"), tmp_path / "home")
+
+
+@pytest.mark.parametrize(
+    ("shared", "says"),
+    [
+        (lambda name, rows: pa.DictionaryArray.from_arrays([0] * rows, name), "texts of more than 65,536 bytes"),
+        (lambda name, rows: pa.ListViewArray.from_arrays([0] * rows, [1] * rows, name), "wanted whole numbers or text"),
+    ],
+)
+def test_a_text_that_rows_share_does_not_fill_the_memory(tmp_path: Path, shared, says: str) -> None:
+    rows = 100
+    names = shared(pa.array(["x" * (1 << 20)]), rows)
+    content = with_names(table([(f"d_{at}", b"x") for at in range(rows)]), names)
+    write_arrow(tmp_path / "a.arrow", content, rows)
+    with pytest.raises(SourceError, match=f"the column file_name .*{says}"):
+        index(str(tmp_path / "a.arrow"), tmp_path / "home")
 
 
 def test_a_name_of_a_million_letters_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -77,6 +77,11 @@ def test_no_link_out_of_the_release_is_followed(folder: Path, tmp_path: Path, pl
     assert list(verify(folder)) == [f"{place} is a link that leads out of the release: put the file there"]
 
 
+def test_a_link_to_a_folder_is_no_file_of_a_release(folder: Path, tmp_path: Path):
+    (folder / "more").symlink_to(tmp_path)
+    assert list(verify(folder)) == ["more is no file of a release: move it out"]
+
+
 def test_the_links_of_the_hub_s_cache_to_its_own_files_are_followed(folder: Path, tmp_path: Path):
     snapshot, blobs = tmp_path / "datasets--a--b" / "snapshots" / ("0" * 40), tmp_path / "datasets--a--b" / "blobs"
     snapshot.parent.mkdir(parents=True)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,10 +22,11 @@ from kopub.cli.options import (
     told_reasons,
     with_profile,
 )
-from kopub.errors import counted, visible
+from kopub.errors import DamagedTable, counted, visible
 from kopub.states import FINAL, LOST, Reason, State, count_states, phrase
 
 if TYPE_CHECKING:
+    from kopub.cli.score_lines import ScriptNotRead
     from kopub.config.settings import Settings
     from kopub.store.ledger import LastRun
     from kopub.store.table_source import IsOfCorpus
@@ -50,7 +52,7 @@ def status(
 
 def status_values(settings: "Settings") -> dict[str, Any]:
     """Return the status as JSON values, with all lost or partial pages. Raises `StoreError`."""
-    from kopub.cli.score_lines import reading_values, retrieval_values, scripts_not_read
+    from kopub.cli.score_lines import reading_values, retrieval_values
 
     status = _StatusValues.of(settings)
     store = settings.store
@@ -65,11 +67,11 @@ def status_values(settings: "Settings") -> dict[str, Any]:
         "damage": status.damage,
         "shards": len(settings.corpus.manifest.keys),
         "assets": [asset.values(status.last) for asset in status.assets],
-        "lost": _pages_in(store, status.assets, LOST),
-        "partial": _pages_in(store, status.assets, (State.PARTIAL,)),
+        "lost": status.lost,
+        "partial": status.partial,
         "unfinished": list(map(asdict, status.unfinished)),
         "first_looks": looks,
-        "scripts_not_read": list(map(asdict, scripts_not_read(settings, status.is_of_corpus))),
+        "scripts_not_read": list(map(asdict, status.scripts)),
         "unreadable": dict(status.unreadable),
         "retrieval": None if status.unreadable else retrieval_values(settings, status.is_of_corpus),
         "reading": None if status.unreadable else reading_values(settings, status.is_of_corpus),
@@ -94,11 +96,16 @@ class _StatusValues:
     """The differences between the files of the corpus and the indexed ones."""
     unreadable: Mapping[str, str]
     """The reasons why the tables of assets cannot be read; they count as missing."""
+    lost: Sequence[dict[str, Any]]
+    """The pages that failed or are quarantined, each with the first readable asset where it is."""
+    partial: Sequence[dict[str, Any]]
+    scripts: "Sequence[ScriptNotRead]"
     damage: Sequence[str]
-    """The damaged files of corrections, for which everything that depends on corrections waits."""
+    """The damaged tables, and files of corrections, for which everything that depends on corrections waits."""
 
     @classmethod
     def of(cls, settings: "Settings") -> "_StatusValues":
+        from kopub.cli.score_lines import scripts_not_read
         from kopub.pages.page_reader import changed_files
         from kopub.store import ledger
         from kopub.store.table_source import FooterCache
@@ -115,12 +122,28 @@ class _StatusValues:
             worked_on[each.asset].add(each.shard)
         last, differs = ledger.last_run(settings.store, worked_on), list(_release_differs(settings, assets))
         files_differ = list(changed_files(settings.corpus.manifest))
-        return cls(assets, unfinished, last, is_of_corpus, differs, files_differ, unreadable, sorted(damage))
+        lost, partial = (_pages_in(settings.store, assets, states, damage) for states in (LOST, (State.PARTIAL,)))
+        scripts: Sequence[ScriptNotRead] = ()
+        with _noted(damage):
+            scripts = scripts_not_read(settings, is_of_corpus)
+        return cls(
+            *(assets, unfinished, last, is_of_corpus, differs, files_differ, unreadable),
+            *(lost, partial, scripts, sorted(damage)),
+        )
+
+
+@contextmanager
+def _noted(damage: set[str]) -> Iterator[None]:
+    """Add what a damaged table raises to `damage`."""
+    try:
+        yield
+    except DamagedTable as error:
+        damage.add(str(error))
 
 
 def show_status(settings: "Settings", out: Console) -> None:
     """Print the tables, lost rows, next commands, and where everything is."""
-    from kopub.cli.score_lines import reading_lines, retrieval_lines, scripts_not_read
+    from kopub.cli.score_lines import reading_lines, retrieval_lines
 
     status = _StatusValues.of(settings)
     store, assets, last = settings.store, status.assets, status.last
@@ -132,13 +155,13 @@ def show_status(settings: "Settings", out: Console) -> None:
         *status.files_differ,
         *_of_another_corpus(settings, assets),
         *newer_lines(sum(each.newer for each in assets)),
-        *(each.line for each in scripts_not_read(settings, status.is_of_corpus)),
+        *(each.line for each in status.scripts),
     ):
         say(out, line, "yellow")
     stored = told_reasons(store)
     for pages, style, more in (
-        (_pages_in(store, assets, LOST), "red", _MORE_LOST),
-        (_pages_in(store, assets, (State.PARTIAL,)), "yellow", _MORE_PARTIAL),
+        (status.lost, "red", _MORE_LOST),
+        (status.partial, "yellow", _MORE_PARTIAL),
     ):
         for page in pages[:_LISTED]:
             say(out, visible(said(_lost_line(settings, page, stored))), style)
@@ -333,14 +356,18 @@ def _counts_to_do(assets: Sequence[_AssetStatus]) -> dict[str, int]:
     }
 
 
-def _pages_in(store: "ShardStore", assets: Sequence[_AssetStatus], states: Sequence[State]) -> list[dict[str, Any]]:
-    """Return every page in one of the states, with the first asset where it is."""
+def _pages_in(
+    store: "ShardStore", assets: Sequence[_AssetStatus], states: Sequence[State], damage: set[str]
+) -> list[dict[str, Any]]:
+    """Return every page in one of the states, with the first readable asset where it is."""
     pages: dict[str, dict[str, Any]] = {}
     for asset in assets:
         if not any(asset.states[state] for state in states):
             continue
         for shard in asset.made:
-            if "page_id" in store.columns(asset.asset, shard):
+            if "page_id" not in store.columns(asset.asset, shard):
+                continue
+            with _noted(damage):
                 for row in store.read(asset.asset, shard, ["page_id", "state", "reason"]).to_pylist():
                     if row["state"] in states:
                         pages.setdefault(row["page_id"], {**row, "asset": asset.asset, "shard": shard})

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import traceback
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -21,9 +22,10 @@ from types import ModuleType
 from typing import Any
 
 from filelock import FileLock, Timeout
+from pypdfium2 import PdfDocument, PdfiumError
 
 from kopub.confinement import Reach
-from kopub.errors import SourceError, UndecodableImage, counted, first_line, visible
+from kopub.errors import SourceError, UndecodableImage, counted, first_line, visible, without_paths
 from kopub.fingerprints import CodeVersion
 from kopub.folders import runtime_folder
 from kopub.pages.documents import hwp, mail, office
@@ -67,7 +69,7 @@ def suffixes() -> frozenset[str]:
     return hwp.SUFFIXES | office.SUFFIXES
 
 
-def is_converted(path: "os.PathLike[str] | str") -> bool:
+def is_converted(path: os.PathLike[str] | str) -> bool:
     """Return whether a file, judged by its suffix, is first converted to PDF."""
     return os.path.splitext(os.fspath(path))[1].lower() in suffixes()
 
@@ -188,7 +190,7 @@ class Conversions:
                 self._running.discard(process)
 
 
-def _kill(process: "subprocess.Popen[bytes]") -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and all that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -214,11 +216,13 @@ def work(connection: Connection) -> None:
         connection.send(Failure(_TOO_LONG if is_late else str(error)))
     except OSError as error:
         connection.send(Failure.unreadable(error))
-    except MemoryError:
+    except MemoryError as error:
+        # What filled the memory is in frames that the error still holds.
+        traceback.clear_frames(error.__traceback__)
         connection.send(Failure(Reason("its conversion needs more than {size} GB of memory", size=_MEMORY >> 30)))
     # A Rust panic is not an Exception.
     except BaseException as error:
-        reason = first_line(error)
+        reason = without_paths(first_line(error))
         connection.send(Failure(Reason("it cannot be converted: {error}", error=reason)))
 
 
@@ -236,8 +240,6 @@ def _convert_attachment(path: Path, folder: Path) -> ConvertedDocument:
 
 
 def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
-    from pypdfium2 import PdfDocument, PdfiumError
-
     if path.suffix.lower() == mail.SUFFIX:
         return mail.convert(path, folder, _convert_attachment)
     is_office = path.suffix.lower() in office.SUFFIXES
@@ -259,7 +261,7 @@ def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
     return ConvertedDocument(pdf, unprinted, placed.pages)
 
 
-def _text_of(document: "object", at: int) -> str:
+def _text_of(document: object, at: int) -> str:
     page = document[at]  # pyright: ignore[reportIndexIssue]
     text = page.get_textpage()
     found = text.get_text_range()

@@ -10,7 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
-from kopub.errors import UndecodableImage, first_line, visible
+import olefile
+
+from kopub.errors import UndecodableImage, first_line, is_of_machine, visible, without_paths
 from kopub.fingerprints import CodeVersion
 from kopub.pages.documents import hwp5, hwpx
 from kopub.pages.documents.hwp_pieces import pieces_of
@@ -56,7 +58,7 @@ def convert(path: Path, pdf: Path) -> None:
     try:
         pdf.write_bytes(hwp_ingest.to_pdf_bytes(content))
     except hwp_ingest.HwpIngestError as error:
-        reason = visible(first_line(error), 200)
+        reason = visible(without_paths(first_line(error)), 200)
         raise UndecodableImage("the HWP document cannot be drawn: {error}", error=reason) from None
 
 
@@ -65,8 +67,6 @@ def pieces(path: Path) -> list[Piece]:
 
     Raises a one-line `UndecodableImage` for a file that is locked, damaged or too large.
     """
-    import olefile
-
     with path.open("rb") as file:
         start = file.read(len(_HWP3))
     try:
@@ -77,9 +77,9 @@ def pieces(path: Path) -> list[Piece]:
                 return list(pieces_of(list(hwp5.paragraphs(opened))))
         with zipfile.ZipFile(path) as archive:
             return list(pieces_of(list(hwpx.paragraphs(archive))))
-    except (UndecodableImage, OSError, MemoryError):
-        raise
     # Parsers raise many kinds of exceptions for hostile bytes.
     except Exception as error:
+        if isinstance(error, UndecodableImage) or is_of_machine(error):
+            raise
         reason = visible(first_line(error), 100)
         raise UndecodableImage("the file is damaged or no HWP document: {error}", error=reason) from None

@@ -3,6 +3,7 @@
 The numbers are those of Hancom's published format.
 """
 
+import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -77,6 +78,8 @@ def paragraphs(file: Any) -> Iterator[HwpParagraph]:
 
 
 def _stream(file: Any, name: list[str]) -> bytes:
+    if file.get_size(name) > os.fstat(file.fp.fileno()).st_size:
+        raise UndecodableImage("the file is damaged or no HWP document: a stream is larger than the file")
     with file.openstream(name) as stream:
         return stream.read(MOST_TEXT)
 

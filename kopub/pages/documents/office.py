@@ -1,11 +1,14 @@
 """Office, OpenDocument, HTML and plain files: their pieces, and their PDF made by LibreOffice."""
 
+import codecs
 import shutil
 import zipfile
 from pathlib import Path
 
+import olefile
+
 from kopub import confinement
-from kopub.errors import UndecodableImage, first_line, visible
+from kopub.errors import UndecodableImage, first_line, is_of_machine, visible
 from kopub.fingerprints import CodeVersion
 from kopub.pages.documents import libreoffice, plain, web_page
 from kopub.pages.documents.archives import LOCKED, require_usable
@@ -35,7 +38,8 @@ PIECES = CodeVersion(
         2: "titles have the levels of the file, heads, feet and notes are pieces, and cells of several lines keep "
         "their sheet",
         3: "rows of a table are on the pages of most of their letters",
-        4: "a row that a page cuts keeps its cells, and a table in a cell is on its own page",
+        4: "a row that a page cuts keeps its cells, a table in a cell is on its own page, and the charset of a web page "
+        "is not guessed a second time",
     },
 )
 """A new version converts office files again."""
@@ -116,7 +120,8 @@ def pieces(path: Path, pdf: Path) -> list[Piece]:
         if suffix in _CALC:
             return read_sheets(libreoffice.cells_of(pdf))
         if suffix in _HTML | plain.TEXTS:
-            return read_pieces("page.html", web_page.printed(_web_page(path)))
+            # The mark tells docling the charset, which it would guess.
+            return read_pieces("page.html", codecs.BOM_UTF8 + web_page.printed(_web_page(path)))
         copy = _copy(pdf, suffix) or path
         return read_pieces(f"document{copy.suffix.lower()}", copy.read_bytes())
     # Readers raise many kinds of exceptions for odd files, whose print has most of the text all the same.
@@ -152,18 +157,16 @@ def _require_usable(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             require_usable(archive)
             require_small(archive)
-    except (UndecodableImage, OSError, MemoryError):
-        raise
     # Parsers raise many kinds of exceptions for hostile bytes.
     except Exception as error:
+        if isinstance(error, UndecodableImage) or is_of_machine(error):
+            raise
         reason = visible(first_line(error), 100)
         raise UndecodableImage("the file is damaged or no office document: {error}", error=reason) from None
 
 
 def _require_unlocked(path: Path) -> None:
     """Raise `UndecodableImage` for a compound file that is encrypted."""
-    import olefile
-
     with olefile.OleFileIO(str(path)) as file:
         if file.exists("EncryptedPackage") or file.exists("EncryptedSummary"):
             raise UndecodableImage(LOCKED)

@@ -4,9 +4,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.pages.documents.pieces import (
     BLANK,
@@ -17,9 +17,6 @@ from kopub.pages.documents.pieces import (
     PrintedWords,
     letters_of,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _TABLE_PLACED = 0.5
 """Share of a table's letters that must be in print; some of its cells may be cut off."""
