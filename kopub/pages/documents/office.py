@@ -38,8 +38,8 @@ PIECES = CodeVersion(
         2: "titles have the levels of the file, heads, feet and notes are pieces, and cells of several lines keep "
         "their sheet",
         3: "rows of a table are on the pages of most of their letters",
-        4: "a row that a page cuts keeps its cells, a table in a cell is on its own page, and the charset of a web page "
-        "is not guessed a second time",
+        4: "a row that a page cuts keeps its cells, a table in a cell is on its own page, and the charset of a web "
+        "page is not guessed a second time",
     },
 )
 """A new version converts office files again."""
