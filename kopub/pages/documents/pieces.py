@@ -211,7 +211,7 @@ class PrintedWords:
     def _take_whole(
         self, cells: Sequence[PieceCell], letters: Sequence[str], within: range
     ) -> dict[int, tuple[list[int | None] | None, int]]:
-        """Take the long cells that are printed once and whole, lest others take parts of them.
+        """Take the long cells that are printed once and whole, before all others.
 
         They are by their numbers, each with its words and the place after it.
         """
