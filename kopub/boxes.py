@@ -64,3 +64,9 @@ def union(boxes: Iterable[Box[Any]]) -> Box[Any]:
     """Return the smallest box around `boxes`, of which there is at least one."""
     x1, y1, x2, y2 = zip(*boxes, strict=True)
     return Box(min(x1), min(y1), max(x2), max(y2))
+
+
+def is_within(box: Box[Any], whole: tuple[float, float, float, float]) -> bool:
+    """Return whether the middle of a box lies within another."""
+    x, y = box.middle
+    return whole[0] <= x < whole[2] and whole[1] <= y < whole[3]

@@ -87,20 +87,21 @@ def build_assets(
         scores.append(benchmark_scores(settings))
     score_names = {asset.key.path[-1] for asset in scores}
     engines = run_engines(active, scan)
-    shards = [
-        dagster_asset(
-            asset,
-            declared[name],
-            partitions,
-            settings.shards_per_run,
-            active.assets,
-            engines,
-            score_names,
-            settings.reading_room,
-            partial(require_read_well, settings),
+    shards: list[dg.AssetsDefinition] = []
+    for name, asset in active.by_name.items():
+        shards.append(
+            dagster_asset(
+                asset,
+                declared[name],
+                partitions,
+                settings.shards_per_run,
+                active.assets,
+                engines,
+                score_names,
+                settings.reading_room,
+                partial(require_read_well, settings),
+            )
         )
-        for name, asset in active.by_name.items()
-    ]
     off = [shown_off(graph.by_name[name], why) for name, why in graph.off(settings.resources).items()]
     return [*shards, *scores, *off]
 

@@ -62,16 +62,18 @@ def results_of(problems: Problems) -> list[dg.AssetCheckResult]:
 
     An error stops the assets downstream in this run; all other problems are warnings.
     """
-    return [
-        dg.AssetCheckResult(
-            passed=result.passed,
-            check_name=result.check,
-            severity=dg.AssetCheckSeverity.ERROR if result.stops else dg.AssetCheckSeverity.WARN,
-            metadata=result.metadata,
-            description=result.says,
+    results: list[dg.AssetCheckResult] = []
+    for result in problems.results():
+        results.append(
+            dg.AssetCheckResult(
+                passed=result.passed,
+                check_name=result.check,
+                severity=dg.AssetCheckSeverity.ERROR if result.stops else dg.AssetCheckSeverity.WARN,
+                metadata=result.metadata,
+                description=result.says,
+            )
         )
-        for result in problems.results()
-    ]
+    return results
 
 
 def problems_before(

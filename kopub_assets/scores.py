@@ -118,8 +118,27 @@ def _measure_retrieval(
         watcher().computed(SCORES.name, ALL)
     watcher().ended(SCORES.name)
     drops = retrieval_drops(measured.scores)
+    plotted: Metadata = {}
+    for retriever, metrics in retrieval_headline(measured.scores).items():
+        for metric, value in metrics.items():
+            plotted[f"{retriever}_{metric.replace('@', '_at_')}"] = value
     yield score_result(
-        context, measured, _retrieval_account(searched, measured), drops, _retrieval_metadata(searched, measured)
+        context,
+        measured,
+        _retrieval_account(searched, measured),
+        drops,
+        {
+            "dagster/row_count": measured.scores.num_rows,
+            **plotted,
+            "queries": measured.questions,
+            "queries_left_out": searched.rows - measured.questions,
+            "pages": searched.pages,
+            "shards": len(searched.shards),
+            "computed": measured.questions if measured.computed else 0,
+            "compared": measured.compared,
+            "measured": "\n".join(_retrieval_account(searched, measured)),
+            "scores": shown(measured.scores, ("retriever", "convention", "query_type", "metric", "queries")),
+        },
     )
 
 
@@ -136,25 +155,6 @@ def _retrieval_account(searched: SearchedCorpus, measured: Measurement) -> list[
         for asset in searched.mixed()
     ]
     return lines
-
-
-def _retrieval_metadata(searched: SearchedCorpus, measured: Measurement) -> Metadata:
-    plotted: Metadata = {}
-    for retriever, metrics in retrieval_headline(measured.scores).items():
-        for metric, value in metrics.items():
-            plotted[f"{retriever}_{metric.replace('@', '_at_')}"] = value
-    return {
-        "dagster/row_count": measured.scores.num_rows,
-        **plotted,
-        "queries": measured.questions,
-        "queries_left_out": searched.rows - measured.questions,
-        "pages": searched.pages,
-        "shards": len(searched.shards),
-        "computed": measured.questions if measured.computed else 0,
-        "compared": measured.compared,
-        "measured": "\n".join(_retrieval_account(searched, measured)),
-        "scores": shown(measured.scores, ("retriever", "convention", "query_type", "metric", "queries")),
-    }
 
 
 def ocr_scores() -> dg.AssetsDefinition:
@@ -199,8 +199,26 @@ def _measure_reading(
     except KopubError as error:
         raise dg.Failure(str(error), allow_retries=False) from None
     drops = significant_drops(measured.scores)
+    every = [row for row in measured.scores.to_pylist() if row["slice"] == EVERY]
+    samples = sum(len(of_benchmark.benchmark.samples) for of_benchmark in answers)
     yield score_result(
-        context, measured, _reading_account(answers, measured), drops, _reading_metadata(answers, measured)
+        context,
+        measured,
+        _reading_account(answers, measured),
+        drops,
+        {
+            "dagster/row_count": measured.scores.num_rows,
+            **{f"{row['benchmark']}_{row['metric']}": row["value"] for row in every if row["value"] is not None},
+            "samples": samples,
+            "lost": max((row["lost"] for row in every), default=0),
+            "left_out": sum(len(of_benchmark.benchmark.left_out) for of_benchmark in answers),
+            "computed": samples if measured.computed else 0,
+            "compared": measured.compared,
+            "measured": "\n".join(_reading_account(answers, measured)),
+            "scores": shown(
+                measured.scores, ("benchmark", "metric", "slice", "samples", "lost", "value_of_read", "skipped_reason")
+            ),
+        },
     )
 
 
@@ -214,24 +232,6 @@ def _reading_account(answers: Sequence[KnownAnswers], measured: ReadingScores) -
         lines += [f"{benchmark.name}: left out {sample}" for sample in benchmark.left_out]
     lines += [f"{shard} was not read to the end: its samples are lost" for shard in measured.unread]
     return lines
-
-
-def _reading_metadata(answers: Sequence[KnownAnswers], measured: ReadingScores) -> Metadata:
-    every = [row for row in measured.scores.to_pylist() if row["slice"] == EVERY]
-    samples = sum(len(of_benchmark.benchmark.samples) for of_benchmark in answers)
-    return {
-        "dagster/row_count": measured.scores.num_rows,
-        **{f"{row['benchmark']}_{row['metric']}": row["value"] for row in every if row["value"] is not None},
-        "samples": samples,
-        "lost": max((row["lost"] for row in every), default=0),
-        "left_out": sum(len(of_benchmark.benchmark.left_out) for of_benchmark in answers),
-        "computed": samples if measured.computed else 0,
-        "compared": measured.compared,
-        "measured": "\n".join(_reading_account(answers, measured)),
-        "scores": shown(
-            measured.scores, ("benchmark", "metric", "slice", "samples", "lost", "value_of_read", "skipped_reason")
-        ),
-    }
 
 
 def benchmark_scores(settings: Settings) -> dg.AssetsDefinition:
@@ -257,7 +257,21 @@ def benchmark_scores(settings: Settings) -> dg.AssetsDefinition:
         except KopubError as error:
             raise dg.Failure(str(error), allow_retries=False) from None
         watcher().ended(BENCHMARKS)
-        yield from _benchmark_result(evaluations, context.log.info)
+        columns = ("benchmark", "metric", "slice", "samples", "lost", "value_of_read", "skipped_reason")
+        values: Metadata = {}
+        tables: Metadata = {}
+        drops: list[str] = []
+        for benchmark, evaluation in evaluations.items():
+            values |= {f"{benchmark}_{row['metric']}": row["value"] for row in headline(evaluation.scores)}
+            tables[f"{benchmark}_scores"] = shown(evaluation.scores, columns)
+            drops += significant_drops(evaluation.scores)
+        compared = "; ".join(f"{benchmark}: {evaluation.compared}" for benchmark, evaluation in evaluations.items())
+        for line in drops:
+            context.log.info(line)
+        yield dg.MaterializeResult(
+            metadata={**values, **tables, "compared": compared},
+            check_results=[drop_check("; ".join(drops) or compared, passed=not drops)],
+        )
 
     return materialize
 
@@ -285,26 +299,6 @@ def _evaluate(settings: Settings, log: Callable[[str], None]) -> dict[str, Evalu
             watcher().computed(BENCHMARKS, request.benchmark)
         log(f"{request.benchmark} of {request.folder}: {evaluations[request.benchmark].compared}")
     return evaluations
-
-
-def _benchmark_result(
-    evaluations: dict[str, Evaluation], log: Callable[[str], None]
-) -> Iterator[dg.MaterializeResult[Any]]:
-    columns = ("benchmark", "metric", "slice", "samples", "lost", "value_of_read", "skipped_reason")
-    values: Metadata = {}
-    tables: Metadata = {}
-    drops: list[str] = []
-    for benchmark, evaluation in evaluations.items():
-        values |= {f"{benchmark}_{row['metric']}": row["value"] for row in headline(evaluation.scores)}
-        tables[f"{benchmark}_scores"] = shown(evaluation.scores, columns)
-        drops += significant_drops(evaluation.scores)
-    compared = "; ".join(f"{benchmark}: {evaluation.compared}" for benchmark, evaluation in evaluations.items())
-    for line in drops:
-        log(line)
-    yield dg.MaterializeResult(
-        metadata={**values, **tables, "compared": compared},
-        check_results=[drop_check("; ".join(drops) or compared, passed=not drops)],
-    )
 
 
 NO_DROP = "no_significant_drop"

@@ -157,14 +157,14 @@ def model_alone(weights: Path, batch: int, dtype: str) -> list[Row]:
     """Return milliseconds a batch for pages already on the GPU, medians of 10."""
     import torch
 
-    from kopub.layout.pp_doclayout.model import PageModel
+    from kopub.layout.pp_doclayout.model import LayoutModel
     from kopub.layout.pp_doclayout.network import load
 
     pixels = torch.randint(0, 256, (batch, 800, 800, 3), dtype=torch.uint8, device="cuda")
     rows = [stock_alone(weights, pixels, "float32"), stock_alone(weights, pixels, dtype)]
     for compiled in (False, True):
         torch.cuda.empty_cache()
-        model = PageModel(
+        model = LayoutModel(
             load(str(weights), ""), device="cuda", dtype=dtype, compiled=compiled, batch_size=batch, polygons=False
         )
         # cuDNN caches its choice of algorithms by thread, so a new thread has none from the stock model.

@@ -25,9 +25,9 @@ from statistics import mean
 
 from benchmarks.whole_graph.setup import unique_pages
 from kopub.folders import ROOT
-from kopub.pages.inspection import CHECKERS, MOST_PROCESSES, PageInspector
+from kopub.pages.inspection import CHECKERS, MOST_PROCESSES, Inspector
 from kopub.pages.page import decode, inspect
-from kopub.pages.upright import find_transform
+from kopub.pages.straightening import find_transform
 from kopub.parallel import bounded_map, ordered_map, tuned_for_decoding
 
 UNIQUE = 24
@@ -44,7 +44,7 @@ def check(data: bytes) -> None:
     inspect(data)
 
 
-def set_upright(inspector: PageInspector, data: bytes) -> None:
+def set_upright(inspector: Inspector, data: bytes) -> None:
     hashed(data)
     inspector.inspect(data, may_turn=True)
 
@@ -72,7 +72,7 @@ def measure(folder: Path, count: int, workers: int, importing: bool, upright: bo
     for _ in ordered_map(hashed, pages):
         pass
     if upright:
-        with PageInspector(count, upright, workers) as inspector:
+        with Inspector(count, upright, workers) as inspector:
             for _ in bounded_map(partial(set_upright, inspector), pages, inspector.threads):
                 pass
     else:

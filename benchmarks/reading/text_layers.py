@@ -27,8 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 from kopub.config.settings import Settings
-from kopub.pages.documents.pdf import DPI, Pdfs, is_pdf
+from kopub.pages.documents.pdf import Pdfs, is_pdf
 from kopub.pages.indexing import index
+from kopub.pages.page import DPI
 from kopub.store.corpus_tables import TABLES
 from kopub.tables.asset import RunContext
 from kopub.tables.checks import Problems

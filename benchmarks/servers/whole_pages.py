@@ -21,7 +21,7 @@ from benchmarks.servers.steady import lasting_rate, looks, require_enough
 from benchmarks.whole_graph.grid_engines import grid
 from kopub.pages.page import Page
 from kopub.recognition.deepseek_layout.detector import DeepSeekOcrLayout
-from kopub.recognition.deepseek_layout.reader import WholePageJob, WholePageReader
+from kopub.recognition.deepseek_layout.reader import LayoutJob, LayoutReader
 from kopub.vllm.endpoint import Endpoint
 from kopub.vllm.server import VLLMServer
 
@@ -33,10 +33,10 @@ def unique_pages(originals: Sequence[Page], count: int, name: str) -> list[Page]
 
 def prepared(pages: Sequence[Page], detector: DeepSeekOcrLayout) -> None:
     """Measure how fast the host prepares pages without a server, one thread per core."""
-    reader = WholePageReader(detector._settings())
+    reader = LayoutReader(detector._settings())
     started = time.perf_counter()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(lambda page: reader.prepare(WholePageJob(0, page.page_id, bytes(page.data))), pages):
+        for _ in pool.map(lambda page: reader.prepare(LayoutJob(0, page.page_id, bytes(page.data))), pages):
             pass
     seconds = time.perf_counter() - started
     print(f"{'prepared, a thread for each core':<40}{len(pages):6d}{len(pages) / seconds:9.2f}")

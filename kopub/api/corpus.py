@@ -67,7 +67,18 @@ def open(
     if where != "" and os.path.isdir(folder):
         _require_none(address, "a folder", revision=revision)
         if not is_release(folder):
-            return Corpus(_home(folder, address, store, index), profile)
+            corpus = CorpusPlace(folder, _package_url(index).rstrip("/") if index else "")
+            if not store and not (folder / STORE).is_dir():
+                if (folder / NAME).exists():
+                    raise SourceError(f"{quoted(address)} has an index and no tables yet: run `kopub run`")
+                line = "is neither a home with tables nor a release: run `kopub run` in it, or name another folder"
+                raise SourceError(f"{quoted(address)} {line}")
+            if index and not corpus.has(NAME):
+                raise SourceError(f"{quoted(index)} has no {NAME}: correct index=, or run `kopub index`")
+            tables = TableStore(_package_url(store) if store else str(folder / STORE))
+            if store and not tables.published(TABLES.pages.name):
+                raise SourceError(f"{quoted(store)} has no tables: correct store=, or run `kopub run`")
+            return Corpus(HomeSource(corpus, tables), profile)
         _require_none(address, "a release", store=store, index=index)
         return Corpus(ReleaseSource(folder), profile)
     if os.path.exists(folder) or where is None or not _HUB_ID.fullmatch(address):
@@ -104,21 +115,6 @@ def _package_url(address: str) -> str:
         raise SourceError(str(error)) from None
     # A profile's relative folder is below the checkout; that of a Python program is below the current folder.
     return url if is_url(address) else str(Path(address).expanduser().absolute())
-
-
-def _home(folder: Path, address: str, store: str | None, index: str | None) -> HomeSource:
-    corpus = CorpusPlace(folder, _package_url(index).rstrip("/") if index else "")
-    if not store and not (folder / STORE).is_dir():
-        if (folder / NAME).exists():
-            raise SourceError(f"{quoted(address)} has an index and no tables yet: run `kopub run`")
-        line = "is neither a home with tables nor a release: run `kopub run` in it, or name another folder"
-        raise SourceError(f"{quoted(address)} {line}")
-    if index and not corpus.has(NAME):
-        raise SourceError(f"{quoted(index)} has no {NAME}: correct index=, or run `kopub index`")
-    tables = TableStore(_package_url(store) if store else str(folder / STORE))
-    if store and not tables.published(TABLES.pages.name):
-        raise SourceError(f"{quoted(store)} has no tables: correct store=, or run `kopub run`")
-    return HomeSource(corpus, tables)
 
 
 _READERS = 8

@@ -3,20 +3,22 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from kopub.api.pages import NoSuchPage, Page, Pages
+from kopub.documents.chunks import Chunk, chunk_document, estimate_tokens
+from kopub.documents.document import Document as ReadDocument
+from kopub.documents.document import DocumentBlock, DocumentPage, PictureFile
+from kopub.documents.markdown import document_markdown
+from kopub.documents.stream import page_numbers, split_namesakes
+from kopub.documents.structure import structure_document
+from kopub.documents.tables import DocumentTable, document_tables
 from kopub.errors import KopubError, counted, did_you_mean
 from kopub.recognition.regions import crop_path
 from kopub.states import State, decisive
 from kopub.store.corpus_tables import TABLES
+from kopub.texts.markdown import link_target
 from kopub.texts.regions import Region
-
-if TYPE_CHECKING:
-    from kopub.documents.chunks import Chunk
-    from kopub.documents.document import Document as ReadDocument
-    from kopub.documents.document import DocumentBlock, DocumentPage
-    from kopub.documents.tables import DocumentTable
 
 
 class Document:
@@ -67,8 +69,6 @@ class Document:
         Paragraphs are joined across lines and pages, without running heads. `picture` returns the link target of a
         region's picture, by page id and index of the region; without it, or if it is empty, words stand for a picture.
         """
-        from kopub.documents.markdown import document_markdown
-
         return _join(
             document_markdown(of, _linked(of, blocks, picture or (lambda page_id, index: "")))
             for of, blocks in self.structured
@@ -78,7 +78,7 @@ class Document:
         """Return the pages with their regions as JSON values, as `kopub read --json` prints."""
         return {"document": self.id, "pages": [page.to_dict() for page in self.pages]}
 
-    def chunks(self, max_tokens: int = 512, count_tokens: Callable[[str], int] | None = None) -> "Iterator[Chunk]":
+    def chunks(self, max_tokens: int = 512, count_tokens: Callable[[str], int] | None = None) -> Iterator[Chunk]:
         """Yield the text in pieces of at most `max_tokens`, by its structure.
 
         Each has its headings, pages and boxes. `count_tokens` counts with your model's tokenizer; without it, a quarter
@@ -86,31 +86,24 @@ class Document:
         """
         if max_tokens < 1:
             raise KopubError(f"max_tokens is {max_tokens}, and must be at least 1")
-        from kopub.documents.chunks import chunk_document, estimate_tokens
 
         count = count_tokens or estimate_tokens
         return (chunk for of in self.structured for chunk in chunk_document(*of, max_tokens, count))
 
     @property
-    def tables(self) -> "list[DocumentTable]":
+    def tables(self) -> list[DocumentTable]:
         """Return its tables as rows and columns, with caption, pages and boxes.
 
         Tables that span pages are whole.
         """
-        from kopub.documents.tables import document_tables
-
         return [table for of in self.structured for table in document_tables(*of)]
 
     @cached_property
-    def structured(self) -> "tuple[tuple[ReadDocument, tuple[DocumentBlock, ...]], ...]":
+    def structured(self) -> tuple[tuple[ReadDocument, tuple[DocumentBlock, ...]], ...]:
         """The document as exports see it, without its picture files, and its blocks.
 
         There are several if documents share one name, or for pages of no document, each of which is its own.
         """
-        from kopub.documents.document import Document as ReadDocument
-        from kopub.documents.stream import page_numbers, split_namesakes
-        from kopub.documents.structure import structure_document
-
         pages = list(self.pages.in_corpus_order)
         numbered = [(page.id, page.number) for page in pages]
         parts = split_namesakes(numbered).values() if self.id else [[at] for at in range(len(pages))]
@@ -125,8 +118,8 @@ class Document:
 
 
 def _linked(
-    document: "ReadDocument", blocks: "Iterable[DocumentBlock]", picture: Callable[[str, int], str]
-) -> "list[DocumentBlock]":
+    document: ReadDocument, blocks: Iterable[DocumentBlock], picture: Callable[[str, int], str]
+) -> list[DocumentBlock]:
     """Return the blocks with the link targets of their pictures."""
     ids = {page.number: page.page_id for page in document.pages}
     linked = []
@@ -139,11 +132,8 @@ def _linked(
     return linked
 
 
-def _read_page(page: Page, number: int) -> "DocumentPage":
+def _read_page(page: Page, number: int) -> DocumentPage:
     """Return a page as in the readings, whatever happened to it later."""
-    from kopub.documents.document import DocumentPage, PictureFile
-    from kopub.texts.markdown import link_target
-
     read_from = (TABLES.readings.name, TABLES.regions.name, TABLES.pages.name)
     ended = decisive({asset: page.states[asset] for asset in read_from if asset in page.states})
     return DocumentPage(

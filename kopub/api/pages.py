@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 import pyarrow as pa
+from PIL import Image
 
 from kopub.api.rows import Picture, Step, TableName, numbers_array, table_name
 from kopub.api.sources.source import Place
@@ -20,14 +21,13 @@ from kopub.texts.text_quality import DOUBTFUL
 
 if TYPE_CHECKING:
     import pandas as pd
-    from PIL import Image
 
     from kopub.api.corpus import Corpus
     from kopub.api.documents import Document
     from kopub.api.rows import Facts
     from kopub.api.sources.source import Source
     from kopub.pages.page_reader import Origin
-    from kopub.pages.upright import PageTransform
+    from kopub.pages.upright import UprightTransform
 
 
 class NoSuchPage(KopubError, KeyError):
@@ -209,7 +209,7 @@ class Page:
         return self._source.image_bytes(self._place)
 
     @cached_property
-    def upright(self) -> "PageTransform | None":
+    def upright(self) -> "UprightTransform | None":
         """Return the transform that set the page upright, None without one.
 
         Boxes refer to the upright page.
@@ -222,10 +222,8 @@ class Page:
         return self.image_bytes if self.upright is None else self.upright.apply_encoded(self.image_bytes)
 
     @property
-    def image(self) -> "Image.Image":
+    def image(self) -> Image.Image:
         """The page, upright, in RGB. Raises `SourceError` or `UndecodableImage`."""
-        from PIL import Image
-
         return Image.fromarray(decode(self.upright_bytes))
 
     def on_source(self, box: tuple[float, float, float, float]) -> list[tuple[float, float]]:

@@ -31,10 +31,11 @@ from kopub.files import is_url
 from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PARTS, PROBLEM, TEXT_LAYER
 from kopub.pages.corpus import Corpus as IndexedCorpus
 from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents
-from kopub.pages.documents.pdf import DPI
 from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.text_layer import Failure, PageCount
 from kopub.pages.indexing import index
+from kopub.pages.page import DPI
+from kopub.release.gates import Gates
 from kopub.states import LOST, Reason
 from kopub.store.corpus_tables import TABLES
 from kopub.store.table_store import ShardStore
@@ -89,7 +90,9 @@ def read(
         (part,) = reading.parts(at_once=reading.pages)
         weakref.finalize(part, reading.close)
         (document,) = Corpus(part).documents
-        require_pages([document])
+        lost = document.pages.where(LOST)
+        if len(lost) == len(document.pages):
+            raise SourceError(f"{lost[0].id} cannot be read: {lost[0].reason}")
     except BaseException:
         reading.close()
         raise
@@ -175,19 +178,42 @@ class Reading:
         home = Path(tempfile.mkdtemp(dir=self._folder))
         source = home / "source"
         source.mkdir(parents=True)
-        _write(source / "pages.parquet", pages, self._pool)
+        path = source / "pages.parquet"
+        drawings = self._pool.render(
+            ((page.file.path, page.number - 1) for page in pages if page.number is not None), DPI
+        )
+        with pq.ParquetWriter(path, _SCHEMA, compression="none") as writer:
+            for page in pages:
+                drawing = page.problem or next(drawings)
+                failed = isinstance(drawing, Failure)
+                form = "{file}: {reason}"
+                reason = Reason(form, file=page.file.name, reason=drawing.reason) if failed else drawing.damage
+                row = {
+                    ID: page.id,
+                    IMAGE: {BYTES: None if failed else drawing.data},
+                    FILE_NAME: page.file.name,
+                    PAGE_NUMBER: page.number,
+                    TEXT_LAYER: None if failed else drawing.text_layer,
+                    PROBLEM: reason,
+                    PARTS: reason.packed() if isinstance(reason, Reason) else None,
+                    FAILED: failed and drawing.may_pass,
+                }
+                writer.write_table(pa.Table.from_pylist([row], _SCHEMA))
         index(str(source), home)
         store = ShardStore(url=str(home / "store"), keep_versions=0)
         corpus = IndexedCorpus(home=str(home))
-        _make(replace(self._settings, corpus=corpus, store=store))
+        # Nothing is published that a gate would keep: a page without regions has its state and reason.
+        settings = replace(self._settings, corpus=corpus, store=store, gates=Gates(max_empty_jump=1))
+        names = _with_ancestors(TABLES.texts.name)
+        assets = [asset(settings.resources) for name, asset in GRAPH.by_name.items() if name in names]
+        for asset in assets:
+            try:
+                shards = tuple(asset.corpus.manifest.keys)
+                make_all(asset, RunContext(uuid.uuid4().hex, shards, Problems(asset.checks, {}), _unsaid, _unsaid))
+            finally:
+                for engine in asset.engines:
+                    engine.release()
         return HomeSource(home, store)
-
-
-def require_pages(documents: Sequence[Document]) -> None:
-    """Raise `SourceError` with the first reason if no page could be read."""
-    lost = [page for document in documents for page in document.pages.where(LOST)]
-    if len(lost) == sum(len(document.pages) for document in documents):
-        raise SourceError(f"{lost[0].id} cannot be read: {lost[0].reason}")
 
 
 def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
@@ -271,28 +297,6 @@ def _chosen(
     return [_Page(file, number) for number in numbers]
 
 
-def _write(path: Path, pages: Sequence[_Page], pool: DocumentPool) -> None:
-    """Draw pages into a file of the corpus."""
-    drawings = pool.render(((page.file.path, page.number - 1) for page in pages if page.number is not None), DPI)
-    with pq.ParquetWriter(path, _SCHEMA, compression="none") as writer:
-        for page in pages:
-            drawing = page.problem or next(drawings)
-            failed = isinstance(drawing, Failure)
-            form = "{file}: {reason}"
-            reason = Reason(form, file=page.file.name, reason=drawing.reason) if failed else drawing.damage
-            row = {
-                ID: page.id,
-                IMAGE: {BYTES: None if failed else drawing.data},
-                FILE_NAME: page.file.name,
-                PAGE_NUMBER: page.number,
-                TEXT_LAYER: None if failed else drawing.text_layer,
-                PROBLEM: reason,
-                PARTS: reason.packed() if isinstance(reason, Reason) else None,
-                FAILED: failed and drawing.may_pass,
-            }
-            writer.write_table(pa.Table.from_pylist([row], _SCHEMA))
-
-
 def _settings(home: Path, profile: str | None, text_layer: TextLayers | None) -> Settings:
     """Return the profile's settings with an empty home of their own."""
     changes = {"KOPUB_PROFILE": profile} if profile else {}
@@ -300,19 +304,6 @@ def _settings(home: Path, profile: str | None, text_layer: TextLayers | None) ->
     settings = read_settings({**os.environ, **changes, **layer, "KOPUB_HOME": str(home)})
     require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
     return settings
-
-
-def _make(settings: Settings) -> None:
-    """Make the texts of the pages, and what they are made from."""
-    names = _with_ancestors(TABLES.texts.name)
-    assets = [asset(settings.resources) for name, asset in GRAPH.by_name.items() if name in names]
-    for asset in assets:
-        try:
-            shards = tuple(asset.corpus.manifest.keys)
-            make_all(asset, RunContext(uuid.uuid4().hex, shards, Problems(asset.checks, {}), _unsaid, _unsaid))
-        finally:
-            for engine in asset.engines:
-                engine.release()
 
 
 def _with_ancestors(asset: str) -> set[str]:

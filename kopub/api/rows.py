@@ -4,17 +4,15 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
+from PIL import Image
 
 from kopub.boxes import Box
 from kopub.errors import KopubError, StoreError, did_you_mean
 from kopub.states import State
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +26,8 @@ class Picture:
     """The encoded JPEG."""
 
     @property
-    def image(self) -> "Image.Image":
+    def image(self) -> Image.Image:
         """The decoded picture."""
-        from PIL import Image
-
         return Image.open(io.BytesIO(self.data))
 
 
@@ -191,8 +187,13 @@ def catalogue_of(shards: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
     counts = [table.num_rows for table in tables]
     rows = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
     numbers = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    encoded = [value.encode() for value in shards]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     own = {
-        "shard": pa.DictionaryArray.from_arrays(numbers_array(numbers), _strings(shards)),
+        "shard": pa.DictionaryArray.from_arrays(
+            numbers_array(numbers),
+            pa.StringArray.from_buffers(len(shards), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))),
+        ),
         "row": numbers_array(rows),
     }
     stored = pa.concat_tables(tables)
@@ -214,9 +215,3 @@ def numbers_array(values: np.ndarray) -> pa.Array:
     The first array that Arrow makes from Python values loads pandas, which takes 0.3 s and 40 MB.
     """
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
-
-
-def _strings(values: Sequence[str]) -> pa.StringArray:
-    encoded = [value.encode() for value in values]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))

@@ -40,7 +40,7 @@ def searcher_of(source: "Source", profile: str | None) -> tuple[Searcher, list[s
     `profile` is a name or path, by default $KOPUB_PROFILE or `cpu`. Raises `ConfigError`.
     """
     from kopub.api.sources.home import HomeSource
-    from kopub.api.sources.release import ReleaseSource
+    from kopub.api.sources.release import ReleaseSource, ReleaseTables
 
     if isinstance(source, HomeSource):
         settings = _settings(source.home, profile)
@@ -48,7 +48,26 @@ def searcher_of(source: "Source", profile: str | None) -> tuple[Searcher, list[s
         corpus = Corpus(home=str(place.home), url=place.url, cache_gb=place.cache_gb)
         return home_searcher(settings, corpus, ShardStore(url=source.store.url)), []
     assert isinstance(source, ReleaseSource)
-    return _release_searcher(source, profile)
+
+    folder = _cache_folder(source)
+    settings = _settings(folder, profile)
+    tables = ReleaseTables(source, settings.embedding.recipe())
+    embedding, notes = settings.embedding, []
+    # Nobody chose the default profile, so its engine need not be the one that made the vectors.
+    if profile is None and not _fits(tables, source, embedding):
+        embedding = None
+        line = f"words alone are searched: the engine of profile {settings.profile_name} did not make the vectors"
+        notes.append(f"{line}; open with profile= the one that made them")
+    searcher = Searcher(
+        tables,
+        source.shards,
+        embedding,
+        settings.profile_name,
+        folder,
+        mode=settings.search.mode,
+        floor=settings.search.floor,
+    )
+    return searcher, notes
 
 
 def embedder_of(source: "Source", profile: str | None) -> Embedder:
@@ -95,33 +114,6 @@ def home_searcher(
         say=say,
         reranking=reranking,
     )
-
-
-def _release_searcher(release: "ReleaseSource", profile: str | None) -> tuple[Searcher, list[str]]:
-    """Return a searcher, of words only if no engine has the vectors' recipe.
-
-    That is so if no profile is named and the engine of the default one did not make the vectors.
-    """
-    from kopub.api.sources.release import ReleaseTables
-
-    folder = _cache_folder(release)
-    settings = _settings(folder, profile)
-    tables = ReleaseTables(release, settings.embedding.recipe())
-    embedding, notes = settings.embedding, []
-    if profile is None and not _fits(tables, release, embedding):
-        embedding = None
-        line = f"words alone are searched: the engine of profile {settings.profile_name} did not make the vectors"
-        notes.append(f"{line}; open with profile= the one that made them")
-    searcher = Searcher(
-        tables,
-        release.shards,
-        embedding,
-        settings.profile_name,
-        folder,
-        mode=settings.search.mode,
-        floor=settings.search.floor,
-    )
-    return searcher, notes
 
 
 def _fits(tables: SearchedTables, release: "ReleaseSource", embedding: Embedder) -> bool:

@@ -19,7 +19,7 @@ from kopub.cli.console import duration, lost_line, said, say
 from kopub.cli.options import corpus_check, first_look_lines, with_profile
 from kopub.cli.score_lines import score_changes, scripts_not_read
 from kopub.errors import counted, visible
-from kopub.pages.index_writer import LEFT_OUT
+from kopub.pages.manifest import LEFT_OUT
 from kopub.search.scores import ScoreChange, change_lines, pages_by_state
 from kopub.states import LOST, State, joined, phrase
 from kopub.store.corpus_tables import TABLES

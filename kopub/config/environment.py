@@ -191,7 +191,24 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         if path[0] in SECTIONS or path[0] in VALUES:
             overrides.append(Override(name, path, text))
         elif not _is_known(name):
-            raise ConfigError(_unknown(name))
+            bare = name.removeprefix(PREFIX)
+            head, between, key = bare.partition(BETWEEN)
+            sections = [section.upper() for section in SECTIONS]
+            plain = [variable.removeprefix(PREFIX) for variable in VARIABLES] + [value.upper() for value in VALUES]
+            if between:
+                near = [f"{section}{between}{key}" for section in near_names(head, sections)]
+            else:
+                near = [
+                    section + BETWEEN + bare[len(section) + 1 :]
+                    for section in sections
+                    if bare.startswith(f"{section}_")
+                ]
+                near += near_names(bare, plain)
+            guess = f" (did you mean {' or '.join(PREFIX + variable for variable in near)}?)" if near else ""
+            names = ", ".join(PREFIX + variable for variable in plain)
+            raise ConfigError(
+                f"{name} is no setting{guess}; there are {names}, and KOPUB_<SECTION>__<KEY> of {', '.join(sections)}"
+            )
     if is_url(runtime := variables.get("KOPUB_RUNTIME", "")):
         raise ConfigError(f"KOPUB_RUNTIME: {runtime!r} is a URL, and must be a folder of this machine")
     if not (language := variables.get("KOPUB_LANG", "").lower()).startswith(("ko", "en", "c")) and language:
@@ -204,25 +221,6 @@ def _is_known(name: str) -> bool:
     if name in VARIABLES or name.startswith(_FOR_TESTS):
         return True
     return BETWEEN not in name and _OF_A_CLUSTER.fullmatch(name) is not None
-
-
-def _unknown(name: str) -> str:
-    """Return a message that no setting has this name, with similar names.
-
-    The part of a key after its section stays as it is.
-    """
-    bare = name.removeprefix(PREFIX)
-    head, between, key = bare.partition(BETWEEN)
-    sections = [section.upper() for section in SECTIONS]
-    plain = [variable.removeprefix(PREFIX) for variable in VARIABLES] + [value.upper() for value in VALUES]
-    if between:
-        near = [f"{section}{between}{key}" for section in near_names(head, sections)]
-    else:
-        near = [section + BETWEEN + bare[len(section) + 1 :] for section in sections if bare.startswith(f"{section}_")]
-        near += near_names(bare, plain)
-    guess = f" (did you mean {' or '.join(PREFIX + variable for variable in near)}?)" if near else ""
-    names = ", ".join(PREFIX + variable for variable in plain)
-    return f"{name} is no setting{guess}; there are {names}, and KOPUB_<SECTION>__<KEY> of {', '.join(sections)}"
 
 
 def _home(text: str) -> Path:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kopub.config.profile_files import Card
@@ -97,7 +97,16 @@ def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDema
         if engine.gpu_memory:
             asks += [MemoryDemand(section, gpu, bytes=engine.gpu_memory) for gpu in _gpus_of(engine, count)]
     for key, (server, model) in models.items():
-        asks += _of_server(" and ".join(shared[key]), server, model, count)
+        sections = " and ".join(shared[key])
+        share = server.gpu_memory_utilization or _SHARE
+        gpus = list(range(count)) if server.gpus == ALL_GPUS else server.gpus
+        width = server.tensor_parallel
+        groups = [gpus[start : start + width] for start in range(0, len(gpus) - width + 1, width)]
+        parts = model and _parts(server, model)
+        # A CPU build has no GPU; groups are assigned to replicas in turn.
+        for replica in range((server.replicas or server.replicas_per_gpu * len(groups)) if groups else 0):
+            for gpu in groups[replica % len(groups)]:
+                asks.append(MemoryDemand(f"{sections} server", gpu, share, shares_gpu=server.share_gpu, server=parts))
     return asks
 
 
@@ -187,18 +196,6 @@ def _cache_of_one(server: VLLMServer, model: ModelMemory) -> int:
     """Return the bytes that the cache of one longest request takes on a GPU."""
     a_token = model.cached_token / (2 if (server.kv_cache_dtype or "").startswith("fp8") else 1)
     return int(a_token * server.max_model_len / server.tensor_parallel)
-
-
-def _of_server(sections: str, server: VLLMServer, model: ModelMemory | None, count: int) -> Iterator[MemoryDemand]:
-    share = server.gpu_memory_utilization or _SHARE
-    gpus = list(range(count)) if server.gpus == ALL_GPUS else server.gpus
-    width = server.tensor_parallel
-    groups = [gpus[start : start + width] for start in range(0, len(gpus) - width + 1, width)]
-    parts = model and _parts(server, model)
-    # A CPU build has no GPU; groups are assigned to replicas in turn.
-    for replica in range((server.replicas or server.replicas_per_gpu * len(groups)) if groups else 0):
-        for gpu in groups[replica % len(groups)]:
-            yield MemoryDemand(f"{sections} server", gpu, share, shares_gpu=server.share_gpu, server=parts)
 
 
 def _parts(server: VLLMServer, model: ModelMemory) -> ServerMemory:

@@ -223,7 +223,12 @@ def checked_profile(
             _fill_in_pin(section, values[section], engine, pins)
             _fill_in_folders(section, values[section], engine, home, values["corpus"])
         for place in PLACES:
-            _fill_in_place(values, place, home)
+            section, key = place
+            default, resolve = PLACES[place]
+            if isinstance(values[section], dict):
+                path = values[section].setdefault(key, str(home / default))
+                if isinstance(path, str):
+                    values[section][key] = _resolve(f"{section}.{key}", path, resolve)
         try:
             return model.model_validate(values)
         except ValidationError as error:
@@ -318,16 +323,6 @@ def _fill_in_folders(section: str, values: dict[str, Any], engine: type[Engine],
         values.setdefault("index", corpus.get("url") or "")
     if "home" in engine.model_fields and isinstance(folder := values.setdefault("home", str(home)), str):
         values["home"] = _resolve(f"{section}.home", folder, placed)
-
-
-def _fill_in_place(values: dict[str, Any], place: tuple[str, str], home: Path) -> None:
-    """Fill in the absolute path of a key that names a place."""
-    section, key = place
-    default, resolve = PLACES[place]
-    if isinstance(values[section], dict):
-        path = values[section].setdefault(key, str(home / default))
-        if isinstance(path, str):
-            values[section][key] = _resolve(f"{section}.{key}", path, resolve)
 
 
 def _resolve(where: str, place: str, resolve: Callable[[str], str | Path]) -> str:

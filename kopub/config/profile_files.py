@@ -173,17 +173,7 @@ def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
         raise ConfigError(f"{path.name} is empty: it must have the sections layout, recognition and embedding")
     if not isinstance(content, dict):
         raise ConfigError(f"{path.name} has no sections: it is a {_KINDS.get(type(content), 'value')}, not a mapping")
-    _place_beside(path, content)
-    if EXTENDS not in content:
-        return content
-    name, chain = content.pop(EXTENDS), (*extended_by, path.resolve())
-    if not isinstance(name, str):
-        raise ConfigError(f"{path.name}: {EXTENDS} is {name!r}, and must be the name of a profile, as h200")
-    return _on_top(content, _find(name, f"{path.name}: {EXTENDS}: ", path.parent, chain))
-
-
-def _place_beside(path: Path, content: dict[Any, Any]) -> None:
-    """Make the relative folders of a profile absolute: they lie beside its file."""
+    # The relative folders of a profile lie beside its file.
     for section, key in _FOLDERS:
         values = content.get(section)
         if isinstance(values, dict) and isinstance(values.get(key), str | dict):
@@ -193,6 +183,12 @@ def _place_beside(path: Path, content: dict[Any, Any]) -> None:
                 if isinstance(folders, str)
                 else {name: _beside(path, folder) for name, folder in folders.items()}
             )
+    if EXTENDS not in content:
+        return content
+    name, chain = content.pop(EXTENDS), (*extended_by, path.resolve())
+    if not isinstance(name, str):
+        raise ConfigError(f"{path.name}: {EXTENDS} is {name!r}, and must be the name of a profile, as h200")
+    return _on_top(content, _find(name, f"{path.name}: {EXTENDS}: ", path.parent, chain))
 
 
 def _beside(path: Path, folder: Any) -> Any:

@@ -45,7 +45,12 @@ def first_problem(
 def _describe_fault(fault: "ErrorDetails", model: Any, section: str) -> str:
     path = fault["loc"]
     if fault["type"] in _UNKNOWN:
-        return _unknown_key(model, section, path)
+        keys = list(_model_at(model, path[:-1]).model_fields)
+        key, parents = visible(str(path[-1]), _SHOWN), ".".join(str(part) for part in (section, *path[:-1]) if part)
+        guess, names = did_you_mean(key, keys, in_brackets=True), ", ".join(keys)
+        if not parents:
+            return f"there is no section {key!r}{guess}; there are {names}"
+        return f"{parents} has no key {key!r}{guess}; it has {names}"
     at = ".".join(str(part) for part in ((section, *path) if section else path)) or "it"
     if fault["type"] in _RAISED:
         message = visible(str(fault.get("ctx", {}).get("error", fault["msg"])))
@@ -58,15 +63,6 @@ def _describe_fault(fault: "ErrorDetails", model: Any, section: str) -> str:
     quotes = ", in quotes" if fault["type"] == "string_type" and isinstance(fault["input"], int | float | date) else ""
     must = possible(*annotation_at(model, path))
     return f"{at} is {visible(repr(fault['input']), _SHOWN)}, and must be {must}{quotes}"
-
-
-def _unknown_key(model: Any, section: str, path: tuple[Any, ...]) -> str:
-    keys = list(_model_at(model, path[:-1]).model_fields)
-    key, parents = visible(str(path[-1]), _SHOWN), ".".join(str(part) for part in (section, *path[:-1]) if part)
-    guess, names = did_you_mean(key, keys, in_brackets=True), ", ".join(keys)
-    if not parents:
-        return f"there is no section {key!r}{guess}; there are {names}"
-    return f"{parents} has no key {key!r}{guess}; it has {names}"
 
 
 def _model_at(model: Any, path: tuple[Any, ...]) -> type[BaseModel]:

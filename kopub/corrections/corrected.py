@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from kopub.boxes import Box
-from kopub.corrections.log import Action, Correction, CorrectionLog, PageCorrections
+from kopub.corrections.log import Action, Correction, CorrectionHistory, CorrectionLog
 from kopub.errors import MissingTable
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import DEFAULT_TASKS, READ_TASKS, Task
@@ -29,7 +29,7 @@ _End = tuple[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class CorrectedPage:
+class CorrectedRows:
     """A page's corrected rows, and the corrections without effect.
 
     The rows are those of layout and readings; a correction has no effect if no region matches it any more.
@@ -49,8 +49,8 @@ class PageStanding:
 
     page_id: str
     shard: str | None
-    done: PageCorrections
-    page: CorrectedPage | None
+    done: CorrectionHistory
+    page: CorrectedRows | None
 
     @property
     def unplaced(self) -> tuple[Correction, ...]:
@@ -167,41 +167,42 @@ class CorrectedTables:
                 yield at, (layouts[page_id], {_PICTURES: None, **readings[page_id]})
 
 
-def correct_page(layout: Row, reading: Row, changes: Sequence[Correction]) -> CorrectedPage:
+def correct_page(layout: Row, reading: Row, changes: Sequence[Correction]) -> CorrectedRows:
     """Return a page's rows after the corrections that find their region, oldest first.
 
     A text, a strike and an addition need a region of their kind whose box matches; a label and a place in the order
     need only the box.
     """
     if not changes:
-        return CorrectedPage(layout, reading)
-    page = _PageEditor(layout, reading)
+        return CorrectedRows(layout, reading)
+    page = _Editor(layout, reading)
     unplaced = tuple(change for change in changes if not page.apply(change))
     if len(unplaced) == len(changes):
-        return CorrectedPage(layout, reading, unplaced)
-    return CorrectedPage(*page.rows(), unplaced)
+        return CorrectedRows(layout, reading, unplaced)
+    return CorrectedRows(*page.rows(), unplaced)
 
 
-def truth_of(page: CorrectedPage) -> str:
+def truth_of(page: CorrectedRows) -> str:
     """Return JSON of a page's ordered regions and text, as a checker sees them."""
     placed = {region["index"]: region for region in page.layout["regions"] or ()}
-    regions = [
-        {
-            "label": region["native_label"],
-            "kind": region["label"],
-            "bbox_2d": list(placed[region["index"]]["bbox_2d"]),
-            "content": region["content"] or "",
-        }
-        for region in sorted(page.reading["regions"] or (), key=lambda region: region["index"])
-        if region["index"] in placed
-    ]
+    regions: list[dict[str, Any]] = []
+    for region in sorted(page.reading["regions"] or (), key=lambda region: region["index"]):
+        if region["index"] in placed:
+            regions.append(
+                {
+                    "label": region["native_label"],
+                    "kind": region["label"],
+                    "bbox_2d": list(placed[region["index"]]["bbox_2d"]),
+                    "content": region["content"] or "",
+                }
+            )
     text = page_text(region_texts(page.reading["regions"]))
     content = {"regions": regions, "markdown": page.reading["markdown"] or "", "text": text}
     return json.dumps(content, ensure_ascii=False)
 
 
 @dataclass(slots=True)
-class _Region:
+class _EditedRows:
     """A region of a page under correction: its rows and its crop."""
 
     layout: dict[str, Any]
@@ -213,7 +214,7 @@ class _Region:
         return KINDS[Task(self.layout["task"])]
 
 
-class _PageEditor:
+class _Editor:
     """An editor that applies corrections to a page's regions, in reading order."""
 
     def __init__(self, layout: Row, reading: Row) -> None:
@@ -224,7 +225,7 @@ class _PageEditor:
         pictures = pictures or [None] * len(listed)
         crops = {crop_index(crop["path"]): (crop, data) for crop, data in zip(listed, pictures, strict=True)}
         self._regions = [
-            _Region(dict(region), read.get(region["index"]), crops.get(region["index"]))
+            _EditedRows(dict(region), read.get(region["index"]), crops.get(region["index"]))
             for region in sorted(layout["regions"] or (), key=lambda region: region["index"])
         ]
         self._is_ordered_anew = False
@@ -250,13 +251,26 @@ class _PageEditor:
             self._regions.remove(region)
             self._is_ordered_anew = True
         else:
-            return self._move(region, change.after)
+            follows = self._find(Box(*json.loads(change.after)), None) if change.after else None
+            if follows is region or (follows is None and change.after):
+                return False
+            self._regions.remove(region)
+            self._regions.insert(self._regions.index(follows) + 1 if follows else 0, region)
+            self._is_ordered_anew = True
+            return True
         return True
 
     def rows(self) -> tuple[Row, Row]:
         """Return the page's rows of layout and readings as they are now."""
         if self._is_ordered_anew:
-            self._number()
+            # The regions are numbered in order, and their pictures with them.
+            for index, region in enumerate(self._regions):
+                region.layout["index"] = index
+                if region.reading is not None:
+                    region.reading["index"] = index
+                if region.crop is not None:
+                    crop, data = region.crop
+                    region.crop = {**crop, "path": crop_path(self._layout["page_id"], index)}, data
         crops = [region.crop for region in self._regions if region.crop is not None]
         readings = [region.reading for region in self._regions if region.reading is not None]
         texts = region_texts(readings)
@@ -295,13 +309,12 @@ class _PageEditor:
             return laid_out, (State.PARTIAL, ended[1])
         return laid_out, laid_out if state is State.OK else (state, reason)
 
-    def _find(self, box: Box[int], kind: str | None) -> _Region | None:
+    def _find(self, box: Box[int], kind: str | None) -> _EditedRows | None:
         """Return the region whose box matches best, of `kind` if one is given."""
-        matches = [
-            (share, -at, region)
-            for at, region in enumerate(self._regions)
-            if (kind is None or region.kind == kind) and (share := box.iou(Box(*region.layout["bbox_2d"]))) >= _AGREES
-        ]
+        matches: list[tuple[float, int, _EditedRows]] = []
+        for at, region in enumerate(self._regions):
+            if (kind is None or region.kind == kind) and (share := box.iou(Box(*region.layout["bbox_2d"]))) >= _AGREES:
+                matches.append((share, -at, region))
         return max(matches, key=lambda match: match[:2])[2] if matches else None
 
     def _add(self, change: Correction) -> None:
@@ -317,12 +330,12 @@ class _PageEditor:
                 at = position + 1
         placed = {"label": change.label, "task": DEFAULT_TASKS[change.label].value, "score": 1.0, "index": -1}
         boxes = {"bbox": list(change.bbox), "bbox_2d": list(change.bbox_2d), "polygon": None, "text": None}
-        region = _Region(placed | boxes, None)
+        region = _EditedRows(placed | boxes, None)
         self._say(region, change.after)
         self._regions.insert(at, region)
         self._is_ordered_anew = True
 
-    def _say(self, region: _Region, text: str) -> None:
+    def _say(self, region: _EditedRows, text: str) -> None:
         """Give a region the text that a person found on it."""
         reading = region.reading or {
             "index": region.layout["index"],
@@ -340,23 +353,3 @@ class _PageEditor:
             "finish_reason": "stop",
             "origin": TextOrigin.PERSON.value,
         }
-
-    def _move(self, region: _Region, anchor: str) -> bool:
-        """Put a region after the one at `anchor`, or first; return whether that exists."""
-        follows = self._find(Box(*json.loads(anchor)), None) if anchor else None
-        if follows is region or (follows is None and anchor):
-            return False
-        self._regions.remove(region)
-        self._regions.insert(self._regions.index(follows) + 1 if follows else 0, region)
-        self._is_ordered_anew = True
-        return True
-
-    def _number(self) -> None:
-        """Number the regions in order, and their pictures with them."""
-        for index, region in enumerate(self._regions):
-            region.layout["index"] = index
-            if region.reading is not None:
-                region.reading["index"] = index
-            if region.crop is not None:
-                crop, data = region.crop
-                region.crop = {**crop, "path": crop_path(self._layout["page_id"], index)}, data

@@ -110,7 +110,7 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
-class PageCorrections:
+class CorrectionHistory:
     """All corrections that people made to a page, oldest first."""
 
     every: tuple[Correction, ...] = ()
@@ -156,15 +156,15 @@ class CorrectionLog:
         self._store = store
         self._parts = store.parts(_FOLDER, saves_work=False)
 
-    def by_page(self) -> dict[str, PageCorrections]:
+    def by_page(self) -> dict[str, CorrectionHistory]:
         """Return the corrections of each page that has any."""
         pages: dict[str, list[Correction]] = defaultdict(list)
         for correction in self._every():
             pages[correction.page_id].append(correction)
-        return {page_id: PageCorrections(tuple(corrections)) for page_id, corrections in pages.items()}
+        return {page_id: CorrectionHistory(tuple(corrections)) for page_id, corrections in pages.items()}
 
-    def page(self, page_id: str) -> PageCorrections:
-        return PageCorrections(tuple(correction for correction in self._every() if correction.page_id == page_id))
+    def page(self, page_id: str) -> CorrectionHistory:
+        return CorrectionHistory(tuple(correction for correction in self._every() if correction.page_id == page_id))
 
     def shard_settings(self, shard: str) -> dict[str, str]:
         """Return the inputs of a shard's tables besides their parents.

@@ -121,11 +121,12 @@ def cosine_change(old: pa.Table, new: pa.Table, id_column: str, most: int) -> Co
     dims = [table.schema.field("vector").type.list_size for table in (old, new)]
     if dims[0] != dims[1]:
         return CosineChange(problem=f"vectors of {dims[0]} and of {dims[1]} dimensions cannot be compared")
-    before, after = (_by_id(table, id_column) for table in (old, new))
+    before, after = _by_id(old, id_column), _by_id(new, id_column)
     ids = [row_id for row_id in before if row_id in after]
     if not ids:
         return CosineChange(problem="no row has a vector in both")
-    a, b = (np.stack([side[row_id] for row_id in ids]).astype(np.float32) for side in (before, after))
+    a = np.stack([before[row_id] for row_id in ids]).astype(np.float32)
+    b = np.stack([after[row_id] for row_id in ids]).astype(np.float32)
     lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     cosines = np.divide(np.sum(a * b, axis=1), lengths, out=np.zeros_like(lengths), where=lengths > 0)
     order = np.argsort(cosines, kind="stable")[:most]
@@ -150,7 +151,7 @@ _LOWEST = 50
 
 
 @dataclass(frozen=True, slots=True)
-class RegionChange:
+class Change:
     """A region that changed.
 
     `kinds` are some of added, removed, moved, relabelled and text. `old` is None if added, `new` if removed.
@@ -178,7 +179,7 @@ class PageDiff:
     texts: tuple[str, str]
     old: tuple[Region, ...]
     new: tuple[Region, ...]
-    changes: tuple[RegionChange, ...]
+    changes: tuple[Change, ...]
 
     @property
     def rank(self) -> tuple[bool, int, int]:
@@ -212,7 +213,7 @@ class ShardDiff:
 
 
 @dataclass(frozen=True, slots=True)
-class PageSide:
+class ComparedSide:
     """One side of a page.
 
     It has the page's states by table, its regions as read, and its parsed text.
@@ -231,18 +232,34 @@ def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDi
     """
     before, after = pages_of(old), pages_of(new)
     ids = dict.fromkeys([*after, *before])
-    nothing = PageSide({}, ())
-    pages = (_page(page_id, before.get(page_id, nothing), after.get(page_id, nothing)) for page_id in ids)
-    other = [page for page in pages if page.states or page.changes or page.damage.score]
-    counts = [Counter(region.label for page in side.values() for region in page.regions) for side in (before, after)]
-    labels = {label: (counts[0][label], counts[1][label]) for label in sorted(counts[0] | counts[1])}
-    vectors = {
-        asset: _vector_change(asset, old[asset], new[asset]) for asset in VECTORS if asset in old and asset in new
-    }
-    return ShardDiff(len(ids), tuple(sorted(other, key=lambda page: page.rank, reverse=True)), labels, vectors)
+    nothing = ComparedSide({}, ())
+    changed: list[PageDiff] = []
+    counts_before: Counter[str] = Counter()
+    counts_after: Counter[str] = Counter()
+    for page_id in ids:
+        page_before, page_after = before.get(page_id, nothing), after.get(page_id, nothing)
+        counts_before.update(region.label for region in page_before.regions)
+        counts_after.update(region.label for region in page_after.regions)
+        page = _page(page_id, page_before, page_after)
+        if page.states or page.changes or page.damage.score:
+            changed.append(page)
+    labels = {label: (counts_before[label], counts_after[label]) for label in sorted(counts_before | counts_after)}
+
+    vectors: dict[str, CosineChange] = {}
+    for asset, id_column in VECTORS.items():
+        if asset not in old or asset not in new:
+            continue
+        old_rows, new_rows = old[asset], new[asset]
+        # A figure and a passage have no column of their own that tells them apart.
+        if asset == FIGURE_VECTORS.name:
+            old_rows, new_rows = _figures(old_rows), _figures(new_rows)
+        elif asset == PASSAGE_VECTORS.name:
+            old_rows, new_rows = _passages(old_rows), _passages(new_rows)
+        vectors[asset] = cosine_change(old_rows, new_rows, id_column, _LOWEST)
+    return ShardDiff(len(ids), tuple(sorted(changed, key=lambda page: page.rank, reverse=True)), labels, vectors)
 
 
-def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, PageSide]:
+def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, ComparedSide]:
     """Return the pages of a shard by id, in order."""
     states: dict[str, dict[str, str]] = {}
     for asset, table in tables.items():
@@ -252,12 +269,11 @@ def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, PageSide]:
     readings = _by_page(tables, _READINGS, "regions")
     layouts = _by_page(tables, _LAYOUTS, "regions")
     texts = _by_page(tables, TABLES.texts.name, "text")
-    return {
-        page_id: PageSide(
-            ended, tuple(join_regions(page_id, layouts.get(page_id), readings.get(page_id))), texts.get(page_id)
-        )
-        for page_id, ended in states.items()
-    }
+    pages: dict[str, ComparedSide] = {}
+    for page_id, ended in states.items():
+        regions = join_regions(page_id, layouts.get(page_id), readings.get(page_id))
+        pages[page_id] = ComparedSide(ended, tuple(regions), texts.get(page_id))
+    return pages
 
 
 def _by_page(tables: Mapping[str, pa.Table], asset: str, column: str) -> dict[str, Any]:
@@ -268,7 +284,7 @@ def _by_page(tables: Mapping[str, pa.Table], asset: str, column: str) -> dict[st
     return dict(zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True))
 
 
-def _page(page_id: str, old: PageSide, new: PageSide) -> PageDiff:
+def _page(page_id: str, old: ComparedSide, new: ComparedSide) -> PageDiff:
     ends = {asset: (old.states.get(asset), new.states.get(asset)) for asset in {**old.states, **new.states}}
     before, after = ("\n".join(region.content or "" for region in page.regions) for page in (old, new))
     harm = damage(before, after)
@@ -286,7 +302,7 @@ def _page(page_id: str, old: PageSide, new: PageSide) -> PageDiff:
     )
 
 
-def _changes(old: PageSide, new: PageSide) -> Iterator[RegionChange]:
+def _changes(old: ComparedSide, new: ComparedSide) -> Iterator[Change]:
     pairs = match([region.box for region in old.regions], [region.box for region in new.regions])
     for at, to, overlap in pairs:
         before, after = old.regions[at], new.regions[to]
@@ -298,21 +314,13 @@ def _changes(old: PageSide, new: PageSide) -> Iterator[RegionChange]:
         }
         if any(differences.values()):
             kinds = tuple(kind for kind, holds in differences.items() if holds)
-            yield RegionChange(kinds, round(overlap, 3), before, after, harm)
+            yield Change(kinds, round(overlap, 3), before, after, harm)
     gone = set(range(len(old.regions))) - {at for at, _, _ in pairs}
     come = set(range(len(new.regions))) - {to for _, to, _ in pairs}
     for at in sorted(gone):
-        yield RegionChange(("removed",), 0.0, old.regions[at], None, damage(old.regions[at].content or "", ""))
+        yield Change(("removed",), 0.0, old.regions[at], None, damage(old.regions[at].content or "", ""))
     for to in sorted(come):
-        yield RegionChange(("added",), 0.0, None, new.regions[to], damage("", new.regions[to].content or ""))
-
-
-def _vector_change(asset: str, old: pa.Table, new: pa.Table) -> CosineChange:
-    if asset == FIGURE_VECTORS.name:
-        old, new = _figures(old), _figures(new)
-    elif asset == PASSAGE_VECTORS.name:
-        old, new = _passages(old), _passages(new)
-    return cosine_change(old, new, VECTORS[asset], _LOWEST)
+        yield Change(("added",), 0.0, None, new.regions[to], damage("", new.regions[to].content or ""))
 
 
 def _passages(table: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from rapidfuzz.distance import Levenshtein, Prefix
 
-from kopub.diff.compare import PageDiff, RegionChange, ShardDiff
+from kopub.diff.compare import Change, PageDiff, ShardDiff
 from kopub.errors import visible
 from kopub.texts.markup import printable_value
 from kopub.texts.regions import Region
@@ -90,7 +90,7 @@ def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Map
         labels = [f"{side.index} {side.label}" for side in (change.old, change.new) if side is not None]
         changes.append({"change": change, "texts": texts, "labels": labels})
     if not changes and page.damage.score:
-        whole = RegionChange(("text",), 0.0, None, None, page.damage)
+        whole = Change(("text",), 0.0, None, None, page.damage)
         changes = [{"change": whole, "texts": mark_differences(*page.texts), "labels": ["page"]}]
     return {
         "diff": page,
@@ -100,7 +100,7 @@ def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Map
     }
 
 
-def _boxes(regions: Sequence[Region], changes: Sequence[RegionChange], side: str) -> list[Mapping[str, Any]]:
+def _boxes(regions: Sequence[Region], changes: Sequence[Change], side: str) -> list[Mapping[str, Any]]:
     """Return boxes in SVG's terms, changed ones last so that they are drawn on top."""
     kinds = {getattr(change, side).index: change.kinds[-1] for change in changes if getattr(change, side)}
     boxes: list[Mapping[str, Any]] = []
@@ -148,26 +148,19 @@ def mark_differences(old: str, new: str, most: int = _SHOWN) -> tuple[Marked, Ma
     excerpts: list[Marked] = []
     for side, text in zip(sides, (old, new), strict=True):
         before, after = cut if start > 0 else [], cut if len(text) > start + most else []
-        excerpts.append([*before, *_join_marks(side), *after])
+        # Small gaps are marked too: a word with three marked letters is harder to read than a marked one.
+        joined: Marked = []
+        for at, (piece, other) in enumerate(side):
+            island = not other and len(piece) <= _ISLAND and 0 < at < len(side) - 1
+            kind = other or island
+            if joined and joined[-1][1] == kind:
+                joined[-1] = joined[-1][0] + piece, kind
+            else:
+                joined.append((piece, kind))
+        excerpts.append([*before, *joined, *after])
     return excerpts[0], excerpts[1]
 
 
 def _add(side: Marked, text: str, other: bool) -> None:
     if text:
         side.append((text, other))
-
-
-def _join_marks(side: Marked) -> Marked:
-    """Return a side in which small unmarked gaps are marked too.
-
-    A word with three marked letters is harder to read than a wholly marked one.
-    """
-    joined: Marked = []
-    for at, (text, other) in enumerate(side):
-        island = not other and len(text) <= _ISLAND and 0 < at < len(side) - 1
-        kind = other or island
-        if joined and joined[-1][1] == kind:
-            joined[-1] = joined[-1][0] + text, kind
-        else:
-            joined.append((text, kind))
-    return joined

@@ -136,7 +136,40 @@ class CardMeasurement:
 
         def measure(section: str) -> None:
             step(f"{section}: measuring {len(pages)} pages", 0, 0)
-            self._measure(section, pages)
+            engine = self._sections[section]
+            # A server counts an answer after sending it, and is only polled at times, so pause requests until then.
+            late = LATE_SECONDS if server_of(engine) else 0.0
+            time.sleep(late)
+            for stage in _STAGES[section]:
+                figures = StageFigures(stage, engine.code_version.bare_name)
+                lost: list[str] = []
+                start = self._observer.now()
+                try:
+                    for state, reason, regions in self._results(stage, pages):
+                        if state in LOST:
+                            lost.append(reason or "no reason")
+                        else:
+                            figures.items += 1
+                            figures.regions += regions
+                    if lost:
+                        figures.problem = f"{len(lost)} of {len(lost) + figures.items} failed: {lost[0]}"
+                except EngineError as error:
+                    figures.problem = str(error)
+                end = self._observer.now()
+                time.sleep(late)
+                figures.seconds = round(end - start, 3)
+                readings = self._observer.observed.readings
+                if memory := readings.within(self._began, end):
+                    figures.held_gb = _gb(max(sum(card.memory for card in cards) for cards in memory))
+                    figures.busy = readings.figures(start, end).get("gpu_busy")
+                    joules = readings.joules(start, end)
+                    figures.watts = round(joules / figures.seconds, 1) if joules and figures.seconds else None
+                    if shares := [share for at, share in self._observer.observed.cores if start <= at <= end]:
+                        figures.cores_busy = round(mean(shares), 3)
+                self._ask(figures, section, engine, Span(start - late / 2, end + late))
+                self.stages.append(figures)
+            engine.release()
+            self._began = time.time()
 
         with self._observer:
             self._began = time.time()
@@ -150,36 +183,6 @@ class CardMeasurement:
                     StageFigures(name, engine.code_version.bare_name, problem="; ".join(reasons))
                     for name in _STAGES[section]
                 ]
-
-    def _measure(self, section: str, pages: Sequence[Page]) -> None:
-        """Measure the stages of a section whose engine has just been judged and is warm."""
-        engine = self._sections[section]
-        # A server counts an answer after sending it, and is only polled at times, so pause requests until then.
-        late = LATE_SECONDS if server_of(engine) else 0.0
-        time.sleep(late)
-        for stage in _STAGES[section]:
-            figures = StageFigures(stage, engine.code_version.bare_name)
-            lost: list[str] = []
-            start = self._observer.now()
-            try:
-                for state, reason, regions in self._results(stage, pages):
-                    if state in LOST:
-                        lost.append(reason or "no reason")
-                    else:
-                        figures.items += 1
-                        figures.regions += regions
-                if lost:
-                    figures.problem = f"{len(lost)} of {len(lost) + figures.items} failed: {lost[0]}"
-            except EngineError as error:
-                figures.problem = str(error)
-            end = self._observer.now()
-            time.sleep(late)
-            figures.seconds = round(end - start, 3)
-            self._watch(figures, Span(self._began, end), Span(start, end))
-            self._ask(figures, section, engine, Span(start - late / 2, end + late))
-            self.stages.append(figures)
-        engine.release()
-        self._began = time.time()
 
     def _results(self, stage: str, pages: Sequence[Page]) -> Iterator[tuple[State, str | None, int]]:
         """Yield state, reason and number of regions of each result of a stage."""
@@ -206,17 +209,6 @@ class CardMeasurement:
                 for name, text in self._samples.texts.items()
             ]
             yield from ((embedding.state, embedding.reason, 0) for embedding in engines.embedding.embed_texts(texts))
-
-    def _watch(self, figures: StageFigures, whole: Span, warm: Span) -> None:
-        """Add the cards' figures of a stage to `made`; `warm` is its measured part."""
-        readings = self._observer.observed.readings
-        if memory := readings.within(whole.start, whole.end):
-            figures.held_gb = _gb(max(sum(card.memory for card in cards) for cards in memory))
-            figures.busy = readings.figures(warm.start, warm.end).get("gpu_busy")
-            joules = readings.joules(warm.start, warm.end)
-            figures.watts = round(joules / figures.seconds, 1) if joules and figures.seconds else None
-            if shares := [share for at, share in self._observer.observed.cores if warm.start <= at <= warm.end]:
-                figures.cores_busy = round(mean(shares), 3)
 
     def _ask(self, figures: StageFigures, section: str, engine: _Engine, counted: Span) -> None:
         """Add the figures of the memory sums, the engine and its server.
@@ -261,6 +253,20 @@ class CardMeasurement:
         for package in _PACKAGES:
             with suppress(importlib.metadata.PackageNotFoundError):
                 versions[package] = importlib.metadata.version(package)
+        stages: list[dict[str, Any]] = []
+        for stage in self.stages:
+            counts = {
+                "items": stage.items,
+                "regions": stage.regions or None,
+                "tokens_in": stage.tokens_in,
+                "tokens_out": stage.tokens_out,
+            }
+            rates: dict[str, float | None] = {}
+            for name, count in counts.items():
+                rates[f"{name}_a_second"] = round(count / stage.seconds, 2) if count and stage.seconds else None
+            stages.append(
+                {**asdict(stage), **rates, "chosen": anonymous(stage.chosen), "problem": anonymous(stage.problem)}
+            )
         return {
             "report": 1,
             "date": date.today().isoformat(),
@@ -278,7 +284,7 @@ class CardMeasurement:
             }
             if self._gpus
             else None,
-            "stages": [_stage_values(stage) for stage in self.stages],
+            "stages": stages,
             "self_test": [f"{finding.level}: {finding.check}: {anonymous(finding.says)}" for finding in self._findings],
         }
 
@@ -361,19 +367,6 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _stage_values(stage: StageFigures) -> dict[str, Any]:
-    counts = {
-        "items": stage.items,
-        "regions": stage.regions or None,
-        "tokens_in": stage.tokens_in,
-        "tokens_out": stage.tokens_out,
-    }
-    rates: dict[str, float | None] = {}
-    for name, count in counts.items():
-        rates[f"{name}_a_second"] = round(count / stage.seconds, 2) if count and stage.seconds else None
-    return {**asdict(stage), **rates, "chosen": anonymous(stage.chosen), "problem": anonymous(stage.problem)}
 
 
 def _gb(size: float) -> float:

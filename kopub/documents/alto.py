@@ -51,12 +51,12 @@ class _AltoWriter:
             order = SubElement(SubElement(self.root, "ReadingOrder"), "OrderedGroup", ID="order")
             for region in regions:
                 SubElement(order, "ElementRef", ID=f"order_{region.id}", REF=region.id)
-        said = {"ID": "page", "PHYSICAL_IMG_NR": str(page.number), "QUALITY_DETAIL": page_end(page)}
+        values = {"ID": "page", "PHYSICAL_IMG_NR": str(page.number), "QUALITY_DETAIL": page_end(page)}
         if (sure := page_confidence(page)) is not None:
-            said["PC"] = sure
+            values["PC"] = sure
         whole = {"HEIGHT": str(page.height), "WIDTH": str(page.width)}
-        made = SubElement(SubElement(self.root, "Layout"), "Page", said | whole)
-        space = SubElement(made, "PrintSpace", whole | {"HPOS": "0", "VPOS": "0"})
+        page_element = SubElement(SubElement(self.root, "Layout"), "Page", values | whole)
+        space = SubElement(page_element, "PrintSpace", whole | {"HPOS": "0", "VPOS": "0"})
         for region in regions:
             self._add(space, region)
 
@@ -83,20 +83,20 @@ class _AltoWriter:
         if region.remark:
             tags.append(f"remark_{region.id}")
             self._tag("OtherTag", tags[-1], "remark", well_formed(region.remark))
-        said = {"ID": region.id, "TAGREFS": " ".join(tags), **_placed(region.box)}
+        values = {"ID": region.id, "TAGREFS": " ".join(tags), **_placed(region.box)}
         if region.record.origin is TextOrigin.PERSON:
-            said["CS"] = "true"
+            values["CS"] = "true"
         if region.grid is not None:
-            table = SubElement(space, "ComposedBlock", said, TYPE="table")
+            table = SubElement(space, "ComposedBlock", values, TYPE="table")
             for at, cell in enumerate(region.lines):
                 place = {"TAGREFS": _ESTIMATED} if cell.estimated else {}
                 block = SubElement(table, "TextBlock", {"ID": f"{region.id}_c{at}", **place, **_placed(cell.box)})
                 for text in filter(str.strip, cell.text.split("\n")):
                     _add_line(block, ArchivedLine(text, cell.box, cell.estimated))
         elif label in PICTURES and region.record.task is Task.SKIP:
-            SubElement(space, "Illustration", said, TYPE=label)
+            SubElement(space, "Illustration", values, TYPE=label)
         else:
-            block = SubElement(space, "TextBlock", said, **({"LANG": region.language} if region.language else {}))
+            block = SubElement(space, "TextBlock", values, **({"LANG": region.language} if region.language else {}))
             for line in region.lines:
                 _add_line(block, line)
 
@@ -108,11 +108,11 @@ class _AltoWriter:
 def _add_line(block: Element, line: ArchivedLine) -> None:
     """Add a line with its words, of which only their order is known."""
     place = {"TAGREFS": _ESTIMATED} if line.estimated else {}
-    made = SubElement(block, "TextLine", {**place, **_placed(line.box)})
+    element = SubElement(block, "TextLine", {**place, **_placed(line.box)})
     for at, word in enumerate(line.text.split()):
         if at:
-            SubElement(made, "SP")
-        SubElement(made, "String", CONTENT=word)
+            SubElement(element, "SP")
+        SubElement(element, "String", CONTENT=word)
 
 
 def _placed(box: Box[int]) -> dict[str, str]:

@@ -136,7 +136,11 @@ class _Packer:
             tokens = self.count(piece.text) + 1
             if packed.pieces and not self._takes(packed, piece, tokens):
                 # Titles at the end of a chunk belong to the text that follows.
-                titles = _pop_titles(packed)
+                at = len(packed.pieces)
+                while at and packed.pieces[at - 1].kind is BlockKind.TITLE:
+                    at -= 1
+                titles = packed.pieces[at:] if at else []
+                packed.pieces = packed.pieces[:at] if at else packed.pieces
                 yield packed
                 packed = _PieceGroup(titles, sum(self.count(title.text) + 1 for title in titles))
                 if titles and packed.tokens + tokens > self.max_tokens:
@@ -187,9 +191,9 @@ class _Packer:
             yield from range(start + max(1, self.max_tokens // 4), stop, max(1, self.max_tokens // 4))
             yield stop
         else:
-            for found in boundaries[0].finditer(text, start, stop):
-                yield from self._ends(text, start, found.end(), boundaries[1:], fits)
-                start = found.end()
+            for boundary in boundaries[0].finditer(text, start, stop):
+                yield from self._ends(text, start, boundary.end(), boundaries[1:], fits)
+                start = boundary.end()
             if start < stop:
                 yield from self._ends(text, start, stop, boundaries[1:], fits)
 
@@ -285,13 +289,3 @@ _END = "\n</table>"
 def _lines(rows: Sequence[tuple[TableRow, BlockPart]]) -> str:
     """Return the rows of a table, one per line, as documents have them."""
     return "".join(f"\n{row.html}" for row, _ in rows)
-
-
-def _pop_titles(packed: _PieceGroup) -> list[_Piece]:
-    """Remove the titles at the end of a chunk, unless it has only titles."""
-    at = len(packed.pieces)
-    while at and packed.pieces[at - 1].kind is BlockKind.TITLE:
-        at -= 1
-    titles = packed.pieces[at:] if at else []
-    packed.pieces = packed.pieces[:at] if at else packed.pieces
-    return titles

@@ -6,8 +6,9 @@ The files are written one by one; an export of another kind replaces none of the
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from kopub.documents.markdown import MarkdownOptions, document_markdown
 from kopub.documents.page_xml import page_xml_files
 from kopub.documents.spreadsheets import CSV_START, sheet_names, tables_workbook
 from kopub.documents.stream import PICTURES, DocumentStream, Notes
-from kopub.documents.structure import DocumentStructure, structure_document
+from kopub.documents.structure import Structure, structure_document
 from kopub.documents.tables import document_tables
 from kopub.errors import StoreError
 from kopub.figures.figure import FigureNote
@@ -119,7 +120,7 @@ class ExportTally:
     joined: int = 0
     tied: int = 0
 
-    def add(self, document: Document, of: DocumentStructure, with_pictures: bool) -> None:
+    def add(self, document: Document, of: Structure, with_pictures: bool) -> None:
         self.documents += 1
         self.pages.update(page.state.value for page in document.pages)
         self.pictures += sum(len(page.pictures) for page in document.pages) if with_pictures else 0
@@ -178,35 +179,25 @@ def sound_notes(tables: TableStore | CorrectedTables, shards: Sequence[str]) -> 
     The region is one of `tables`: a note stays with its box, whose index may have changed since. It holds 40 MB for
     40,781 pages with one and a half notes each, of 200 characters. Raises `StoreError`.
     """
-    known: dict[tuple[str, int], FigureNote] = {}
+    by_place: dict[tuple[str, int], FigureNote] = {}
     for shard in shards:
         if not tables.has(FIGURE_NOTES.name, shard):
             continue
         rows = tables.read(FIGURE_NOTES.name, shard, ["page_id", "notes"]).to_pylist()
         noted = {row["page_id"]: row["notes"] for row in rows if row["notes"]}
-        boxes = _boxes(tables, shard, noted)
+        boxes: dict[str, dict[int, Sequence[int]]] = {}
+        if noted and tables.has(TABLES.readings.name, shard):
+            readings = tables.read(TABLES.readings.name, shard, ["page_id", "regions"])
+            for row in readings.filter(pc.field("page_id").isin(list(noted))).to_pylist():
+                boxes[row["page_id"]] = {region["index"]: region["bbox_2d"] for region in row["regions"] or ()}
         for page_id, notes in noted.items():
             for note in notes:
                 index = _index_now(note, boxes.get(page_id, {}))
                 if note["state"] == State.OK and index is not None:
-                    said = {name: note[name] for name in _NOTE_FIELDS if note[name] is not None}
+                    fields = {name: note[name] for name in _NOTE_FIELDS if note[name] is not None}
                     keywords = tuple(note["keywords"] or ())
-                    known[page_id, index] = FigureNote(f"{page_id}/{index}", State.OK, keywords=keywords, **said)
-    return lambda page_id, index: known.get((page_id, index))
-
-
-def _boxes(
-    tables: TableStore | CorrectedTables, shard: str, page_ids: Collection[str]
-) -> dict[str, dict[int, Sequence[int]]]:
-    """Return the boxes of the regions of pages by index."""
-    if not page_ids or not tables.has(TABLES.readings.name, shard):
-        return {}
-    read = tables.read(TABLES.readings.name, shard, ["page_id", "regions"])
-    read = read.filter(pc.field("page_id").isin(list(page_ids)))
-    return {
-        row["page_id"]: {region["index"]: region["bbox_2d"] for region in row["regions"] or ()}
-        for row in read.to_pylist()
-    }
+                    by_place[page_id, index] = FigureNote(f"{page_id}/{index}", State.OK, keywords=keywords, **fields)
+    return lambda page_id, index: by_place.get((page_id, index))
 
 
 def _index_now(note: Mapping[str, Any], boxes: Mapping[int, Sequence[int]]) -> int | None:
@@ -236,40 +227,34 @@ class _ExportFolder:
         either = {name: sorted({*earlier.get(name, ()), *listed}) for name, listed in files.items()}
         self._mark({"complete": False, "documents": either})
         done = ExportTally()
-        shown = {name for form, listed in files.items() if FORMATS[form].shows_pictures for name in listed}
+        pictured = {name for form, listed in files.items() if FORMATS[form].shows_pictures for name in listed}
         for document in stream.read(self._replace if with_pictures else None):
             of = structure_document(document)
             for name in formats:
-                self._write_format(FORMATS[name], document, of.blocks, markdown)
+                form = FORMATS[name]
+                if form.folder:
+                    paths = set()
+                    for file, data in form.files(document, of.blocks):
+                        paths.add(path := f"{document.name}{form.folder}/{file}")
+                        self._replace(path, data)
+                    self._keep_files(document.name + form.folder, paths)
+                if form.content is not None:
+                    content = form.content(document, of.blocks, markdown, self._out.resolve().name)
+                    self._replace(document.name + form.suffix, content.encode("utf-8", "backslashreplace"))
             if with_pictures:
                 whole = {page.image.path for page in document.pages if page.image is not None}
                 parts = {picture.path for page in document.pages for picture in page.pictures.values()}
                 self._keep_files(document.name + PICTURES, whole | parts)
-            elif document.name not in shown:
+            elif document.name not in pictured:
                 self._keep_files(document.name + PICTURES, set())
             done.add(document, of, with_pictures)
         for name in formats:
             for gone in set(earlier.get(name, ())) - set(names[name]):
                 self._remove(FORMATS[name], gone)
-        for gone in {name for listed in earlier.values() for name in listed} - {
-            name for listed in files.values() for name in listed
-        }:
+        for gone in set(chain(*earlier.values())) - set(chain(*files.values())):
             self._keep_files(gone + PICTURES, set())
         self._mark({"complete": True, "documents": files})
         return done
-
-    def _write_format(
-        self, form: _FileFormat, document: Document, blocks: Sequence[DocumentBlock], markdown: MarkdownOptions
-    ) -> None:
-        if form.folder:
-            paths = set()
-            for file, data in form.files(document, blocks):
-                paths.add(path := f"{document.name}{form.folder}/{file}")
-                self._replace(path, data)
-            self._keep_files(document.name + form.folder, paths)
-        if form.content is not None:
-            content = form.content(document, blocks, markdown, self._out.resolve().name)
-            self._replace(document.name + form.suffix, content.encode("utf-8", "backslashreplace"))
 
     def _remove(self, form: _FileFormat, name: str) -> None:
         if form.content is not None:
@@ -291,9 +276,10 @@ class _ExportFolder:
             return {}
         try:
             listed = json.loads(marker.read_text("utf-8"))["documents"]
-            names = {
-                name: [file for file in listed[name] if Path(file).name == file] for name in FORMATS if name in listed
-            }
+            names: dict[str, list[str]] = {}
+            for name in FORMATS:
+                if name in listed:
+                    names[name] = [file for file in listed[name] if Path(file).name == file]
         except (ValueError, KeyError, TypeError):
             raise StoreError(f"{marker} cannot be read: delete the folder and export again") from None
         return names

@@ -126,8 +126,8 @@ def rank_of(title: str) -> int | None:
     for rank, pattern in _NUMBERS:
         if pattern.match(title):
             return rank
-    found = _DECIMAL.match(title)
-    return None if found is None else _Rank.DECIMAL + min(found[2].count("."), _MOST_DOTS)
+    number = _DECIMAL.match(title)
+    return None if number is None else _Rank.DECIMAL + min(number[2].count("."), _MOST_DOTS)
 
 
 def is_number_alone(title: str) -> bool:
@@ -167,28 +167,29 @@ def find_furniture(pages: Sequence[DocumentPage]) -> set[Place]:
     """
     labelled = [(page, region) for page in pages for region in page.regions if region.label in _FURNITURE_LABELS]
     enough = max(2, _SHARE * len(pages))
-    heights, said = _heights(labelled), _texts_by_page(labelled)
-    heads = [
-        (page, region)
-        for page, region in labelled
-        if (region.label == "number" and _PAGE_NUMBER.fullmatch(region.content or ""))
-        or len(heights.near(region, _NEAR)) >= enough
-        or len(said[_without_digits(region)]) >= enough
-    ]
-    found = {(page.number, region.index) for page, region in heads}
-    edges = [(page, region) for page in pages for region in _edges(page, found)]
+    heights, texts = _heights(labelled), _texts_by_page(labelled)
+    heads: list[tuple[DocumentPage, Region]] = []
+    for page, region in labelled:
+        is_page_number = region.label == "number" and _PAGE_NUMBER.fullmatch(region.content or "")
+        repeats = len(heights.near(region, _NEAR)) >= enough or len(texts[_without_digits(region)]) >= enough
+        if is_page_number or repeats:
+            heads.append((page, region))
+    furniture = {(page.number, region.index) for page, region in heads}
+
+    # Lines that layout took for text, at the edges of pages.
+    edges: list[tuple[DocumentPage, Region]] = []
+    for page in pages:
+        for region in _edges(page, furniture):
+            edges.append((page, region))
     repeated = _texts_by_page(edges)
-    heads += [
-        (page, region)
-        for page, region in edges
-        if _PAGE_NUMBER.fullmatch(region.content or "") or len(repeated[_without_digits(region)]) > 1
-    ]
+    for page, region in edges:
+        if _PAGE_NUMBER.fullmatch(region.content or "") or len(repeated[_without_digits(region)]) > 1:
+            heads.append((page, region))
     sure = _heights(heads)
-    return found | {
-        (page.number, region.index)
-        for page, region in edges
-        if len(sure.near(region, _SAME_LEVEL)) >= enough and region.box_2d.height <= sure.tallest + _SAME_LEVEL
-    }
+    for page, region in edges:
+        if len(sure.near(region, _SAME_LEVEL)) >= enough and region.box_2d.height <= sure.tallest + _SAME_LEVEL:
+            furniture.add((page.number, region.index))
+    return furniture
 
 
 class _Heights:
@@ -212,19 +213,19 @@ def _heights(regions: Iterable[tuple[DocumentPage, Region]]) -> _Heights:
 
 
 def _texts_by_page(regions: Iterable[tuple[DocumentPage, Region]]) -> dict[str, set[int]]:
-    said: dict[str, set[int]] = defaultdict(set)
+    pages: dict[str, set[int]] = defaultdict(set)
     for page, region in regions:
-        said[_without_digits(region)].add(page.number)
-    said.pop("", None)
-    return said
+        pages[_without_digits(region)].add(page.number)
+    pages.pop("", None)
+    return pages
 
 
-def _edges(page: DocumentPage, found: set[Place]) -> list[Region]:
+def _edges(page: DocumentPage, furniture: set[Place]) -> list[Region]:
     """Return the uppermost and lowest lines of text at the edges of a page."""
     lines = [
         region
         for region in page.regions
-        if (page.number, region.index) not in found and region.origin is not TextOrigin.UNPRINTED
+        if (page.number, region.index) not in furniture and region.origin is not TextOrigin.UNPRINTED
     ]
     if not lines:
         return []

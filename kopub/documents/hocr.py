@@ -12,7 +12,7 @@ from kopub.documents.archived_regions import (
     page_end,
     well_formed,
 )
-from kopub.documents.document import Document, DocumentPage
+from kopub.documents.document import Document
 from kopub.layout.regions import PICTURES, Task
 
 _CLASSES = {
@@ -50,22 +50,18 @@ def document_hocr(document: Document) -> str:
     }.items():
         SubElement(head, "meta", {"name": name, "content": content})
     for page, regions in pages:
-        _add_page(body, document, page, regions)
+        image = quote(image_name(document, page))
+        title = f'image "{image}"; bbox 0 0 {page.width} {page.height}; ppageno {page.number}'
+        if (sure := page_confidence(page)) is not None:
+            title += f"; x_textconf {sure}"
+        element = SubElement(body, "div", {"class": "ocr_page", "id": f"page_{page.number}", "title": title})
+        element.set("data-page-id", well_formed(page.page_id))
+        element.set("data-state", page_end(page))
+        for region in regions:
+            _add_region(element, region, f"page_{page.number}_")
     indent(root)
     # An HTML parser takes an element that ends in its own tag for an open one.
     return f"<!DOCTYPE html>\n{tostring(root, 'unicode', short_empty_elements=False)}\n"
-
-
-def _add_page(body: Element, document: Document, page: DocumentPage, regions: Sequence[Zone]) -> None:
-    image = quote(image_name(document, page))
-    title = f'image "{image}"; bbox 0 0 {page.width} {page.height}; ppageno {page.number}'
-    if (sure := page_confidence(page)) is not None:
-        title += f"; x_textconf {sure}"
-    made = SubElement(body, "div", {"class": "ocr_page", "id": f"page_{page.number}", "title": title})
-    made.set("data-page-id", well_formed(page.page_id))
-    made.set("data-state", page_end(page))
-    for region in regions:
-        _add_region(made, region, f"page_{page.number}_")
 
 
 def _add_region(page: Element, region: Zone, prefix: str) -> None:
@@ -74,19 +70,19 @@ def _add_region(page: Element, region: Zone, prefix: str) -> None:
         tag, kind = "table", "ocr_table"
     elif label in PICTURES and region.record.task is Task.SKIP:
         kind = "ocr_image"
-    made = SubElement(page, tag, {"class": kind, "id": prefix + region.id, "data-label": label})
-    made.set("title", f"{_bbox(region.box)}; x_layoutconf {region.record.score:.3f}")
+    element = SubElement(page, tag, {"class": kind, "id": prefix + region.id, "data-label": label})
+    element.set("title", f"{_bbox(region.box)}; x_layoutconf {region.record.score:.3f}")
     if region.record.origin is not None:
-        made.set("data-origin", region.record.origin.value)
+        element.set("data-origin", region.record.origin.value)
     if region.estimated:
-        made.set("data-estimated", "true")
+        element.set("data-estimated", "true")
     if region.remark:
-        made.set("data-remark", well_formed(region.remark))
+        element.set("data-remark", well_formed(region.remark))
     if region.language:
-        made.set("lang", region.language)
+        element.set("lang", region.language)
     if region.grid is not None:
         for at in range(region.grid.rows):
-            row = SubElement(made, "tr")
+            row = SubElement(element, "tr")
             for cell in region.grid.row(at):
                 spans = {"rowspan": cell.rows, "colspan": cell.columns}
                 placed = {name: str(span) for name, span in spans.items() if span > 1}
@@ -94,7 +90,7 @@ def _add_region(page: Element, region: Zone, prefix: str) -> None:
         return
     for line in region.lines:
         kind = "ocrx_line" if line.estimated else "ocr_line"
-        SubElement(made, "span", {"class": kind, "title": _bbox(line.box)}).text = line.text
+        SubElement(element, "span", {"class": kind, "title": _bbox(line.box)}).text = line.text
 
 
 def _bbox(box: Sequence[int]) -> str:

@@ -58,14 +58,14 @@ def paragraphs(content: str, width: float = 0, height: float = 0) -> list[Paragr
     the reader and are kept. A line that is not continued ends a paragraph if it ends a sentence.
     """
     printed = are_print_lines([line for line in content.split("\n") if line.strip()], width, height)
-    found: list[Paragraph] = []
+    parts: list[Paragraph] = []
     for passage in content_parts(content):
         if passage.is_code:
-            found.append(Paragraph(passage.text, is_code=True, language=passage.language))
+            parts.append(Paragraph(passage.text, is_code=True, language=passage.language))
             continue
         lines = _unwrap(passage.text) if printed else [line.strip() for line in passage.text.split("\n")]
-        found += _group_lines(lines)
-    return found
+        parts += _group_lines(lines)
+    return parts
 
 
 def one_line(content: str) -> str:
@@ -96,7 +96,10 @@ def joint(left: str, right: str) -> str:
     if not _is_hangul(left[-1]) and not _is_hangul(right[0]):
         return "" if _is_cjk(left[-1]) and _is_cjk(right[0]) else " "
     if not (left[-1].isalnum() and right[0].isalnum()):
-        return " " if _opens_or_closes(left[-1], right[0]) else ""
+        # A blank stands neither behind an opening sign nor before a closing one.
+        opens = unicodedata.category(left[-1]) in ("Ps", "Pi")
+        closes = unicodedata.category(right[0]) in ("Pe", "Pf", "Po")
+        return "" if opens or closes else " "
     first, _, more = right.partition(" ")
     # A single syllable may be a particle of the previous word or a word itself; only the next word can tell.
     begin = first if first[1:] else f"{first} {more.partition(' ')[0]}"
@@ -162,7 +165,9 @@ def _continuing(lines: Sequence[str]) -> Iterator[bool]:
     longest = max(map(columns, lines))
     goes_on = False
     for before, line in pairwise(["", *lines]):
-        yield bool(goes_on and line and not _begins_entry(before, line) and not is_command(line))
+        # `다.` begins an entry of a list, or ends a sentence whose last word was broken.
+        begins_entry = ITEM.match(line) or (NUMBERED.match(line) and ENDED.search(before))
+        yield bool(goes_on and line and not begins_entry and not is_command(line))
         goes_on = columns(line) >= _FULL * longest and not is_command(line) and not _LEADER.search(line)
 
 
@@ -197,19 +202,19 @@ def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
 
     A list entry is a paragraph, and so are the lines up to a number, the end of a sentence or a gap.
     """
-    found: list[Paragraph] = []
+    groups: list[Paragraph] = []
     loose: list[str] = []
 
     def end() -> None:
         if loose:
-            found.append(Paragraph("\n".join(loose)))
+            groups.append(Paragraph("\n".join(loose)))
             loose.clear()
 
     for line in lines:
         bullet = ITEM.match(line)
         if bullet:
             end()
-            found.append(Paragraph(line[bullet.end() :], bullet=bullet[0].strip()))
+            groups.append(Paragraph(line[bullet.end() :], bullet=bullet[0].strip()))
         elif line:
             if NUMBER_SIGN.match(line):
                 end()
@@ -217,25 +222,12 @@ def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
         if not line or ENDED.search(line):
             end()
     end()
-    return found
-
-
-def _begins_entry(before: str, line: str) -> bool:
-    """Return whether a line begins a list entry.
-
-    `다.` may also be the end of a sentence whose last word was broken.
-    """
-    return bool(ITEM.match(line) or (NUMBERED.match(line) and ENDED.search(before)))
+    return groups
 
 
 def is_broken_word(left: str, right: str) -> bool:
     """Return whether a word of Latin letters is hyphenated at the end of the line."""
     return bool(re.search(r"[a-z]{2}-$", left) and re.match(r"[a-z]{2}", right))
-
-
-def _opens_or_closes(left: str, right: str) -> bool:
-    """Return whether a blank belongs between two characters of which one is no letter."""
-    return unicodedata.category(left) not in ("Ps", "Pi") and unicodedata.category(right) not in ("Pe", "Pf", "Po")
 
 
 def _is_hangul(char: str) -> bool:
@@ -337,8 +329,16 @@ def _may_go_on(done: Sequence[DocumentBlock], block: DocumentBlock) -> int | Non
         )
         if between_pages or (within_page and before.page == block.page):
             continue
+        if block.kind is BlockKind.TABLE and before.page < block.page and _is_in_a_table(before.parts[0], done[:at]):
+            continue
         return at if before.last_page in (block.page, block.page - 1) else None
     return None
+
+
+def _is_in_a_table(part: BlockPart, before: Iterable[DocumentBlock]) -> bool:
+    """Return whether a part stands within a cell of one of the tables before it."""
+    tables = (other for block in before if block.kind is BlockKind.TABLE for other in block.parts)
+    return any(table.page == part.page and part.region.box_2d.inside(table.region.box_2d) for table in tables)
 
 
 def _as_one(
@@ -358,10 +358,6 @@ def _as_one(
         return None
     if first.kind is second.kind is BlockKind.TABLE:
         return _one_table(first, second, bool(captions)) if first.last_page < second.page else None
-    return _one_paragraph(first, second)
-
-
-def _one_paragraph(first: DocumentBlock, second: DocumentBlock) -> DocumentBlock | None:
     running = {first.parts[-1].region.label, second.parts[0].region.label} <= _RUNNING
     if first.kind not in (BlockKind.TEXT, BlockKind.ITEM) or second.kind is not BlockKind.TEXT or not running:
         return None

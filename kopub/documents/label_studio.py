@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from kopub.corrections.log import Action, Correction, CorrectionLog, PageCorrections
+from kopub.corrections.log import Action, Correction, CorrectionHistory, CorrectionLog
 from kopub.documents.document import Document, DocumentPage
 from kopub.documents.page_facts import corrections_mark
 from kopub.errors import KopubError
@@ -29,26 +29,26 @@ def label_tasks(document: Document, folder: str) -> str:
     Label Studio serves the pictures from `folder`, which lies in the one that it is started with. A task also holds
     its regions as they were, so that its annotation tells what a person changed.
     """
-    tasks = [_task(document, page, folder) for page in document.pages if page.image is not None]
-    return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
-
-
-def _task(document: Document, page: DocumentPage, folder: str) -> dict[str, Any]:
-    assert page.image is not None
-    regions = [
-        {
-            "id": f"r{region.index}",
-            "label": region.label,
-            "kind": KINDS[region.task],
-            "bbox": list(region.box),
-            "bbox_2d": list(region.box_2d),
-            "text": printable(region.content or ""),
-            "score": region.score,
-        }
-        for region in page.regions
-    ]
-    return {
-        "data": {
+    tasks: list[dict[str, Any]] = []
+    for page in document.pages:
+        if page.image is None:
+            continue
+        regions: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
+        for region in page.regions:
+            regions.append(
+                {
+                    "id": f"r{region.index}",
+                    "label": region.label,
+                    "kind": KINDS[region.task],
+                    "bbox": list(region.box),
+                    "bbox_2d": list(region.box_2d),
+                    "text": printable(region.content or ""),
+                    "score": region.score,
+                }
+            )
+            results += _results(page, regions[-1])
+        data = {
             _IMAGE: _LOCAL_FILES + quote(f"{folder}/{page.image.path}"),
             "doc_id": document.doc_id,
             "page_id": page.page_id,
@@ -57,14 +57,9 @@ def _task(document: Document, page: DocumentPage, folder: str) -> dict[str, Any]
             "height": page.height,
             "corrected": page.facts.corrections,
             "regions": regions,
-        },
-        "predictions": [
-            {
-                "model_version": "; ".join(page.made_by),
-                "result": [result for region in regions for result in _results(page, region)],
-            }
-        ],
-    }
+        }
+        tasks.append({"data": data, "predictions": [{"model_version": "; ".join(page.made_by), "result": results}]})
+    return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
 
 
 def _results(page: DocumentPage, region: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -189,10 +184,8 @@ def _drawn(results: Sequence[Mapping[str, Any]], width: int, height: int) -> dic
         if place.get("rotation"):
             raise KopubError("a rectangle is rotated: draw it upright")
         across, down = (place["x"], place["x"] + place["width"]), (place["y"], place["y"] + place["height"])
-        (x1, x2), (y1, y2) = (
-            [min(max(edge * size / 100, 0.0), size) for edge in edges]
-            for edges, size in ((across, width), (down, height))
-        )
+        x1, x2 = (min(max(edge * width / 100, 0.0), width) for edge in across)
+        y1, y2 = (min(max(edge * height / 100, 0.0), height) for edge in down)
         text = texts.get(result["id"], "").replace("\r\n", "\n")
         drawn[result["id"]] = _Drawn(place["rectanglelabels"][0], text, (x1, y1, x2, y2))
     return drawn
@@ -242,11 +235,11 @@ def add_annotations(log: CorrectionLog, page: Annotation) -> int:
     """
     own, added = {change.id for change in page.changes}, 0
     for change in page.changes:
-        known = log.page(page.page_id)
-        others = PageCorrections(tuple(each for each in known.every if each.id not in own))
+        history = log.page(page.page_id)
+        others = CorrectionHistory(tuple(correction for correction in history.every if correction.id not in own))
         if corrections_mark(others) != page.seen:
             raise KopubError(f"{page.page_id} was corrected since its task was exported: export it again")
-        if change.id not in {each.id for each in known.every}:
-            log.add(change, known.seen)
+        if change.id not in {correction.id for correction in history.every}:
+            log.add(change, history.seen)
             added += 1
     return added

@@ -42,7 +42,7 @@ def document_markdown(
     options = options or MarkdownOptions()
     pages = len(document.pages)
     done = [f"<!-- {_comment(document.doc_id)}: {pages} page{'s' if pages > 1 else ''} -->"]
-    marks = _PageMarks(document.pages, options.page_marks)
+    marks = _Marks(document.pages, options.page_marks)
     entries: list[tuple[int, int]] = []
     """The level of each entry that the next one may stand in, and the columns before its text."""
     for block in _by_page([block for block in blocks if block.kind is not BlockKind.FURNITURE]):
@@ -53,9 +53,9 @@ def document_markdown(
         indent = " " * (entries[-1][1] if entries else 0)
         if block.kind is BlockKind.ITEM:
             entries.append((block.level, len(indent) + len(_list_mark(block))))
-        said = [_noted(part.note) for part in block.parts if part.note is not None] if options.notes else ()
+        text = [_noted(part.note) for part in block.parts if part.note is not None] if options.notes else ()
         unprinted = [] if block.is_printed else [NOT_PRINTED]
-        written = "\n\n".join([*marked, *unprinted, _markdown(block, marks), *said])
+        written = "\n\n".join([*marked, *unprinted, _markdown(block, marks), *text])
         done.append(("\n" if is_next else "\n\n") + textwrap.indent(written, indent))
     rest = marks.before(None)
     return "".join(done) + "".join(f"\n\n{mark}" for mark in rest) + "\n"
@@ -77,7 +77,7 @@ def _by_page(blocks: Sequence[DocumentBlock]) -> Iterator[DocumentBlock]:
         yield block
 
 
-class _PageMarks:
+class _Marks:
     """The marks of pages not marked yet; `visible` ones stand only between blocks."""
 
     def __init__(self, pages: Sequence[DocumentPage], visible: bool) -> None:
@@ -130,12 +130,17 @@ def _comment(text: str) -> str:
     return visible(text).replace("--", "- -").replace(">", "&gt;")
 
 
-def _markdown(block: DocumentBlock, marks: _PageMarks) -> str:
+def _markdown(block: DocumentBlock, marks: _Marks) -> str:
     match block.kind:
         case BlockKind.CODE:
             return fence_code(block.text, block.language)
         case BlockKind.TABLE:
-            return _table(block, marks)
+            html = f"<table>{caption_of(block.parts[0].text)}"
+            for part in block.parts:
+                html += "".join(f"\n{mark}" for mark in marks.within(part.page))
+                table = without_rows(part.text, part.repeated)
+                html += rows_of(table).replace("<tr>", "\n<tr>")
+            return f"{html}\n</table>"
         case BlockKind.FORMULA:
             return formula_markdown(block.text, block.number.text if block.number else None)
         case BlockKind.PICTURE:
@@ -188,7 +193,7 @@ def _noted(note: FigureNote) -> str:
 _BRACKET = re.compile(r"(?<!\\)[\[\]]")
 
 
-def _running(block: DocumentBlock, marks: _PageMarks) -> str:
+def _running(block: DocumentBlock, marks: _Marks) -> str:
     """Return a title, list entry, note or paragraph.
 
     Line breaks are kept by two blanks each.
@@ -229,13 +234,3 @@ def _with_notes(part: BlockPart) -> str:
         text += f"{part.text[done:start]}\ufdd0{mark}\ufdd1"
         done = end
     return text + part.text[done:]
-
-
-def _table(block: DocumentBlock, marks: _PageMarks) -> str:
-    """Return a table with a line for each row."""
-    html = f"<table>{caption_of(block.parts[0].text)}"
-    for part in block.parts:
-        html += "".join(f"\n{mark}" for mark in marks.within(part.page))
-        table = without_rows(part.text, part.repeated)
-        html += rows_of(table).replace("<tr>", "\n<tr>")
-    return f"{html}\n</table>"

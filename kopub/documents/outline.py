@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kopub.documents.document import BlockKind, BlockPart, DocumentBlock
+from kopub.documents.document import BlockKind, DocumentBlock
 from kopub.recognition.regions import TextOrigin
 
 LETTERS = "가나다라마바사아자차카타파하"
@@ -40,8 +40,8 @@ class _Sign:
 
     def is_above(self, other: "_Sign") -> bool:
         """Return whether documents nest the other kind below this one."""
-        ranks = [next((at for at, kinds in enumerate(_ORDER) if sign.kind in kinds), None) for sign in (self, other)]
-        mine, theirs = ranks
+        mine = next((at for at, kinds in enumerate(_ORDER) if self.kind in kinds), None)
+        theirs = next((at for at, kinds in enumerate(_ORDER) if other.kind in kinds), None)
         if mine is None or theirs is None or (mine < _BULLETS) != (theirs < _BULLETS):
             return False
         return mine < theirs
@@ -83,13 +83,11 @@ def _numbered(block: DocumentBlock, above: Sequence[_Sign]) -> DocumentBlock:
     sign = _sign_of(found[1])
     if sign.number != 1 and (sign.kind, (sign.number or 0) - 1) not in [(each.kind, each.number) for each in above]:
         return block
-    first = _without_sign(block.parts[0], found.end())
-    return replace(block, kind=BlockKind.ITEM, sign=found[1], parts=(first, *block.parts[1:]))
-
-
-def _without_sign(part: BlockPart, length: int) -> BlockPart:
+    part = block.parts[0]
+    length = found.end()
     refers = tuple((start - length, end - length, mark) for start, end, mark in part.refers if start >= length)
-    return replace(part, text=part.text[length:], refers=refers)
+    first = replace(part, text=part.text[length:], refers=refers)
+    return replace(block, kind=BlockKind.ITEM, sign=found[1], parts=(first, *block.parts[1:]))
 
 
 def _sign_of(text: str) -> _Sign:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kopub.corrections.log import CorrectionLog, PageCorrections
+from kopub.corrections.log import CorrectionHistory, CorrectionLog
 from kopub.documents.document import PageFacts
 from kopub.store.corpus_tables import TABLES
 from kopub.store.table_store import TableStore
@@ -21,6 +21,6 @@ def page_facts(store: TableStore, shards: Sequence[str]) -> dict[str, PageFacts]
     return facts
 
 
-def corrections_mark(done: PageCorrections) -> str:
+def corrections_mark(done: CorrectionHistory) -> str:
     """Return the mark of a page's corrections, empty if there are none."""
     return done.seen if done.every else ""

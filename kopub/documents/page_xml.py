@@ -14,7 +14,7 @@ from kopub.documents.archived_regions import (
     well_formed,
     xml_bytes,
 )
-from kopub.documents.document import Document, DocumentBlock, DocumentPage
+from kopub.documents.document import Document, DocumentBlock
 from kopub.layout.regions import Task
 
 _NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
@@ -51,58 +51,54 @@ def page_xml_files(document: Document, _: Sequence[DocumentBlock]) -> Iterator[t
     read in doubt, or why it was not read.
     """
     for page in document.pages:
-        yield f"{page.number}.xml", xml_bytes(_page(document, page))
-
-
-def _page(document: Document, page: DocumentPage) -> Element:
-    root = Element("PcGts", _ROOT)
-    about = SubElement(root, "Metadata", externalRef=well_formed(page.page_id))
-    SubElement(about, "Creator").text = "; ".join(page.made_by) or "kopub"
-    for name in ("Created", "LastChange"):
-        SubElement(about, name).text = _NO_DATE
-    SubElement(about, "Comments").text = page_end(page)
-    for maker in page.made_by:
-        SubElement(about, "MetadataItem", type="processingStep", name="engine", value=maker)
-    size = {"imageWidth": str(page.width), "imageHeight": str(page.height)}
-    made = SubElement(root, "Page", {"imageFilename": image_name(document, page, "../"), **size})
-    if (sure := page_confidence(page)) is not None:
-        made.set("conf", sure)
-    regions = [*archived_regions(page)]
-    if regions:
-        order = SubElement(SubElement(made, "ReadingOrder"), "OrderedGroup", id="order")
-        for at, region in enumerate(regions):
-            SubElement(order, "RegionRefIndexed", index=str(at), regionRef=region.id)
-    for region in regions:
-        _add_region(made, region)
-    return root
+        root = Element("PcGts", _ROOT)
+        about = SubElement(root, "Metadata", externalRef=well_formed(page.page_id))
+        SubElement(about, "Creator").text = "; ".join(page.made_by) or "kopub"
+        for name in ("Created", "LastChange"):
+            SubElement(about, name).text = _NO_DATE
+        SubElement(about, "Comments").text = page_end(page)
+        for maker in page.made_by:
+            SubElement(about, "MetadataItem", type="processingStep", name="engine", value=maker)
+        size = {"imageWidth": str(page.width), "imageHeight": str(page.height)}
+        element = SubElement(root, "Page", {"imageFilename": image_name(document, page, "../"), **size})
+        if (sure := page_confidence(page)) is not None:
+            element.set("conf", sure)
+        regions = [*archived_regions(page)]
+        if regions:
+            order = SubElement(SubElement(element, "ReadingOrder"), "OrderedGroup", id="order")
+            for at, region in enumerate(regions):
+                SubElement(order, "RegionRefIndexed", index=str(at), regionRef=region.id)
+        for region in regions:
+            _add_region(element, region)
+        yield f"{page.number}.xml", xml_bytes(root)
 
 
 def _add_region(page: Element, region: Zone) -> None:
     record = region.record
-    said = {"id": region.id, "custom": f"label {{name:{record.label};}}"}
+    values = {"id": region.id, "custom": f"label {{name:{record.label};}}"}
     if record.origin is not None:
-        said["custom"] += f" origin {{name:{record.origin};}}"
+        values["custom"] += f" origin {{name:{record.origin};}}"
     if region.estimated:
-        said["custom"] += f" {_ESTIMATED}"
+        values["custom"] += f" {_ESTIMATED}"
     if region.remark:
-        said["comments"] = well_formed(region.remark)
+        values["comments"] = well_formed(region.remark)
     if region.grid is not None:
         size = {"rows": str(region.grid.rows), "columns": str(region.grid.columns)}
-        made = _placed(SubElement(page, "TableRegion", said | size), region.box, record.score)
+        element = _placed(SubElement(page, "TableRegion", values | size), region.box, record.score)
         for at, cell in enumerate(region.lines):
-            _add_cell(made, f"{region.id}_c{at}", cell)
+            _add_cell(element, f"{region.id}_c{at}", cell)
     elif record.task is Task.SKIP:
         kind = "ChartRegion" if record.label == "chart" else "ImageRegion"
-        _placed(SubElement(page, kind, said), region.box, record.score)
+        _placed(SubElement(page, kind, values), region.box, record.score)
     else:
         language = _LANGUAGES.get(region.language or "")
-        said |= {"type": _TYPES.get(record.label, "paragraph")} | ({"primaryLanguage": language} if language else {})
-        made = _placed(SubElement(page, "TextRegion", said), region.box, record.score)
+        values |= {"type": _TYPES.get(record.label, "paragraph")} | ({"primaryLanguage": language} if language else {})
+        element = _placed(SubElement(page, "TextRegion", values), region.box, record.score)
         for at, line in enumerate(region.lines):
             place = {"custom": _ESTIMATED} if line.estimated else {}
-            _say(_placed(SubElement(made, "TextLine", {"id": f"{region.id}_l{at}", **place}), line.box), line.text)
+            _say(_placed(SubElement(element, "TextLine", {"id": f"{region.id}_l{at}", **place}), line.box), line.text)
         if region.text:
-            _say(made, region.text)
+            _say(element, region.text)
 
 
 def _add_cell(table: Element, name: str, line: ArchivedLine) -> None:

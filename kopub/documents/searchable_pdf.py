@@ -139,24 +139,22 @@ def _add_page(writer: "_Writer", page: PdfPicture, tree: int, font: int, codes: 
         )
         pictures = f" /XObject << /P {picture} 0 R >>"
         drawn = f"q {width:.2f} 0 0 {height:.2f} 0 0 cm /P Do Q\n"
-    said = "".join(_shown(line, scale, height, codes) for line in page.lines)
-    content = writer.add(*_compressed(f"{drawn}BT 3 Tr\n{said}ET".encode()))
+    lines: list[str] = []
+    for line in page.lines:
+        box = Box(*(edge * scale for edge in line.box))
+        coded = [_code(char, codes) for char in line.text]
+        size = max(_SIZE * box.height, 0.1)
+        natural = sum(_NARROW if code <= _LATIN else _WIDE for code in coded) * size / 1000
+        stretch = 100 * box.width / max(natural, 0.1)
+        # PDFium gives the last letter of a line no width, and does not find a letter that stands alone.
+        digits = "".join(f"{code:04x}" for code in [*coded, _code(" ", codes)])
+        at = f"1 0 0 1 {box.x1:.2f} {height - box.y1 - _SIZE * box.height:.2f} Tm"
+        lines.append(f"/F {size:.2f} Tf {max(stretch, 1):.2f} Tz {at} <{digits}> Tj\n")
+    content = writer.add(*_compressed(f"{drawn}BT 3 Tr\n{''.join(lines)}ET".encode()))
     return writer.add(
         f"<< /Type /Page /Parent {tree} 0 R /MediaBox [0 0 {width:.2f} {height:.2f}] /Contents {content} 0 R"
         f" /Resources << /Font << /F {font} 0 R >>{pictures} >> >>"
     )
-
-
-def _shown(line: PlacedLine, scale: float, height: float, codes: dict[str, int]) -> str:
-    box = Box(*(edge * scale for edge in line.box))
-    coded = [_code(char, codes) for char in line.text]
-    size = max(_SIZE * box.height, 0.1)
-    natural = sum(_NARROW if code <= _LATIN else _WIDE for code in coded) * size / 1000
-    stretch = 100 * box.width / max(natural, 0.1)
-    # PDFium gives the last letter of a line no width, and does not find a letter that stands alone.
-    told = "".join(f"{code:04x}" for code in [*coded, _code(" ", codes)])
-    at = f"1 0 0 1 {box.x1:.2f} {height - box.y1 - _SIZE * box.height:.2f} Tm"
-    return f"/F {size:.2f} Tf {max(stretch, 1):.2f} Tz {at} <{told}> Tj\n"
 
 
 def _code(char: str, codes: dict[str, int]) -> int:

@@ -91,7 +91,14 @@ def tables_workbook(tables: Sequence[DocumentTable]) -> bytes:
             sheet.column_dimensions[get_column_letter(at)].width = min(width, _WIDEST) + 2
     file = io.BytesIO()
     book.save(file)
-    return _undated(file)
+    # Without the time at which they were made, equal tables are equal files.
+    undated = io.BytesIO()
+    with zipfile.ZipFile(file) as made, zipfile.ZipFile(undated, "w") as archive:
+        for name in made.namelist():
+            data = made.read(name)
+            data = _TIME.sub(b"2000-01-01T00:00:00Z", data) if name == "docProps/core.xml" else data
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    return undated.getvalue()
 
 
 def sheet_names(tables: Sequence[DocumentTable]) -> list[str]:
@@ -106,14 +113,3 @@ def sheet_names(tables: Sequence[DocumentTable]) -> list[str]:
             name = f"{base[: _LONGEST_NAME - len(f' ({number})')]} ({number})"
         names.append(name)
     return names
-
-
-def _undated(file: io.BytesIO) -> bytes:
-    """Return a workbook without the time at which it was made."""
-    undated = io.BytesIO()
-    with zipfile.ZipFile(file) as made, zipfile.ZipFile(undated, "w") as archive:
-        for name in made.namelist():
-            data = made.read(name)
-            data = _TIME.sub(b"2000-01-01T00:00:00Z", data) if name == "docProps/core.xml" else data
-            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-    return undated.getvalue()

@@ -24,7 +24,7 @@ from kopub.release.base import OpenImages, TableReader, image_suffix
 from kopub.states import State, decisive
 from kopub.store.corpus_tables import TABLES
 from kopub.store.rows import MADE_WITH
-from kopub.texts.regions import join_regions
+from kopub.texts.regions import Region, join_regions
 
 KeepPicture = Callable[[str, bytes], None]
 """Takes the relative path and the JPEG of a picture."""
@@ -36,7 +36,7 @@ PICTURES = ".pictures"
 _PAGES, _LAYOUTS, _READINGS = TABLES.pages.name, TABLES.regions.name, TABLES.readings.name
 _READ = ["page_id", "regions", "image_crops", "state", "reason"]
 _PICTURE_BYTES = "crop_images"
-_KNOWN = ["page_no", "width", "height", "sha256", "state", "reason"]
+_FIELDS = ["page_id", "page_no", "width", "height", "state", "reason", "sha256"]
 
 
 class PlannedPage(NamedTuple):
@@ -135,15 +135,21 @@ class DocumentStream:
     ) -> Iterator[tuple[int, DocumentPage]]:
         readings = self._reader.read(_READINGS, shard, [*_READ, *([_PICTURE_BYTES] if keep else [])])
         layouts = self._reader.read(_LAYOUTS, shard, ["page_id", "regions"])
-        places = {
-            page.page_id: (at, page)
-            for at in self._of_shard[shard]
-            for page in self.documents[at].pages
-            if page.shard == shard
-        }
+        places: dict[str, tuple[int, PlannedPage]] = {}
+        for at in self._of_shard[shard]:
+            for page in self.documents[at].pages:
+                if page.shard == shard:
+                    places[page.page_id] = (at, page)
         row_of = {page_id: row for row, page_id in enumerate(layouts["page_id"].to_pylist())}
         page_ids = readings["page_id"].to_pylist()
-        made_by = _makers(self._reader, shard)
+        makers = [f"kopub {version('kopub')}"]
+        for asset in (_LAYOUTS, _READINGS):
+            for engine in json.loads(self._reader.metadata(asset, shard).get(MADE_WITH, "{}")).get("engines", ()):
+                model = engine.get("parameters", {}).get("model")
+                makers.append(
+                    f"{engine['engine']}{f' ({model})' if model else ''} for {asset} {engine.get('version', '?')}"
+                )
+        made_by = tuple(makers)
         if places.keys() - set(page_ids):
             # A document that waits for a page without a row would never be yielded.
             raise StoreError(f"{_READINGS} of {shard} does not hold the pages of {_PAGES}: materialize it again")
@@ -171,15 +177,14 @@ class DocumentStream:
         self, at: int, place: PlannedPage, read: Mapping[str, Any], layout: Any, keep: KeepPicture | None
     ) -> DocumentPage:
         page_id = read["page_id"]
-        regions = [
-            replace(region, reason=region.reason and without_paths(region.reason))
-            for region in join_regions(page_id, layout, read["regions"])
-        ]
+        regions: list[Region] = []
+        for region in join_regions(page_id, layout, read["regions"]):
+            regions.append(replace(region, reason=region.reason and without_paths(region.reason)))
         indices = {region.index for region in regions}
         pictures = {}
         crops = read["image_crops"] or ()
-        held = (read[_PICTURE_BYTES] or ()) if keep else [b""] * len(crops)
-        for crop, data in zip(crops, held, strict=True):
+        pictures_of_page = (read[_PICTURE_BYTES] or ()) if keep else [b""] * len(crops)
+        for crop, data in zip(crops, pictures_of_page, strict=True):
             index = crop_index(crop["path"])
             if index not in indices:
                 raise StoreError(f"{_READINGS} of {page_id} has a picture of no region: materialize it again")
@@ -205,70 +210,43 @@ class DocumentStream:
         )
 
 
-def _makers(reader: TableReader, shard: str) -> tuple[str, ...]:
-    """Return kopub and the engines of a shard's layouts and readings, each with its version."""
-    makers = [f"kopub {version('kopub')}"]
-    for asset in (_LAYOUTS, _READINGS):
-        for engine in json.loads(reader.metadata(asset, shard).get(MADE_WITH, "{}")).get("engines", ()):
-            model = engine.get("parameters", {}).get("model")
-            makers.append(
-                f"{engine['engine']}{f' ({model})' if model else ''} for {asset} {engine.get('version', '?')}"
-            )
-    return tuple(makers)
-
-
-class _PageRow(NamedTuple):
-    """The fields of a row of `raw_pages` that the plan needs."""
-
-    page_id: str
-    shard: str
-    page_no: int | None
-    width: int | None
-    height: int | None
-    sha256: str | None
-    state: str
-    reason: str | None
-
-
 _Key = tuple[str, str]
 """The key of a document: its id, and a second part that tells documents of one id apart."""
+_NumberedPage = tuple[PlannedPage, int | None, str | None]
+"""A page without a number in its document, the number that it has itself, and the SHA-256 of its image."""
 
 
 def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
     """Return the documents in the order of their first pages."""
-    rows: dict[_Key, list[_PageRow]] = defaultdict(list)
+    by_key: dict[_Key, list[_NumberedPage]] = defaultdict(list)
     for shard in shards:
-        table = reader.read(_PAGES, shard, ["page_id", "doc_id", *_KNOWN])
-        doc_ids, *columns = (table[name].to_pylist() for name in ("doc_id", "page_id", *_KNOWN))
-        for doc_id, page_id, *known in zip(doc_ids, *columns, strict=True):
+        table = reader.read(_PAGES, shard, ["doc_id", *_FIELDS])
+        columns = [table[name].to_pylist() for name in ("doc_id", *_FIELDS)]
+        for doc_id, page_id, number, width, height, state, reason, sha256 in zip(*columns, strict=True):
             # The id of a document recurs on every page: all of them share one string.
             key = (page_id, "page") if doc_id is None else (sys.intern(doc_id), "")
-            rows[key].append(_PageRow(page_id, shard, *known))
-    documents = [part for key, pages in rows.items() for part in _documents_of(key, pages)]
-    names = file_names(_names([key for key, _ in documents]))
-    return [
-        PlannedDocument(
-            doc_id,
-            name,
-            # 64 bits of the hash over the pages' image hashes.
-            int(fingerprint([page.sha256 for page in pages]), 16),
-            tuple(
-                PlannedPage(
-                    page.page_id, page.shard, number, page.width or 0, page.height or 0, page.state, page.reason
-                )
-                for page, number in zip(pages, page_numbers([page.page_no for page in pages]), strict=True)
-            ),
-            tuple(dict.fromkeys(page.shard for page in pages)),
+            page = PlannedPage(page_id, shard, 0, width or 0, height or 0, state, reason)
+            by_key[key].append((page, number, sha256))
+
+    documents: list[tuple[_Key, list[_NumberedPage]]] = []
+    for (doc_id, kind), pages in by_key.items():
+        parts = split_namesakes([(page.page_id, number) for page, number, _ in pages])
+        for stem, places in parts.items():
+            documents.append(((doc_id, kind if len(parts) == 1 else stem), [pages[place] for place in places]))
+
+    shared = Counter(doc_id for (doc_id, _), _ in documents)
+    # No id has half of a surrogate pair, so no name with one is the id of another document.
+    names = [doc_id if shared[doc_id] == 1 else f"{doc_id}\udc00{stem}" for (doc_id, stem), _ in documents]
+    planned: list[PlannedDocument] = []
+    for name, ((doc_id, _), pages) in zip(file_names(names), documents, strict=True):
+        numbers = page_numbers([number for _, number, _ in pages])
+        numbered = tuple(page._replace(number=number) for (page, _, _), number in zip(pages, numbers, strict=True))
+        # 64 bits of the hash over the pages' image hashes.
+        images = int(fingerprint([sha256 for _, _, sha256 in pages]), 16)
+        planned.append(
+            PlannedDocument(doc_id, name, images, numbered, tuple(dict.fromkeys(page.shard for page in numbered)))
         )
-        for ((doc_id, _), pages), name in zip(documents, names, strict=True)
-    ]
-
-
-def _documents_of(key: _Key, pages: list[_PageRow]) -> list[tuple[_Key, list[_PageRow]]]:
-    parts = split_namesakes([(page.page_id, page.page_no) for page in pages])
-    if len(parts) == 1:
-        return [(key, pages)]
-    return [((key[0], stem), [pages[at] for at in part]) for stem, part in parts.items()]
+    return planned
 
 
 def split_namesakes(pages: Sequence[tuple[str, int | None]]) -> dict[str, list[int]]:
@@ -286,16 +264,6 @@ def split_namesakes(pages: Sequence[tuple[str, int | None]]) -> dict[str, list[i
     if any(len({pages[at][1] for at in part}) < len(part) for part in parts.values()):
         return every
     return parts
-
-
-def _names(keys: Sequence[_Key]) -> list[str]:
-    """Return names for the files of documents.
-
-    A name is the document's id; if several share it, the stem of their page ids follows.
-    """
-    shared = Counter(doc_id for doc_id, _ in keys)
-    # No id has half of a surrogate pair, so no name with one is the id of another document.
-    return [doc_id if shared[doc_id] == 1 else f"{doc_id}\udc00{stem}" for doc_id, stem in keys]
 
 
 def page_numbers(page_nos: Sequence[int | None]) -> list[int]:

@@ -33,7 +33,7 @@ _NAMED = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentStructure:
+class Structure:
     """The blocks of a document, and what became of its regions: each is counted once.
 
     `placed` regions are in the text; the others are `furniture`, `empty` (nothing is printed there, or it is not read)
@@ -50,19 +50,33 @@ class DocumentStructure:
     tied: int
 
 
-def structure_document(document: Document) -> DocumentStructure:
+def structure_document(document: Document) -> Structure:
     """Return the document as blocks.
 
     Running heads, feet and page numbers are blocks of their own kind.
     """
     out = find_furniture(document.pages)
     blocks = [block for page in document.pages for block in _blocks(page, out)]
-    whole = {
-        page.number
-        for page in document.pages
-        if page.state is State.OK and all(region.state is not State.FAILED for region in page.regions)
-    }
-    blocks = with_levels(with_entries(join_pages(tie_footnotes(_whole_titles(blocks)), whole)))
+    whole: set[int] = set()
+    for page in document.pages:
+        if page.state is State.OK and all(region.state is not State.FAILED for region in page.regions):
+            whole.add(page.number)
+    # A lone number belongs to the title below it.
+    titled: list[DocumentBlock] = []
+    for block in blocks:
+        before = titled[-1] if titled else None
+        if (
+            before is not None
+            and before.kind is block.kind is BlockKind.TITLE
+            and before.page == block.page
+            and len(before.parts) == 1
+            and is_number_alone(before.text)
+            and rank_of(block.text) is None
+        ):
+            titled[-1] = replace(before, parts=(*before.parts, replace(block.parts[0], joint=" ")))
+        else:
+            titled.append(block)
+    blocks = with_levels(with_entries(join_pages(tie_footnotes(titled), whole)))
     regions = [(page, region) for page in document.pages for region in page.regions]
     by_kind: dict[BlockKind, set[tuple[int, int]]] = {kind: set() for kind in BlockKind}
     for block in blocks:
@@ -70,7 +84,7 @@ def structure_document(document: Document) -> DocumentStructure:
             by_kind[block.kind].add((part.page, part.region.index))
     heads, lost = by_kind[BlockKind.FURNITURE], by_kind[BlockKind.LOST]
     used = set().union(*by_kind.values())
-    return DocumentStructure(
+    return Structure(
         blocks=tuple(blocks),
         regions=len(regions),
         placed=len(used - heads - lost),
@@ -84,9 +98,9 @@ def structure_document(document: Document) -> DocumentStructure:
 
 def _blocks(page: DocumentPage, out: set[tuple[int, int]]) -> Iterator[DocumentBlock]:
     numbers = formula_numbers([(region.label, region.content or "") for region in page.regions])
-    taken = set(numbers.values())
+    used = set(numbers.values())
     for at, region in enumerate(page.regions):
-        if at in taken:
+        if at in used:
             continue
         part = BlockPart(
             page.number, region, printable(region.content or "").strip(), note=page.notes.get(region.index)
@@ -131,10 +145,10 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
                     BlockKind.FOOTNOTE, (replace(part, text=f"{paragraph.bullet} {paragraph.text}".lstrip()),)
                 )
     else:
-        found = paragraphs(text, part.region.box.width, part.region.box.height)
-        for at, paragraph in enumerate(found, 1):
+        parts = paragraphs(text, part.region.box.width, part.region.box.height)
+        for at, paragraph in enumerate(parts, 1):
             # A note on a table without cells stands once, below the whole of it.
-            of = replace(part, text=paragraph.text, note=part.note if at == len(found) else None)
+            of = replace(part, text=paragraph.text, note=part.note if at == len(parts) else None)
             if paragraph.is_code:
                 yield DocumentBlock(BlockKind.CODE, (of,), language=paragraph.language)
             else:
@@ -145,8 +159,8 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
 
 def _title(part: BlockPart) -> DocumentBlock:
     """Return a title, or the list entry, caption or sentence that layout took for one."""
-    said = one_line(strip_fences(part.text))
-    title = HASHES.sub("", said)
+    line = one_line(strip_fences(part.text))
+    title = HASHES.sub("", line)
     bullet = ITEM.match(title) or _MISREAD_BULLET.match(title)
     if bullet:
         return DocumentBlock(BlockKind.ITEM, (replace(part, text=title[bullet.end() :]),), sign=bullet[0].strip())
@@ -154,29 +168,10 @@ def _title(part: BlockPart) -> DocumentBlock:
         return DocumentBlock(BlockKind.CAPTION, (replace(part, text=title),))
     is_sentence = rank_of(title) is None and _SENTENCE.search(title)
     knows_level = part.region.label == "paragraph_title" and part.region.origin in _LEVELLED
-    level = len(said) - len(said.lstrip("#")) if knows_level else 0
+    level = len(line) - len(line.lstrip("#")) if knows_level else 0
     if knows_level and part.region.origin is TextOrigin.DOCUMENT:
         level = max(1, level)
     return DocumentBlock(BlockKind.TEXT if is_sentence else BlockKind.TITLE, (replace(part, text=title),), level=level)
-
-
-def _whole_titles(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
-    """Return the blocks with lone numbers joined to the titles below them."""
-    whole: list[DocumentBlock] = []
-    for block in blocks:
-        before = whole[-1] if whole else None
-        if (
-            before is not None
-            and before.kind is block.kind is BlockKind.TITLE
-            and before.page == block.page
-            and len(before.parts) == 1
-            and is_number_alone(before.text)
-            and rank_of(block.text) is None
-        ):
-            whole[-1] = replace(before, parts=(*before.parts, replace(block.parts[0], joint=" ")))
-        else:
-            whole.append(block)
-    return whole
 
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁾", "0123456789)")
@@ -244,15 +239,19 @@ def tie_footnotes(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
     for at, block in enumerate(done):
         if block.kind is BlockKind.FOOTNOTE and (found := _MARK.match(block.text)):
             notes[block.page, found["mark"].translate(_SUPERSCRIPTS)].append(at)
-    references = [
-        reference
-        for at, block in enumerate(done)
-        if block.kind in _REFERRING
-        for reference in _references(at, block.page, block.parts[0].text)
-    ]
-    places = Counter(place for reference in references for place in reference.notes)
-    chosen = [each for each in references if all(len(notes.get(n, ())) == places[n] == 1 for n in each.notes)]
-    printed = Counter(number for reference in chosen for _, number in reference.notes)
+    references: list[_Reference] = []
+    places: Counter[Place] = Counter()
+    for at, block in enumerate(done):
+        if block.kind in _REFERRING:
+            for reference in _references(at, block.page, block.parts[0].text):
+                references.append(reference)
+                places.update(reference.notes)
+    chosen: list[_Reference] = []
+    printed: Counter[str] = Counter()
+    for reference in references:
+        if all(len(notes.get(note, ())) == places[note] == 1 for note in reference.notes):
+            chosen.append(reference)
+            printed.update(number for _, number in reference.notes)
     for reference in chosen:
         refers = done[reference.block].parts[0].refers
         begin = reference.start
@@ -271,18 +270,18 @@ def tie_footnotes(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
 
 
 def _references(at: int, page: int, text: str) -> Iterator[_Reference]:
-    for found in _REFERENCE.finditer(text):
-        named = next(group for group in found.groups() if group is not None).translate(_SUPERSCRIPTS)
+    for reference in _REFERENCE.finditer(text):
+        named = next(group for group in reference.groups() if group is not None).translate(_SUPERSCRIPTS)
         numbers = re.split(r"[\s,;)]+", named.strip(" )"))
-        if numbers in (["2"], ["3"]) and _BASE.search(text, 0, found.start()):
+        if numbers in (["2"], ["3"]) and _BASE.search(text, 0, reference.start()):
             continue
         if all(map(_NUMBER.fullmatch, numbers)) and len(set(numbers)) == len(numbers):
-            yield _Reference(at, *found.span(), tuple((page, number) for number in numbers))
+            yield _Reference(at, *reference.span(), tuple((page, number) for number in numbers))
 
 
 def _follows(before: re.Match[str], mark: re.Match[str]) -> bool:
     """Return whether a mark comes after another in the notes of a page."""
-    old, new = (each["mark"].translate(_SUPERSCRIPTS) for each in (before, mark))
+    old, new = (match["mark"].translate(_SUPERSCRIPTS) for match in (before, mark))
     if old.isdigit() != new.isdigit():
         return False
     if not new.isdigit():

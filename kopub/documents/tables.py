@@ -98,8 +98,8 @@ def rows_of(table: str) -> str:
 
 def caption_of(table: str) -> str:
     """Return the caption of a table as HTML, empty without one."""
-    found = _CAPTION.search(table)
-    return found[0] if found else ""
+    caption = _CAPTION.search(table)
+    return caption[0] if caption else ""
 
 
 def without_rows(table: str, count: int) -> str:
@@ -150,10 +150,6 @@ NUMBER = re.compile(
 )
 
 
-def _inert(text: str) -> str:
-    return f"'{text}" if _FORMULA.match(text) and not NUMBER.fullmatch(text) else text
-
-
 @dataclass(frozen=True, slots=True)
 class DocumentTable:
     """A table of a document as data, whole where it spans pages.
@@ -186,7 +182,11 @@ class DocumentTable:
         """
         lines = io.StringIO()
         head = [self.columns] if self.heading_rows else []
-        csv.writer(lines, lineterminator="\n").writerows([_inert(text) for text in row] for row in [*head, *self.rows])
+        writer = csv.writer(lines, lineterminator="\n")
+        for row in [*head, *self.rows]:
+            writer.writerow(
+                [f"'{text}" if _FORMULA.match(text) and not NUMBER.fullmatch(text) else text for text in row]
+            )
         return lines.getvalue()
 
     def to_parquet(self) -> bytes:
@@ -233,7 +233,15 @@ def document_tables(document: Document, blocks: Sequence[DocumentBlock]) -> Iter
         if block.kind is not BlockKind.TABLE:
             continue
         number += 1
-        grid = _grid_of(block)
+        # The parts of a table may be on several pages.
+        first, *others = [grid_of(without_rows(part.text, part.repeated)) for part in block.parts]
+        cells, height, width = [*first.cells], first.rows, first.columns
+        for part in others:
+            # A heading below the first part names no columns.
+            cells += [replace(cell, row=cell.row + height, heading=False) for cell in part.cells]
+            height += part.rows
+            width = max(width, part.columns)
+        grid = TableGrid(height, width, tuple(cells), first.caption)
         caption = blocks[captions[at]].text if not grid.caption and at in captions else grid.caption
         rows = [[""] * grid.columns for _ in range(grid.rows)]
         for cell in grid.cells:
@@ -253,25 +261,14 @@ def titles_above(blocks: Sequence[DocumentBlock]) -> list[tuple[str, ...]]:
     A title is not above itself.
     """
     above: list[tuple[int, str]] = []
-    found: list[tuple[str, ...]] = []
+    headings: list[tuple[str, ...]] = []
     for block in blocks:
         if block.kind is BlockKind.TITLE:
             above = [title for title in above if title[0] < block.level]
-        found.append(tuple(title for _, title in above))
+        headings.append(tuple(title for _, title in above))
         if block.kind is BlockKind.TITLE:
             above.append((block.level, defuse(" ".join(block.text.split()))))
-    return found
-
-
-def _grid_of(block: DocumentBlock) -> TableGrid:
-    """Return the grid of a table whose parts may be on several pages."""
-    first, *others = [grid_of(without_rows(part.text, part.repeated)) for part in block.parts]
-    cells, rows = [*first.cells], first.rows
-    for grid in others:
-        # A heading below the first part names no columns.
-        cells += [replace(cell, row=cell.row + rows, heading=False) for cell in grid.cells]
-        rows += grid.rows
-    return TableGrid(rows, max(grid.columns for grid in (first, *others)), tuple(cells), first.caption)
+    return headings
 
 
 def _unique(names: Iterator[str]) -> tuple[str, ...]:
@@ -279,14 +276,14 @@ def _unique(names: Iterator[str]) -> tuple[str, ...]:
 
     An empty name becomes a number; a repeated one gets `(2)`.
     """
-    seen: Counter[str] = Counter()
+    uses: Counter[str] = Counter()
     unique: list[str] = []
     for at, name in enumerate(names, 1):
         chosen = base = name or str(at)
-        while seen[chosen]:
-            seen[base] += 1
-            chosen = f"{base} ({seen[base]})"
-        seen[chosen] += 1
+        while uses[chosen]:
+            uses[base] += 1
+            chosen = f"{base} ({uses[base]})"
+        uses[chosen] += 1
         unique.append(chosen)
     return tuple(unique)
 

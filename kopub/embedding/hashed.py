@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
+import mmh3
 import numpy as np
 from pydantic import Field
 
@@ -85,8 +86,6 @@ class HashedEmbedder(Embedder):
 
     def _embed(self, id: str, terms: Iterable[tuple[str, float]], nothing: str) -> Embedding:
         """Return the signed hash of terms at unit length, `blank` if none are left."""
-        import mmh3
-
         hashes = [(mmh3.hash(term), value) for term, value in terms if value]
         values = [value if hashed >= 0 else -value for hashed, value in hashes]
         buckets = [abs(hashed) % self.dim for hashed, _ in hashes]

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from kopub.embedding.base import Embedding
-from kopub.embedding.qwen3_vl_inputs import Chunker, PageImage, check_resizer, page_image
+from kopub.embedding.qwen3_vl_inputs import Chunker, EncodedImage, check_resizer, page_image
 from kopub.errors import EngineError, UndecodableImage, harmless
 from kopub.pages.page import PackedPixels, decode
 from kopub.states import Reason, State
@@ -49,7 +49,7 @@ def text_request(model: str, tokens: Sequence[int]) -> bytes:
     return json.dumps({"model": model, "input": list(tokens), **_FORMAT}).encode()
 
 
-def image_request(model: str, instruction: str, image: PageImage, text: str = "") -> bytes:
+def image_request(model: str, instruction: str, image: EncodedImage, text: str = "") -> bytes:
     """Return the JSON request for the vector of an image, with a text if any."""
     return fill_frame(_frame(model, instruction, image.media_type, text), image.data)
 
@@ -261,14 +261,14 @@ class ImageEmbeddingHandler(EmbeddingHandler, ABC, Generic[Pictured]):
         return prepared
 
     @abstractmethod
-    def _ask(self, job: Pictured, image: PageImage, prepared: PreparedVector) -> None:
+    def _ask(self, job: Pictured, image: EncodedImage, prepared: PreparedVector) -> None:
         """Add the request for a picture, and its counts."""
 
 
 class PageEmbeddingHandler(ImageEmbeddingHandler[PageVectorJob]):
     """The `Handler` of pages."""
 
-    def _ask(self, job: PageVectorJob, image: PageImage, prepared: PreparedVector) -> None:
+    def _ask(self, job: PageVectorJob, image: EncodedImage, prepared: PreparedVector) -> None:
         instruction = self._settings.instruction
         tokens = self._chunker.tokens_around_image() + image.tokens
         prepared.requests.append(VectorRequest(lambda model: image_request(model, instruction, image), tokens))
@@ -282,7 +282,7 @@ class FigureEmbeddingHandler(ImageEmbeddingHandler[FigureVectorJob]):
     A long caption is cut off, because its beginning says what the figure is.
     """
 
-    def _ask(self, job: FigureVectorJob, image: PageImage, prepared: PreparedVector) -> None:
+    def _ask(self, job: FigureVectorJob, image: EncodedImage, prepared: PreparedVector) -> None:
         instruction, caption = self._settings.instruction, harmless(job.caption)
         beside, read = self._chunker.beginning(caption, _CAPTION_TOKENS)
         tokens = self._chunker.tokens_around_image() + image.tokens + read

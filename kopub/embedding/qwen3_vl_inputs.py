@@ -7,10 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import cv2
 import numpy as np
 
 from kopub.errors import EngineError, UndecodableImage
-from kopub.pages.page import PackedPixels, decode, grey_as_one_channel, inspect, is_plain, quick_png, whole_patches
+from kopub.pages.model_pictures import grey_as_one_channel, quick_png, whole_patches
+from kopub.pages.page import PackedPixels, decode, inspect, is_plain
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -156,7 +158,7 @@ _NO_TORCH = "pages are resized with PyTorch, which is not installed here: type `
 
 
 @dataclass(frozen=True, slots=True)
-class PageImage:
+class EncodedImage:
     """An encoded page at the size that the model sees, and its image tokens.
 
     `untouched` means that the bytes are the source's own.
@@ -179,7 +181,7 @@ def check_resizer() -> None:
         raise EngineError(_NO_TORCH)
 
 
-def page_image(data: bytes | PackedPixels, max_tokens: int) -> PageImage:
+def page_image(data: bytes | PackedPixels, max_tokens: int) -> EncodedImage:
     """Return a page of at most `max_tokens` tokens.
 
     Its bytes are the source's own if their size is right, else it is resized. Raises `UndecodableImage`, and
@@ -193,8 +195,8 @@ def page_image(data: bytes | PackedPixels, max_tokens: int) -> PageImage:
     size, tokens = (columns * PATCH, rows * PATCH), columns * rows
     fits = size == (info.width, info.height) and info.format in _MEDIA_TYPES
     if fits and not isinstance(data, PackedPixels) and is_plain(data):
-        return PageImage(data, _MEDIA_TYPES[info.format], tokens, True)
-    return PageImage(quick_png(_resize(data, size)), _MEDIA_TYPES["PNG"], tokens, False)
+        return EncodedImage(data, _MEDIA_TYPES[info.format], tokens, True)
+    return EncodedImage(quick_png(_resize(data, size)), _MEDIA_TYPES["PNG"], tokens, False)
 
 
 def _resize(data: bytes | PackedPixels, size: tuple[int, int]) -> np.ndarray:
@@ -205,8 +207,6 @@ def _resize(data: bytes | PackedPixels, size: tuple[int, int]) -> np.ndarray:
     differs by a grey level. OpenCV's bicubic is a different filter. PyTorch is imported with the first page that must
     be resized. Raises `EngineError` if it cannot be imported.
     """
-    import cv2
-
     try:
         import torch
         from torch.nn.functional import interpolate

@@ -9,18 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from kopub.evaluation.cdm import Cdm
 from kopub.evaluation.tables import BoundedTeds
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import Task
+from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.text_layer import MadePage
+from kopub.pages.page import DPI
 from kopub.states import LOST, State
 from kopub.texts.regions import Region
-
-if TYPE_CHECKING:
-    from kopub.pages.documents.pdf import Pdfs
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,18 +198,14 @@ class SamplePicture:
             return MadePage(self.load())
         if self.page is None:
             return MadePage(self.path.read_bytes())
-        from kopub.pages.documents.pdf import DPI
-
         if self.with_layer:
             return _renderer().make(self.path, self.page - 1, DPI)
         return MadePage(_renderer().render(self.path, self.page - 1, DPI))
 
 
 @cache
-def _renderer() -> "Pdfs":
+def _renderer() -> Pdfs:
     """Return the process's renderer, which keeps the last PDF open for the next page."""
-    from kopub.pages.documents.pdf import Pdfs
-
     return Pdfs()
 
 

@@ -32,7 +32,6 @@ from kopub.layout.ground_truth import REGIONS, TYPE
 from kopub.pages import manifest
 from kopub.pages.arrow import TEXT_LAYER
 from kopub.pages.documents.text_layer import MadePage
-from kopub.pages.indexing import index
 from kopub.store.table_store import ShardStore
 
 _ABOUT = b"kopub.benchmarks"
@@ -209,6 +208,9 @@ def prepare(
     Existing pictures are kept. A picture that cannot be read becomes a page with a problem, which will be quarantined.
     Raises `SourceError` if there is no sample, or if only some samples come with regions.
     """
+    # Most commands only read what was evaluated, and need no readers of documents.
+    from kopub.pages.indexing import index
+
     chosen = first_by_hash(benchmark, limit)
     if not chosen.samples:
         left_out = benchmark.left_out

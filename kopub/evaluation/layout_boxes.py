@@ -18,7 +18,7 @@ IOU = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ScoredBox:
     """A box and its kind.
 
     `score` is the detector's, and unused in gold. `ignored` gold counts neither as missed nor as wrongly found.
@@ -52,7 +52,7 @@ class BoxCounts:
         return 2 * self.same / counted if counted else 1.0
 
 
-def find(gold: Sequence[Block], regions: Sequence[Block]) -> BoxCounts:
+def find(gold: Sequence[ScoredBox], regions: Sequence[ScoredBox]) -> BoxCounts:
     """Count the pairs of a block and a region of one kind with enough IoU.
 
     A region on an ignored block, whatever its kind, is left out.
@@ -68,11 +68,11 @@ def find(gold: Sequence[Block], regions: Sequence[Block]) -> BoxCounts:
     return BoxCounts(len(blocks), len(regions) - len(on_ignored), len(same))
 
 
-def _ious(first: Sequence[Block], second: Sequence[Block]) -> np.ndarray:
+def _ious(first: Sequence[ScoredBox], second: Sequence[ScoredBox]) -> np.ndarray:
     return iou([block.box for block in first], [block.box for block in second])
 
 
-def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]) -> float | None:
+def coco_map(gold: Sequence[Sequence[ScoredBox]], regions: Sequence[Sequence[ScoredBox]]) -> float | None:
     """Return COCO's mean average precision (IoU 0.5 to 0.95) over pages; None without any gold.
 
     `gold` and `regions` have one item per page. As in COCO, regions of kinds that the gold does not have are left out.
@@ -109,7 +109,7 @@ def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]
     return float(evaluation.stats[0])
 
 
-def _annotations(pages: Sequence[Sequence[Block]], number: dict[str, int]) -> Any:
+def _annotations(pages: Sequence[Sequence[ScoredBox]], number: dict[str, int]) -> Any:
     annotations: list[dict[str, object]] = []
     for page, blocks in enumerate(pages):
         for block in blocks:

@@ -149,11 +149,12 @@ def means(samples: Iterable[Sample], scores: Iterable[SampleScore]) -> list[Mean
     by_id = {sample.id: sample for sample in samples}
     scores = list(scores)
     # A score without a sample is that of the whole benchmark at once.
-    results = [
-        Mean(score.metric, ALL, int(score.size), 0, score.value, skipped_reason=score.skipped_reason)
-        for score in scores
-        if score.sample is None
-    ]
+    results: list[Mean] = []
+    for score in scores:
+        if score.sample is None:
+            results.append(
+                Mean(score.metric, ALL, int(score.size), 0, score.value, skipped_reason=score.skipped_reason)
+            )
     for (metric, slice_), of_slice in _by_slice(by_id, scores).items():
         results.append(_mean(METRICS[metric], slice_, of_slice, by_id))
     return sorted(results, key=lambda mean: (mean.slice != ALL, mean.slice, list(METRICS).index(mean.metric)))
@@ -165,11 +166,10 @@ def changes(samples: Iterable[Sample], before: Iterable[SampleScore], now: Itera
     earlier = {(score.sample, score.metric): score for score in before if score.value is not None}
     results = []
     for (metric, slice_), of_slice in _by_slice(by_id, now).items():
-        pairs = [
-            (earlier[score.sample, metric], score)
-            for score in of_slice
-            if score.value is not None and (score.sample, metric) in earlier
-        ]
+        pairs: list[tuple[SampleScore, SampleScore]] = []
+        for score in of_slice:
+            if score.value is not None and (score.sample, metric) in earlier:
+                pairs.append((earlier[score.sample, metric], score))
         if pairs:
             results.append(_change(METRICS[metric], slice_, pairs, by_id))
     return sorted(results, key=lambda change: (change.slice != ALL, change.slice, list(METRICS).index(change.metric)))

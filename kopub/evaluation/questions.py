@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from kopub.errors import KopubError
-from kopub.search.answer import Answer
 from kopub.search.scores import interval
 from kopub.search.searcher import Searcher
 
@@ -88,7 +87,10 @@ def scored(searcher: Searcher, pages: Container[str], questions: Sequence[KnownQ
     for mode in searcher.choices:
         answers = [searcher.search(question.query, _DEPTH, mode) for question in questions]
         well = [answer.matches_well is True for answer in answers]
-        gains = [_gain(answer, question) for answer, question in zip(answers, questions, strict=True)]
+        gains: list[float] = []
+        for answer, question in zip(answers, questions, strict=True):
+            ranks = [rank for rank, hit in enumerate(answer.hits) if hit.page.page_id in question.ground_truth]
+            gains.append(1 / math.log2(ranks[0] + 2) if ranks else 0.0)
         for group, members in groups.items():
             answered = [at for at in members if is_answered[at]]
             if not answered:
@@ -105,12 +107,6 @@ def scored(searcher: Searcher, pages: Container[str], questions: Sequence[KnownQ
                 right / claimed if claimed else None,
                 right / len(answered),
             )
-
-
-def _gain(answer: Answer, question: KnownQuestion) -> float:
-    """Return nDCG@10 of a question that one page answers as well as another."""
-    ranks = [rank for rank, hit in enumerate(answer.hits) if hit.page.page_id in question.ground_truth]
-    return 1 / math.log2(ranks[0] + 2) if ranks else 0.0
 
 
 def as_json_values(scores: Sequence[QuestionScores]) -> list[dict[str, Any]]:

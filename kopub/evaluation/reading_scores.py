@@ -17,7 +17,7 @@ from kopub.evaluation.benchmark import MISSING, Benchmark, FactList, PageText, S
 from kopub.evaluation.benchmarks.texts import CORRECTIONS
 from kopub.evaluation.cdm import Cdm
 from kopub.evaluation.home import CHECKED_PAGES, EvaluationRequest, KnownAnswers
-from kopub.evaluation.metrics import ALL, METRICS, Mean, PairedChange, changes, means
+from kopub.evaluation.metrics import ALL, METRICS, PairedChange, changes, means
 from kopub.evaluation.scoring import ADAPTERS, VERSION, Scorer
 from kopub.files import replace_bytes
 from kopub.fingerprints import fingerprint
@@ -115,28 +115,28 @@ def score_samples(
                 if time.monotonic() - logged_at >= _PROGRESS_SECONDS:
                     logged_at = time.monotonic()
                     log(f"{benchmark.name}: {done + 1} of {len(pairs)} samples are scored")
-        parts.append(pa.Table.from_pylist(list(_score_rows(benchmark, scores)), OCR_RUNS))
+        rows: list[dict[str, Any]] = []
+        samples = {sample.id: sample for sample in benchmark.samples}
+        for score in scores:
+            sample = None if score.sample is None else samples[score.sample]
+            rows.append(
+                {
+                    "benchmark": benchmark.name,
+                    "metric": score.metric,
+                    "sample": score.sample,
+                    "document": sample.document if sample else benchmark.name,
+                    "slices": list(sample.slices.items()) if sample else [],
+                    "gold": sample.mark if sample else None,
+                    "value": score.value,
+                    "size": score.size,
+                    "lost": score.lost,
+                    "skipped_reason": score.skipped_reason,
+                    "notes": list(score.notes),
+                }
+            )
+        parts.append(pa.Table.from_pylist(rows, OCR_RUNS))
         log(f"{benchmark.name}: {len(pairs)} samples, {sum(reading.lost for _, reading in pairs)} of them lost")
     return pa.concat_tables(parts)
-
-
-def _score_rows(benchmark: Benchmark, scores: Iterable[SampleScore]) -> Iterator[dict[str, Any]]:
-    samples = {sample.id: sample for sample in benchmark.samples}
-    for score in scores:
-        sample = None if score.sample is None else samples[score.sample]
-        yield {
-            "benchmark": benchmark.name,
-            "metric": score.metric,
-            "sample": score.sample,
-            "document": sample.document if sample else benchmark.name,
-            "slices": list(sample.slices.items()) if sample else [],
-            "gold": sample.mark if sample else None,
-            "value": score.value,
-            "size": score.size,
-            "lost": score.lost,
-            "skipped_reason": score.skipped_reason,
-            "notes": list(score.notes),
-        }
 
 
 _READ = {
@@ -195,7 +195,13 @@ def write_predictions(folder: Path, benchmark: Benchmark, readings: Mapping[str,
     """
     names: dict[str, str] = {}
     for sample in benchmark.samples:
-        name = _stem(sample)
+        picture = sample.picture
+        if picture is None or picture.load is not None:
+            name = sample.id
+        elif isinstance(sample.gold, FactList):
+            name = f"{picture.path.stem}_pg{picture.page or 1}_repeat1"
+        else:
+            name = picture.path.stem if picture.page is None else f"{picture.path.stem}_{picture.page}"
         if (problem := problem_with_id(name)) is not None:
             raise SourceError(f"the prediction of {quoted(sample.id)} cannot be written: its name {problem}")
         if other := names.get(name):
@@ -207,15 +213,6 @@ def write_predictions(folder: Path, benchmark: Benchmark, readings: Mapping[str,
     return len(names)
 
 
-def _stem(sample: Sample) -> str:
-    picture = sample.picture
-    if picture is None or picture.load is not None:
-        return sample.id
-    if isinstance(sample.gold, FactList):
-        return f"{picture.path.stem}_pg{picture.page or 1}_repeat1"
-    return picture.path.stem if picture.page is None else f"{picture.path.stem}_{picture.page}"
-
-
 Row = Mapping[str, Any]
 _UNKNOWN = PageText("")
 """The gold of a stored run, which keeps none; means need none."""
@@ -225,7 +222,38 @@ def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
     """Return the table OCR_SCORES of a run, compared sample by sample with `previous`."""
     rows: list[dict[str, Any]] = []
     for benchmark in run["benchmark"].unique().to_pylist():
-        rows += _rows(benchmark, run, previous)
+        changed = {}
+        if previous is not None:
+            changed = {(change.metric, change.slice): change for change in _changes(benchmark, run, previous)}
+        adapter = ADAPTERS.get(benchmark)
+        for mean in means(*scores_of(benchmark, run)):
+            is_headline = adapter is not None and mean.metric in adapter.headline
+            change = changed.get((mean.metric, mean.slice))
+            row: dict[str, Any] = {
+                "benchmark": benchmark,
+                "metric": mean.metric,
+                "slice": mean.slice,
+                "better": "lower" if METRICS[mean.metric].lower_is_better else "higher",
+                "headline": is_headline,
+                "samples": mean.samples,
+                "lost": mean.lost,
+                "value": mean.value,
+                "low": mean.low,
+                "high": mean.high,
+                "value_of_read": mean.without_lost,
+                "dropped": False,
+                "skipped": mean.skipped,
+                "skipped_reason": mean.skipped_reason,
+            }
+            if change is not None:
+                row |= {
+                    "previous": change.previous,
+                    "change": change.change,
+                    "change_low": change.low,
+                    "change_high": change.high,
+                    "dropped": change.worse,
+                }
+            rows.append(row)
     return pa.Table.from_pylist(rows, schemas.OCR_SCORES)
 
 
@@ -265,16 +293,18 @@ def headline(scores: pa.Table) -> list[Row]:
 
 def headline_changes(scores: pa.Table) -> list[ScoreChange]:
     """Return the changes of the headline metrics over all samples since the previous run."""
-    return [
-        ScoreChange.of(
-            row["metric"] if row["metric"] == row["benchmark"] else f"{row['benchmark']} {row['metric']}",
-            row,
-            row["better"] == "lower",
-            METRICS[row["metric"]].margin,
-            counted(row["samples"], "sample"),
+    changes: list[ScoreChange] = []
+    for row in headline(scores):
+        changes.append(
+            ScoreChange.of(
+                row["metric"] if row["metric"] == row["benchmark"] else f"{row['benchmark']} {row['metric']}",
+                row,
+                row["better"] == "lower",
+                METRICS[row["metric"]].margin,
+                counted(row["samples"], "sample"),
+            )
         )
-        for row in headline(scores)
-    ]
+    return changes
 
 
 def scores_of(benchmark: str, run: pa.Table) -> tuple[list[Sample], list[SampleScore]]:
@@ -290,16 +320,6 @@ def scores_of(benchmark: str, run: pa.Table) -> tuple[list[Sample], list[SampleS
     return list(samples.values()), scores
 
 
-def _rows(benchmark: str, run: pa.Table, previous: pa.Table | None) -> Iterator[dict[str, Any]]:
-    changed = {}
-    if previous is not None:
-        changed = {(change.metric, change.slice): change for change in _changes(benchmark, run, previous)}
-    adapter = ADAPTERS.get(benchmark)
-    for mean in means(*scores_of(benchmark, run)):
-        is_headline = adapter is not None and mean.metric in adapter.headline
-        yield _row(benchmark, mean, changed.get((mean.metric, mean.slice)), is_headline)
-
-
 def _changes(benchmark: str, run: pa.Table, previous: pa.Table) -> list[PairedChange]:
     """Return the changes over the samples that have the same gold in both runs."""
     samples, now = scores_of(benchmark, run)
@@ -310,34 +330,6 @@ def _changes(benchmark: str, run: pa.Table, previous: pa.Table) -> list[PairedCh
 
 def _marks(run: pa.Table) -> list[tuple[str | None, ...]]:
     return list(zip(*(run[name].to_pylist() for name in ("benchmark", "sample", "gold")), strict=True))
-
-
-def _row(benchmark: str, mean: Mean, change: PairedChange | None, is_headline: bool) -> dict[str, Any]:
-    row = {
-        "benchmark": benchmark,
-        "metric": mean.metric,
-        "slice": mean.slice,
-        "better": "lower" if METRICS[mean.metric].lower_is_better else "higher",
-        "headline": is_headline,
-        "samples": mean.samples,
-        "lost": mean.lost,
-        "value": mean.value,
-        "low": mean.low,
-        "high": mean.high,
-        "value_of_read": mean.without_lost,
-        "dropped": False,
-        "skipped": mean.skipped,
-        "skipped_reason": mean.skipped_reason,
-    }
-    if change is None:
-        return row
-    return row | {
-        "previous": change.previous,
-        "change": change.change,
-        "change_low": change.low,
-        "change_high": change.high,
-        "dropped": change.worse,
-    }
 
 
 HISTORY = History(

@@ -67,6 +67,10 @@ def render(
     values = [values_of(side.scores) for side in sides]
     ranked = worst_first(benchmark.samples, values, headline)
     metrics = list(headline)
+    by_metric: dict[str, list[Mapping[str, Any] | None]] = {}
+    for at, side in enumerate(sides):
+        for row in side.means:
+            by_metric.setdefault(row["metric"], [None] * len(sides))[at] = row
     return rendered(
         _TEMPLATE,
         benchmark=benchmark,
@@ -74,9 +78,16 @@ def render(
         of=of,
         sides=sides,
         headline=metrics,
-        means=_means(sides),
+        means=[{"metric": metric, "says": METRICS[metric].says, "rows": rows} for metric, rows in by_metric.items()],
         verdicts=[line for side in sides[1:] for line in _verdicts(sides[0].profile, side, headline)],
-        listed=[_index_entry(sample, values, sides, metrics) for sample in ranked[:_LISTED]],
+        listed=[
+            {
+                "id": sample.id,
+                "values": [[_figure(of_side.get(sample.id, {}).get(name)) for name in metrics] for of_side in values],
+                "states": [_state(side, sample) for side in sides],
+            }
+            for sample in ranked[:_LISTED]
+        ],
         worst=[_worst(sample, values, sides, picture(sample.id)) for sample in ranked[:most]],
         samples=len(benchmark.samples),
     )
@@ -110,14 +121,6 @@ def _badness(values: Mapping[str, Mapping[str, SampleScore]], sample: Sample, he
     return max((v if m.lower_is_better else 1 - v for m, v in scored if v is not None), default=0.0)
 
 
-def _means(sides: Sequence[Side]) -> list[dict[str, Any]]:
-    by_metric: dict[str, list[Mapping[str, Any] | None]] = {}
-    for at, side in enumerate(sides):
-        for row in side.means:
-            by_metric.setdefault(row["metric"], [None] * len(sides))[at] = row
-    return [{"metric": metric, "says": METRICS[metric].says, "rows": rows} for metric, rows in by_metric.items()]
-
-
 def _verdicts(first: str, side: Side, headline: Sequence[str]) -> Iterator[tuple[str, bool]]:
     """Yield a sentence comparing two profiles by each headline metric, and whether to warn."""
     for metric in headline:
@@ -132,19 +135,6 @@ def _verdicts(first: str, side: Side, headline: Sequence[str]) -> Iterator[tuple
         pairs = f"paired over {counted(change.samples, 'sample')}"
         names = visible(side.profile, _NAME), visible(first, _NAME)
         yield f"{metric}: {names[0]} {verdict} {names[1]} ({figures}, {pairs})", change.worse
-
-
-def _index_entry(
-    sample: Sample,
-    values: Sequence[Mapping[str, Mapping[str, SampleScore]]],
-    sides: Sequence[Side],
-    headline: Sequence[str],
-) -> dict[str, Any]:
-    return {
-        "id": sample.id,
-        "values": [[_figure(of_side.get(sample.id, {}).get(name)) for name in headline] for of_side in values],
-        "states": [_state(side, sample) for side in sides],
-    }
 
 
 def _figure(score: SampleScore | None) -> str:

@@ -23,7 +23,7 @@ from kopub.evaluation.cdm import Cdm
 from kopub.evaluation.metrics import METRICS
 from kopub.evaluation.tables import BoundedTeds
 from kopub.fingerprints import CodeVersion
-from kopub.pages.source_files import require_utf8
+from kopub.pages.places import require_utf8
 
 ADAPTERS: Mapping[str, Adapter] = MappingProxyType(
     {

@@ -69,14 +69,13 @@ class BoundedTeds:
 
         Raises `EngineError` if the process dies by itself.
         """
-        pairs = node_pairs(gold, text)
+        # Time and memory grow with the product of both trees' node counts.
+        wanted, read = table_of(gold), table_of(text)
+        pairs = 0 if wanted is None or read is None else _nodes(wanted) * _nodes(read)
         if pairs > _MOST and gold != text:
             return TedsScores(None, None, f"the tables have {pairs:,} pairs of nodes, more than {_MOST:,}")
         if pairs <= _AT_ONCE or gold == text:
             return _both(gold, text)
-        return self._in_process(gold, text)
-
-    def _in_process(self, gold: str, text: str) -> TedsScores:
         process = self._started()
         assert process.stdin is not None
         try:
@@ -208,15 +207,6 @@ def teds(gold: str, text: str, structure: bool = False) -> float:
     return 1.0 - float(APTED(first, second, _Costs()).compute_edit_distance()) / size
 
 
-def node_pairs(gold: str, text: str) -> int:
-    """Return the product of both trees' node counts, with which time and memory grow.
-
-    It is 0 if one is no table.
-    """
-    wanted, read = table_of(gold), table_of(text)
-    return 0 if wanted is None or read is None else _nodes(wanted) * _nodes(read)
-
-
 def table_of(document: str) -> "HtmlElement | None":
     """Return the first `table` directly in the body, or None if none can be parsed."""
     from lxml import etree, html  # pyright: ignore[reportAttributeAccessIssue]
@@ -306,10 +296,10 @@ def _pipe_tables(markdown: str) -> Iterator[list[list[Cell]]]:
             run.append(line)
             continue
         if len(run) > 1 and (texts := list(_pipe_rows(run))):
-            yield [
-                [Cell(text, heading=not row or not column) for column, text in enumerate(texts[row])]
-                for row in range(len(texts))
-            ]
+            rows: list[list[Cell]] = []
+            for row in texts:
+                rows.append([Cell(text, heading=not rows or not column) for column, text in enumerate(row)])
+            yield rows
         run = []
 
 
@@ -338,10 +328,11 @@ def _html_tables(markdown: str) -> Iterator[list[list[Cell]]]:
 
     for table in BeautifulSoup(markdown, "html.parser").find_all("table"):
         if rows := table.find_all("tr"):
-            yield [
-                [_html_cell(cell, row, len(rows) - at) for cell in row.find_all(["th", "td"], recursive=False)]
-                for at, row in enumerate(rows)
-            ]
+            cells: list[list[Cell]] = []
+            for at, row in enumerate(rows):
+                of_row = row.find_all(["th", "td"], recursive=False)
+                cells.append([_html_cell(cell, row, len(rows) - at) for cell in of_row])
+            yield cells
 
 
 def _html_cell(cell: "Tag", row: "Tag", rows_left: int) -> Cell:

@@ -208,11 +208,16 @@ def _check_note(fields: Mapping[str, Any], language: Language) -> JudgedNote:
     script, least = _OWN_SCRIPT[language]
     if script_shares(description).get(script, 0.0) < least:
         return JudgedNote(NoteProblem.LANGUAGE, f"the description is not in {_LANGUAGES[language]}")
-    kind = fields.get("kind")
+    kind, words = fields.get("kind"), fields.get("keywords")
+    keywords: list[str] = []
+    for word in words if isinstance(words, list) else ():
+        line = _line(word, _LONGEST_WORD)
+        if line and line.lower() not in _NOTHING and line not in keywords:
+            keywords.append(line)
     return JudgedNote(
         kind=kind if kind in KINDS else "other",
         description=description,
-        keywords=_keywords(fields.get("keywords")),
+        keywords=tuple(keywords[:MOST_KEYWORDS]),
         data_html=_table(fields.get("data")),
         smiles=smiles_of(fields.get("smiles")),
     )
@@ -233,12 +238,6 @@ def _object(text: str) -> dict[str, Any] | None:
             return value
         start = text.find("{", start + 1)
     return None
-
-
-def _keywords(value: Any) -> tuple[str, ...]:
-    words = value if isinstance(value, list) else []
-    lines = (_line(word, _LONGEST_WORD) for word in words)
-    return tuple(dict.fromkeys(line for line in lines if line and line.lower() not in _NOTHING))[:MOST_KEYWORDS]
 
 
 def _table(value: Any) -> str | None:

@@ -105,7 +105,11 @@ def _captions(regions: Sequence[Row], boxes: Mapping[int, Box[int]]) -> dict[int
     for region in sorted(regions, key=lambda region: region["index"]):
         if region["native_label"] != _CAPTION or not (text := _region_text(region)):
             continue
-        near = [(gap, at) for at in captioned if (gap := _gap(boxes[region["index"]], boxes[at])) is not None]
+        near: list[tuple[float, int]] = []
+        for at in captioned:
+            across, down = boxes[region["index"]].apart(boxes[at])
+            if not (across and down) and max(across, down) <= _CAPTION_REACH:
+                near.append((across + down, at))
         if near:
             captions.setdefault(min(near)[1], []).append(text)
     return captions
@@ -120,12 +124,6 @@ def _context(figure: Box[int], texts: Sequence[tuple[Box[int], str]]) -> str:
         return context
     cut = context[:_CONTEXT]
     return cut[: max(cut.rfind(" "), cut.rfind("\n"), _CONTEXT // 2)].rstrip()
-
-
-def _gap(caption: Box[int], box: Box[int]) -> float | None:
-    """Return the gap between a caption and a figure; None beyond reach."""
-    across, down = caption.apart(box)
-    return None if (across and down) or max(across, down) > _CAPTION_REACH else across + down
 
 
 def _region_text(region: Row) -> str:

@@ -5,17 +5,19 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.errors import UndecodableImage
 from kopub.figures.answers import JudgedNote
 from kopub.figures.figure import FigureNote
-from kopub.pages.page import decode, whole_patches
+from kopub.pages.model_pictures import whole_patches
+from kopub.pages.page import decode
 from kopub.recognition.vlm.client.chat_requests import ChatAnswer, ask, request_body
 from kopub.recognition.vlm.client.region_images import (
-    RegionImage,
+    CropImage,
     encode_image,
     has_ink,
     pack_pixels,
@@ -25,9 +27,6 @@ from kopub.recognition.vlm.client.region_images import (
 from kopub.states import Reason, State, joined
 from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import JobFigures, RefusedRequest, UnansweredRequest
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _SEED = 0
 """Seed of the attempts that sample, so that a figure gets the same second attempt in every run."""
@@ -56,7 +55,7 @@ class NoteSettings:
     with it. `room` has the tokens for the first answer to a figure and for every further one.
     """
 
-    make_image: Callable[["NDArray[np.uint8]"], RegionImage]
+    make_image: Callable[[NDArray[np.uint8]], CropImage]
     judge: Callable[[ChatAnswer], JudgedNote]
     sampling: Mapping[str, Any]
     room: tuple[int, int]
@@ -69,7 +68,7 @@ class PreparedFigure:
 
     job: FigureJob
     note: FigureNote | None = None
-    image: RegionImage | None = None
+    image: CropImage | None = None
     figures: JobFigures = field(default_factory=lambda: defaultdict(float))
 
 
@@ -141,7 +140,7 @@ class FigureReader:
         return await ask(client, body, ready.image, ready.job.id, ready.figures)
 
 
-class FigureImage(RegionImage):
+class FigureImage(CropImage):
     """A figure as sent in a request."""
 
     __slots__ = ()
@@ -151,7 +150,7 @@ class FigureImage(RegionImage):
         return (self.width // PATCH) * (self.height // PATCH)
 
 
-def figure_image(crop: "NDArray[np.uint8]", max_tokens: int) -> FigureImage:
+def figure_image(crop: NDArray[np.uint8], max_tokens: int) -> FigureImage:
     """Return a crop of at most `max_tokens` tokens; smaller ones keep their size."""
     height, width = crop.shape[:2]
     columns, rows = whole_patches(width, height, PATCH, _LEAST, max_tokens)

@@ -7,10 +7,18 @@ from html import escape
 from typing import Protocol
 
 from kopub.boxes import Box
-from kopub.layout.lines import RuledLines, merge_intervals
+from kopub.layout.runs import merge_intervals
 
 _COVERED = 0.6
 """Share of a cell's edge that must be ruled; the rest may be lost where rules cross or are pale."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuledLines:
+    """The horizontal and vertical rules of a page, in pixels."""
+
+    horizontal: tuple[Box, ...]
+    vertical: tuple[Box, ...]
 
 
 class SpannedCell(Protocol):

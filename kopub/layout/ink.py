@@ -3,12 +3,9 @@
 All searches for lines, rules and cells use a smaller copy of the page, made by `shrink`.
 """
 
-from typing import TYPE_CHECKING
-
+import cv2
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 BLANK_SHARE = 4e-6
 """A page with a smaller share of ink is blank: on A4 at 300 dpi that is 35 pixels, less than a 10-point full stop."""
@@ -26,37 +23,27 @@ PRINT_CONTRAST = 64
 """Grey levels between the strokes of letters and their paper at full resolution."""
 
 
-def grey_histogram(gray: "NDArray[np.uint8]") -> "NDArray[np.intp]":
+def grey_histogram(gray: NDArray[np.uint8]) -> NDArray[np.intp]:
     """Count the pixels of each grey level, (256,).
 
     A count above 16 million is exact to one in 16 million.
     """
-    import cv2
-
     # np.bincount first converts every pixel to eight bytes, which takes at least three times as long.
     counts = cv2.calcHist([np.ascontiguousarray(gray)], [0], None, [256], [0, 256])
     return counts.ravel().astype(np.intp)
 
 
-def paper_level(gray: "NDArray[np.uint8]") -> int:
+def paper_level(gray: NDArray[np.uint8]) -> int:
     """Return the most frequent grey level."""
     return int(grey_histogram(gray).argmax())
 
 
-def ink_mask(gray: "NDArray[np.uint8]", contrast: int) -> "NDArray[np.bool_]":
+def ink_mask(gray: NDArray[np.uint8], contrast: int) -> NDArray[np.bool_]:
     """Mark the pixels that differ from the paper by more than `contrast` grey levels."""
-    import cv2
-
     return np.asarray(cv2.absdiff(gray, np.full_like(gray, paper_level(gray)))) > contrast
 
 
-def true_runs(marks: "NDArray[np.bool_]") -> list[tuple[int, int]]:
-    """Return the runs (start, end) of true values in a row of marks, `end` exclusive."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], marks, [False])).astype(np.int8))).tolist()
-    return list(zip(edges[::2], edges[1::2], strict=True))
-
-
-def ink_share(gray: "NDArray[np.uint8]") -> float:
+def ink_share(gray: NDArray[np.uint8]) -> float:
     """Return the share of pixels that differ from the paper, 0 to 1.
 
     `gray` is a page, uint8 (height, width). Paper is the most frequent grey level, so light print on a dark page counts
@@ -68,18 +55,16 @@ def ink_share(gray: "NDArray[np.uint8]") -> float:
     return float(levels[far].sum() / gray.size)
 
 
-def blank_reason(gray: "NDArray[np.uint8]") -> str | None:
+def blank_reason(gray: NDArray[np.uint8]) -> str | None:
     """Return why a person should look at a page without writing; None on light paper."""
     return "the page is dark all over: its scan or photo may have failed" if paper_level(gray) < _DARK else None
 
 
-def has_writing(gray: "NDArray[np.uint8]", speck: float) -> bool:
+def has_writing(gray: NDArray[np.uint8], speck: float) -> bool:
     """Return whether the ink of a page, uint8 (height, width), is more than specks.
 
     A speck is a connected mark of at most `speck` of both the page's width and its height.
     """
-    import cv2
-
     share = ink_share(gray)
     if share < BLANK_SHARE or share > _SPARSE:
         return share > _SPARSE
@@ -92,15 +77,13 @@ def has_writing(gray: "NDArray[np.uint8]", speck: float) -> bool:
     return bool((wide | high).any())
 
 
-def ink_contrast(gray: "NDArray[np.uint8]", reach: int) -> "NDArray[np.uint8]":
+def ink_contrast(gray: NDArray[np.uint8], reach: int) -> NDArray[np.uint8]:
     """Return how far each pixel stands out from the paper around it.
 
     Paper is the lightest level within `reach` pixels that is not a speck (a morphological closing),
     or the darkest where the surroundings are dark, so tinted boxes and light print on a dark band
     both come out as ink on nothing.
     """
-    import cv2
-
     kernel = np.ones((reach, reach), np.uint8)
     light = cv2.morphologyEx(gray, cv2.MORPH_CLOSE, kernel)
     contrast = cv2.subtract(light, gray)
@@ -121,10 +104,8 @@ def working_scale(height: int, width: int) -> float:
     return min(1.0, _SHORT_SIDE / min(height, width))
 
 
-def shrink(gray: "NDArray[np.uint8]", scale: float) -> "NDArray[np.uint8]":
+def shrink(gray: NDArray[np.uint8], scale: float) -> NDArray[np.uint8]:
     """Shrink a page, uint8 (height, width), by `scale`; at 1 it is returned unchanged."""
-    import cv2
-
     if scale >= 1:
         return gray
     height, width = gray.shape
@@ -159,14 +140,12 @@ _FAINT_SHARE = 1e-3
 """Smallest share of faint print on a page: one line of text has three times that, and stains and creases have less."""
 
 
-def readable_grey(pixels: "NDArray[np.uint8]", keep_tints: bool = False) -> "tuple[NDArray[np.uint8], bool]":
+def readable_grey(pixels: NDArray[np.uint8], keep_tints: bool = False) -> tuple[NDArray[np.uint8], bool]:
     """Return RGB pixels (height, width, 3) as grey (height, width), and whether there is ink.
 
     The grey page is evenly lit, and if all its print is faint, the print is strengthened. `keep_tints` is passed to
     `even_light`.
     """
-    import cv2
-
     gray = even_light(np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8), keep_tints)
     if ink_share(gray) >= BLANK_SHARE:
         return gray, True
@@ -174,10 +153,8 @@ def readable_grey(pixels: "NDArray[np.uint8]", keep_tints: bool = False) -> "tup
     return (gray, False) if strong is None else (strong, True)
 
 
-def _strengthen(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8] | None":
+def _strengthen(gray: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
     """Return the page with its faint print black on white, if there is any."""
-    import cv2
-
     paper = paper_level(gray)
     far = np.abs(shrink(gray, working_scale(*gray.shape)).astype(np.int16) - paper)
     # 1.4826 times the median absolute deviation is the standard deviation of the noise, unaffected by print.
@@ -190,7 +167,7 @@ def _strengthen(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8] | None":
     return np.asarray(cv2.LUT(gray, levels.clip(0, 255).astype(np.uint8)), np.uint8)
 
 
-def even_light(gray: "NDArray[np.uint8]", keep_tints: bool = False) -> "NDArray[np.uint8]":
+def even_light(gray: NDArray[np.uint8], keep_tints: bool = False) -> NDArray[np.uint8]:
     """Return a page, uint8 (height, width), as if its paper were lit evenly.
 
     The same array is returned if the light is even or no paper is found. Paper is the area that extends from tile to
@@ -198,8 +175,6 @@ def even_light(gray: "NDArray[np.uint8]", keep_tints: bool = False) -> "NDArray[
     A pale box may be too close to the paper to have an edge between tiles, and then becomes paper; with `keep_tints`,
     edges between pixels are searched instead.
     """
-    import cv2
-
     small = shrink(gray, working_scale(*gray.shape))
     columns, rows = max(1, small.shape[1] // _TILE), max(1, small.shape[0] // _TILE)
     light = np.asarray(
@@ -223,7 +198,7 @@ def even_light(gray: "NDArray[np.uint8]", keep_tints: bool = False) -> "NDArray[
     return np.asarray(cv2.divide(gray, ground, scale=float(lightest)), np.uint8)
 
 
-def _fit_light(tiles: "NDArray[np.uint8]", paper: "NDArray[np.bool_]") -> "NDArray[np.uint8]":
+def _fit_light(tiles: NDArray[np.uint8], paper: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Fit a quadratic surface to the paper, since inpainting would bend across a large box."""
     y, x = (axis / max(tiles.shape) for axis in np.indices(tiles.shape))
     terms = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=-1)
@@ -231,10 +206,8 @@ def _fit_light(tiles: "NDArray[np.uint8]", paper: "NDArray[np.bool_]") -> "NDArr
     return (terms @ weights).clip(1, 255).astype(np.uint8)
 
 
-def _find_level_paper(light: "NDArray[np.uint8]", size: tuple[int, int]) -> "NDArray[np.bool_] | None":
+def _find_level_paper(light: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.bool_] | None:
     """Return the tiles of the largest edgeless part, if most of the page."""
-    import cv2
-
     level = cv2.morphologyEx(light, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)) <= _EDGE
     _, parts, stats, _ = cv2.connectedComponentsWithStats(level.astype(np.uint8), connectivity=4)
     areas = stats[1:, cv2.CC_STAT_AREA]
@@ -244,10 +217,8 @@ def _find_level_paper(light: "NDArray[np.uint8]", size: tuple[int, int]) -> "NDA
     return np.asarray(cv2.resize(paper, size, interpolation=cv2.INTER_AREA)) > _WHOLE
 
 
-def _find_paper(tiles: "NDArray[np.uint8]") -> "NDArray[np.bool_] | None":
+def _find_paper(tiles: NDArray[np.uint8]) -> NDArray[np.bool_] | None:
     """Return the largest set of connected, similar tiles, if it is most of the page."""
-    import cv2
-
     rows, columns = tiles.shape
     mask = np.zeros((rows + 2, columns + 2), np.uint8)
     for row, column in np.ndindex(rows, columns):

@@ -1,27 +1,14 @@
 """Text lines and ruled lines of a page from its ink, as boxes."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.boxes import Box, union
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
-def merge_intervals(intervals: Sequence[tuple[int, int]], gap: float) -> list[tuple[int, int]]:
-    """Merge intervals with less than `gap` between them, and return them in ascending order."""
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(intervals):
-        if merged and start - merged[-1][1] < gap:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((start, end))
-    return merged
-
+from kopub.layout.grid import RuledLines
+from kopub.layout.runs import merge_intervals
 
 MOST = 1500
 """Most runs of text kept, largest first: a full page of small print has 400, a noisy scan 20,000 specks."""
@@ -38,14 +25,12 @@ class TextLine:
     stroke: float
 
 
-def estimate_em(ink: "NDArray[np.uint8]") -> float:
+def estimate_em(ink: NDArray[np.uint8]) -> float:
     """Estimate the height of the body text in pixels; 16 if there is no text.
 
     `ink` is a mask of 0 and 1. The estimate is the median height of the connected runs after a slight horizontal smear,
     weighted by width.
     """
-    import cv2
-
     smeared = cv2.morphologyEx(ink, cv2.MORPH_CLOSE, np.ones((3, 15), np.uint8))
     _, _, stats, _ = cv2.connectedComponentsWithStats(smeared, connectivity=8)
     heights, widths = stats[1:, cv2.CC_STAT_HEIGHT], stats[1:, cv2.CC_STAT_WIDTH]
@@ -59,10 +44,8 @@ def estimate_em(ink: "NDArray[np.uint8]") -> float:
     return float(heights[order][middle])
 
 
-def find_lines(ink: "NDArray[np.uint8]", em: float) -> list[TextLine]:
+def find_lines(ink: NDArray[np.uint8], em: float) -> list[TextLine]:
     """Find the text lines of a 0/1 ink mask; words within an `em` are joined."""
-    import cv2
-
     kernel = np.ones((max(3, round(0.2 * em)), round(em)), np.uint8)
     _, _, stats, _ = cv2.connectedComponentsWithStats(cv2.morphologyEx(ink, cv2.MORPH_CLOSE, kernel), connectivity=8)
     boxes = [
@@ -76,7 +59,7 @@ def find_lines(ink: "NDArray[np.uint8]", em: float) -> list[TextLine]:
     return [TextLine(box, _box_sum(area, box) / max(1, _box_sum(runs, box))) for box in _join_parts(boxes, em)]
 
 
-def _box_sum(integral: "NDArray[np.int32]", box: Box) -> int:
+def _box_sum(integral: NDArray[np.int32], box: Box) -> int:
     x1, y1, x2, y2 = box
     return int(integral[y2, x2] - integral[y1, x2] - integral[y2, x1] + integral[y1, x1])
 
@@ -106,14 +89,6 @@ _EVEN = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class RuledLines:
-    """The horizontal and vertical rules of a page, in pixels."""
-
-    horizontal: tuple[Box, ...]
-    vertical: tuple[Box, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class RuledAreas:
     """The areas that connected rules enclose: tables, and frames of text or other blocks."""
 
@@ -121,10 +96,8 @@ class RuledAreas:
     frames: tuple[Box, ...]
 
 
-def find_rules(contrast: "NDArray[np.uint8]", em: float) -> RuledLines:
+def find_rules(contrast: NDArray[np.uint8], em: float) -> RuledLines:
     """Find thin lines, 2.5 `em` wide or 2 `em` high, in a page's contrast."""
-    import cv2
-
     thickest = max(3, round(em / 3))
     side = (thickest + 1) | 1  # an even one would be off its middle
     # A tint behind a row is as long as a rule, and rules across it stand out from it.
@@ -136,9 +109,7 @@ def find_rules(contrast: "NDArray[np.uint8]", em: float) -> RuledLines:
     )
 
 
-def _find_thin_lines(contrast: "NDArray[np.uint8]", width: int, height: int, thickest: int) -> tuple[Box, ...]:
-    import cv2
-
+def _find_thin_lines(contrast: NDArray[np.uint8], width: int, height: int, thickest: int) -> tuple[Box, ...]:
     # Beyond the edge is no ink, which would make a rule of a letter that is cut off there.
     strong = cv2.morphologyEx(
         contrast, cv2.MORPH_OPEN, np.ones((height, width), np.uint8), borderType=cv2.BORDER_CONSTANT, borderValue=0
@@ -148,14 +119,14 @@ def _find_thin_lines(contrast: "NDArray[np.uint8]", width: int, height: int, thi
     return tuple(box for box in boxes if min(box.width, box.height) <= thickest and _is_even(contrast, box))
 
 
-def _is_even(contrast: "NDArray[np.uint8]", box: Box) -> bool:
+def _is_even(contrast: NDArray[np.uint8], box: Box) -> bool:
     """Return whether a thin line is evenly dark, unlike a row of blurred letters."""
     along = contrast[box.y1 : box.y2, box.x1 : box.x2].max(axis=int(box.width < box.height))
     palest, usual = np.percentile(along, (10, 50))
     return bool(palest > _EVEN * usual)
 
 
-def erase_rules(mask: "NDArray[np.uint8]", rules: RuledLines) -> None:
+def erase_rules(mask: NDArray[np.uint8], rules: RuledLines) -> None:
     """Clear the rules, and one pixel of grey edge around them, from an ink mask."""
     for x1, y1, x2, y2 in (*rules.horizontal, *rules.vertical):
         mask[max(0, y1 - 1) : y2 + 1, max(0, x1 - 1) : x2 + 1] = 0
@@ -181,8 +152,6 @@ def find_ruled_areas(rules: RuledLines, shape: tuple[int, int], em: float) -> Ru
 
 
 def _group_touching(rules: RuledLines, shape: tuple[int, int]) -> list[RuledLines]:
-    import cv2
-
     canvas = np.zeros(shape, np.uint8)
     for x1, y1, x2, y2 in (*rules.horizontal, *rules.vertical):
         canvas[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = 1

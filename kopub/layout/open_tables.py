@@ -1,15 +1,14 @@
 """Tables without upright rules, found by the white between their columns. Pure."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kopub.boxes import Box, union
 from kopub.layout.grid import RuledCell
-from kopub.layout.ink import true_runs
-from kopub.layout.lines import merge_intervals
+from kopub.layout.runs import merge_intervals, true_runs
 
 _FEWEST = 3
 """Fewest rows and columns of a table that nothing but white shows."""
@@ -41,7 +40,7 @@ def find_open_tables(lines: Sequence[Box], em: float) -> list[Box]:
             runs.append([])
         if len(row) > 1:
             runs[-1].append(row)
-    return [union([line for row in run for line in row]) for run in runs if _is_table(run, em)]
+    return [union(chain.from_iterable(run)) for run in runs if _is_table(run, em)]
 
 
 def _is_table(rows: Sequence[Sequence[Box]], em: float) -> bool:
@@ -51,8 +50,7 @@ def _is_table(rows: Sequence[Sequence[Box]], em: float) -> bool:
     first, last = union(rows[0]), union(rows[-1])
     if (last.y1 + last.y2 - first.y1 - first.y2) / 2 < (len(rows) - 1) * _TIGHTEST * em:
         return False
-    lines = [line for row in rows for line in row]
-    left, right = min(line.x1 for line in lines), max(line.x2 for line in lines)
+    left, _, right, _ = union(chain.from_iterable(rows))
     filled = np.zeros((len(rows), right - left), bool)
     for at, row in enumerate(rows):
         for line in row:

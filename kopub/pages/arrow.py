@@ -99,7 +99,7 @@ class RowBatch(Protocol):
     def row(self, index: int) -> Row: ...
 
 
-class PageFile(ABC):
+class ShardFile(ABC):
     """An open corpus file.
 
     `problem` says why the rows after its last batch cannot be read.
@@ -120,12 +120,16 @@ class PageFile(ABC):
 
     def text_layers(self) -> list[str | None]:
         """Return the text layer of each row up to any damage, None without one."""
-        return [batch.row(index).text_layer for batch in self.batches() for index in range(batch.rows)]
+        return [row.text_layer for row in self._whole_rows()]
 
     def names(self) -> list[tuple[str | None, str | None]]:
         """Return the id and the document's name of each row up to any damage."""
-        rows = (batch.row(index) for batch in self.batches() for index in range(batch.rows))
-        return [(row.id, row.file_name) for row in rows]
+        return [(row.id, row.file_name) for row in self._whole_rows()]
+
+    def _whole_rows(self) -> Iterator[Row]:
+        for batch in self.batches():
+            for index in range(batch.rows):
+                yield batch.row(index)
 
     def rows(self, count: int) -> Iterator[Row]:
         """Yield exactly `count` rows, as many as were indexed.
@@ -133,20 +137,20 @@ class PageFile(ABC):
         Rows lost from a damaged file have a problem. Raises `SourceError` if the file is whole but has a different
         number of rows, which makes it another file.
         """
-        found = 0
+        actual = 0
         for batch in self.batches():
-            for index in range(min(batch.rows, count - found)):
+            for index in range(min(batch.rows, count - actual)):
                 yield batch.row(index)
-            found += batch.rows
-        if self.problem is None and found != count:
+            actual += batch.rows
+        if self.problem is None and actual != count:
             raise SourceError(
-                f"{self.place} has {found:,} rows and had {count:,} when it was indexed: run `kopub index` again"
+                f"{self.place} has {actual:,} rows and had {count:,} when it was indexed: run `kopub index` again"
             )
-        for _ in range(count - found):
+        for _ in range(count - actual):
             yield Row(problem=self.problem)
 
 
-def open_pages(path: Path, format: str, place: str | None = None) -> PageFile:
+def open_pages(path: Path, format: str, place: str | None = None) -> ShardFile:
     """Open a corpus file of format "arrow" (file or stream) or "parquet".
 
     `place` is where it was fetched from. Raises `SourceError` if the file is missing, or has no usable id and image
@@ -164,7 +168,7 @@ def open_pages(path: Path, format: str, place: str | None = None) -> PageFile:
     return ParquetFile(path, place) if format == "parquet" else ArrowFile(path, place)
 
 
-class ArrowFile(PageFile):
+class ArrowFile(ShardFile):
     """An Arrow file or stream, whose images are slices of the mapped file, never copied.
 
     It is read up to the first record batch that is cut off or has a damaged frame. All rows from there on are lost
@@ -209,7 +213,7 @@ class ArrowFile(PageFile):
             self.problem = _damage("it has no end mark")
 
 
-class ParquetFile(PageFile):
+class ParquetFile(ShardFile):
     """A Parquet file, read one row group at a time; threads may share it."""
 
     def __init__(self, path: Path, place: str) -> None:
@@ -343,9 +347,9 @@ def check_schema(schema: pa.Schema, place: str) -> None:
         image = schema.field(IMAGE).type
         if pa.types.is_struct(image) and image.get_field_index(BYTES) >= 0 and image.field(BYTES).type in _BINARY:
             return
-    found = visible(", ".join(f"{field.name}: {field.type}" for field in schema), _COLUMNS_SHOWN)
+    columns = visible(", ".join(f"{field.name}: {field.type}" for field in schema), _COLUMNS_SHOWN)
     raise SourceError(
-        f"{place} has the columns {found or '(none)'}; wanted {ID}: string and {IMAGE}: struct<{BYTES}: binary>"
+        f"{place} has the columns {columns or '(none)'}; wanted {ID}: string and {IMAGE}: struct<{BYTES}: binary>"
     )
 
 
@@ -389,7 +393,7 @@ class _ReadBatch:
     def row(self, index: int) -> Row:
         identity = self._ids[index]
         image = self._images[index] if self._image_valid[index].as_py() else None
-        said = _reason(visible(self._problems[index] or ""), self._parts[index])
+        damage = _reason(visible(self._problems[index] or ""), self._parts[index])
         return Row(
             id=None if identity is None else _id(bytes(identity)),
             image=image,
@@ -397,9 +401,9 @@ class _ReadBatch:
             page_number=self._page_numbers[index],
             license=self._licenses[index],
             text_layer=self._text_layers[index],
-            problem=None if image is not None else said or "the row has no image bytes",
+            problem=None if image is not None else damage or "the row has no image bytes",
             # Others call a column so too, as for a problem to solve.
-            damage=said or None if image is not None and self._is_drawn else None,
+            damage=damage or None if image is not None and self._is_drawn else None,
             failed=bool(self._failed[index]),
         )
 
@@ -423,15 +427,13 @@ class _ReadBatch:
             self.misread = self.misread or f"the column {name} is {column.type}: wanted whole numbers or text"
             return nothing
         values = column.to_pylist()
-        found = [_read_or_none(read, value) for value in values]
-        if self.misread is None:
-            strange = (
-                value for value, known in zip(values, found, strict=True) if known is None and not _is_gap(value)
-            )
-            if (value := next(strange, None)) is not None:
+        converted: list[Any] = []
+        for value in values:
+            converted.append(_read_or_none(read, value))
+            if self.misread is None and converted[-1] is None and not _is_gap(value):
                 wanted = "whole numbers" if read is _whole_number else "text"
                 self.misread = f"the column {name} is {column.type} and holds {quoted(str(value))}: wanted {wanted}"
-        return found
+        return converted
 
 
 def _read_or_none(read: Callable[[Any], Any], value: Any) -> Any:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kopub.pages.arrow import Row
     from kopub.pages.documents.text_layer import StoredLayers
     from kopub.pages.page import PackedPixels
-    from kopub.pages.page_reader import PageReader
+    from kopub.pages.page_reader import ImageReader
     from kopub.store.table_source import Source
 
 UPRIGHT = True
@@ -168,11 +168,11 @@ class Corpus(Resource):
             )
 
     @contextmanager
-    def reader(self, shard_key: str) -> "Iterator[PageReader]":
+    def reader(self, shard_key: str) -> "Iterator[ImageReader]":
         """Return random access to a shard's page images. Raises `SourceError`."""
-        from kopub.pages.page_reader import PageReader, open_shard
+        from kopub.pages.page_reader import ImageReader, open_shard
 
-        yield PageReader(open_shard(self.manifest, shard_key), shard_key, self.kept_pixels)
+        yield ImageReader(open_shard(self.manifest, shard_key), shard_key, self.kept_pixels)
 
     def text_layers(self, shard_key: str) -> "StoredLayers":
         """Return the text layers of a shard's pages, without their images. Raises `SourceError`."""
@@ -229,16 +229,16 @@ def queries_source(manifest: Manifest, shard: str) -> str:
 
 def corpus_source(manifest: Manifest, other: "Callable[[], Source]") -> "Source":
     """Return fingerprints of pages and queries; `other`, called once, gives other assets'."""
-    known: list[Source] = []
+    others: list[Source] = []
 
     def source(asset: str, shard: str) -> str | None:
         if asset == TABLES.pages.name:
             return shard_source(manifest.shard(shard))
         if asset == TABLES.query_vectors.name:
             return queries_source(manifest, shard)
-        if not known:
-            known.append(other())
-        return known[0](asset, shard)
+        if not others:
+            others.append(other())
+        return others[0](asset, shard)
 
     return source
 
@@ -296,11 +296,20 @@ def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) 
     """
     missing = [column for column in _REQUIRED if column not in questions.column_names]
     if missing:
-        found = ", ".join(questions.column_names)
-        raise SourceError(f"{name} has the columns {found}; wanted {', '.join(_REQUIRED)} too")
+        columns = ", ".join(questions.column_names)
+        raise SourceError(f"{name} has the columns {columns}; wanted {', '.join(_REQUIRED)} too")
     page_ids = None if annotations is None else _page_ids(annotations, name)
-    queries = [_query(row, at, page_ids, name) for at, row in enumerate(questions.to_pylist())]
-    return _with_unique_ids(queries)
+    queries: list[Query] = []
+    ids: set[str] = set()
+    for at, row in enumerate(questions.to_pylist()):
+        query = _query(row, at, page_ids, name)
+        query_id, again = query.query_id, 1
+        while query_id in ids:
+            again += 1
+            query_id = f"{query.query_id}#{again}"
+        ids.add(query_id)
+        queries.append(replace(query, query_id=query_id))
+    return queries
 
 
 def assign(
@@ -311,12 +320,15 @@ def assign(
     It is the shard of its first ground-truth page in the corpus. A query without one stays in the shard that its id had
     `before`, or goes to a shard chosen by the hash of its id, the same on every machine.
     """
-    return [
-        next((shard_of[page] for page in query.ground_truth if page in shard_of), None)
-        or before.get(query.query_id)
-        or _by_hash(query.query_id, keys)
-        for query in queries
-    ]
+    shards: list[str] = []
+    for query in queries:
+        pages = [page for page in query.ground_truth if page in shard_of]
+        shard = shard_of[pages[0]] if pages else before.get(query.query_id)
+        if not shard:
+            digest = hashlib.sha256(query.query_id.encode("utf-8", "surrogatepass")).digest()
+            shard = keys[int.from_bytes(digest[:8]) % len(keys)]
+        shards.append(shard)
+    return shards
 
 
 def to_table(queries: Sequence[Query], shards: Sequence[str]) -> pa.Table:
@@ -365,8 +377,8 @@ def _query(row: dict, at: int, page_ids: Mapping[int, str] | None, name: str) ->
 def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:
     """Return page ids by page number in the corpus; a file's pages count from 1."""
     if not {"file_id", "page_indices"} <= set(annotations.column_names):
-        found = ", ".join(annotations.column_names)
-        raise SourceError(f"the annotations of {name} have the columns {found}; wanted file_id and page_indices")
+        columns = ", ".join(annotations.column_names)
+        raise SourceError(f"the annotations of {name} have the columns {columns}; wanted file_id and page_indices")
     kind = annotations.schema.field("page_indices").type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(kind.value_type):
         raise SourceError(f"the annotations of {name} have page_indices of type {kind}; wanted lists of integers")
@@ -375,24 +387,6 @@ def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:
         for row in annotations.select(["file_id", "page_indices"]).to_pylist()
         for page, index in enumerate(row["page_indices"] or [], start=1)
     }
-
-
-def _with_unique_ids(queries: Iterable[Query]) -> list[Query]:
-    taken: set[str] = set()
-    unique = []
-    for query in queries:
-        query_id, again = query.query_id, 1
-        while query_id in taken:
-            again += 1
-            query_id = f"{query.query_id}#{again}"
-        taken.add(query_id)
-        unique.append(replace(query, query_id=query_id))
-    return unique
-
-
-def _by_hash(query_id: str, keys: Sequence[str]) -> str:
-    digest = hashlib.sha256(query_id.encode("utf-8", "surrogatepass")).digest()
-    return keys[int.from_bytes(digest[:8]) % len(keys)]
 
 
 def _text(value: object) -> str | None:

@@ -3,13 +3,16 @@
 import re
 import struct
 
+from imagecodecs import TiffError, tiff_decode
+from simplejpeg import decode_jpeg, decode_jpeg_header
+
+from kopub.pages.page import GROUP_4
+
 _JPEG_END = b"\xff\xd9"
 _JPEG_CUT_OFF = "Premature end of JPEG file"
 _JPEG_PADDING = re.compile(r"Corrupt JPEG data: (\d+) extraneous bytes before marker 0xd9")
 """libjpeg's warning about bytes between the last pixel and the end marker, where cameras put zeros."""
 
-GROUP_4 = 4
-"""The TIFF number of the black-and-white compression of fax machines and scanners."""
 _SEGMENTS = frozenset({0, 4, 6, 7, 16, 20, 22, 23, 36, 38, 39, 40, 42, 43, 48, 49, 50, 51, 52, 53, 62})
 """The segment types of JBIG2."""
 _LEAST_SEGMENT = 11
@@ -22,8 +25,6 @@ def jpeg_damage(data: bytes | memoryview) -> str | None:
 
     Raises `ValueError` for a JPEG that cannot be drawn at all, or that is cut off before its end marker.
     """
-    from simplejpeg import decode_jpeg, decode_jpeg_header
-
     _, _, colours, _ = decode_jpeg_header(data)
     # Decoding at an eighth of the size takes half the time, and still reads every bit of the file.
     grey = {
@@ -49,8 +50,6 @@ def jpeg_damage(data: bytes | memoryview) -> str | None:
 
 def fax_damage(tiff: bytes | memoryview, frame: int = 0) -> str | None:
     """Return what is wrong with a TIFF's fax data, which Pillow does not report."""
-    from imagecodecs import TiffError, tiff_decode
-
     try:
         tiff_decode(tiff, index=frame)  # pyright: ignore[reportArgumentType]
     except TiffError:

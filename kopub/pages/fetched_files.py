@@ -42,7 +42,8 @@ class Stamp:
     def of(cls, info: Mapping[str, Any]) -> "Stamp":
         """Return the stamp in a listing's entry, or in the answer about a single file."""
         size = info["size"]
-        keys = [key for key in _MARKS if info.get(key)][:1] or [key for key in _TIMES if info.get(key)]
+        marks = [key for key in _MARKS if info.get(key)]
+        keys = marks[:1] or [key for key in _TIMES if info.get(key)]
         return cls(size, fingerprint([size, sorted(f"{key.lower()}={info[key]}" for key in keys)]))
 
 

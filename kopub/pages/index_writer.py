@@ -15,18 +15,16 @@ from kopub.files import is_url
 from kopub.pages import manifest
 from kopub.pages.corpus import SHARD, Query, assign, digest, from_table, parse_queries, read_table, to_table
 from kopub.pages.documents.folder import LeftOut
-from kopub.pages.documents.pdf import DPI
 from kopub.pages.documents.pool import TakenNames
 from kopub.pages.documents.shards import ShardFolder, render
-from kopub.pages.manifest import Manifest, PageSource, QueryFile, name_of, shard_number
+from kopub.pages.manifest import LEFT_OUT, CorpusSource, Manifest, QueryFile, name_of, shard_number
+from kopub.pages.page import DPI
 from kopub.pages.page_reader import open_shard
 from kopub.pages.places import CorpusPlace, SourcePath
-from kopub.pages.source_files import PageRows, SeenIds, SourceFiles, document_of, read_file, with_keys
+from kopub.pages.source_files import SeenIds, ShardRows, SourceFiles, document_of, read_file, with_keys
 from kopub.states import phrase
 
 QUERIES = "queries.parquet"
-LEFT_OUT = "left_out.txt"
-"""The list of files that are not in the corpus: per line, the name, the reason and the source, separated by tabs."""
 _NAMED = 10
 """Most files named on the terminal for one reason."""
 
@@ -39,7 +37,7 @@ class _Part:
     `dpi` is the resolution at which pages were drawn. `left` counts pages that a first look leaves for later.
     """
 
-    files: Sequence[PageRows]
+    files: Sequence[ShardRows]
     left_out: Sequence[LeftOut]
     copies_of: Collection[str]
     failed: int = 0
@@ -54,9 +52,9 @@ class IndexWriter:
         self._place, self._before, self._tell = place, before, tell
 
     def write(
-        self, named: str, found: SourceFiles, dpi: int | None, replace: bool, most: int | None = None
+        self, named: str, contents: SourceFiles, dpi: int | None, replace: bool, most: int | None = None
     ) -> Manifest:
-        """Write the index with what was `found` in a source, and return it.
+        """Write the index with the `contents` of a source, and return it.
 
         The source is added to the others, unless it is to `replace` them. For a first look, `most` limits the pages of
         its documents. Raises `SourceError`, `StoreError`; the previous index then stays.
@@ -65,60 +63,57 @@ class IndexWriter:
         old = before.named(named) if before else None
         others = [other for other in before.sources if other is not old] if before else []
         replace = replace and bool(others)
-        kept = [] if replace else others
-        source = PageSource(
-            name=old.name if old else self._free_name(named, found, kept),
-            place=found.name if found.revision else self._place.relative(named),
-            revision=found.revision,
-        )
-        files = self._files_of(kept)
-        most = self._most(named, found, old, most)
-        if not found.documents:
-            return self._publish(source, old, found, self._scan(source, found, files), kept, files, replace)
+        unchanged = [] if replace else others
+
+        # A source keeps the name that it had, and a new one gets a name that no other has.
+        own = named if contents.revision else name_of(self._place.location(self._place.relative(named)))
+        names = {source.name for source in unchanged}
+        name, number = own, 1
+        while name in names:
+            number += 1
+            name = f"{own}-{number}"
+        place = contents.name if contents.revision else self._place.relative(named)
+        source = CorpusSource(name=old.name if old else name, place=place, revision=contents.revision)
+
+        files = self._files_of(unchanged)
+        if most is not None:
+            if not contents.documents:
+                raise SourceError(
+                    "{named} holds shards: have a first look at one of them, with --shards instead", named
+                )
+            if old and not old.left:
+                raise SourceError("all of {named} is indexed already: --max-pages is for a first look", named)
+            # A first look shows at least as many pages as the one before.
+            most = max(most, sum(shard.rows for shard in before.shards_of(old.name)) if before and old else 0)
+        if not contents.documents:
+            part = self._scan(source, contents, files)
+            return self._publish(source, old, contents, part, unchanged, files, replace)
         rendered = ShardFolder(self._place)
         with rendered.exclusive():
-            part = self._rendered(rendered, named, source, old, found, files, dpi or (old and old.dpi) or DPI, most)
-            result = self._publish(source, old, found, part, kept, files, replace)
+            part = self._rendered(rendered, named, source, old, contents, files, dpi or (old and old.dpi) or DPI, most)
+            result = self._publish(source, old, contents, part, unchanged, files, replace)
             rendered.clear(_files_in(rendered, result))
         return result
 
-    def _most(self, named: str, found: SourceFiles, old: PageSource | None, most: int | None) -> int | None:
-        """Return the pages of a first look, at least as many as before. Raises `SourceError`."""
-        if most is None:
-            return None
-        if not found.documents:
-            raise SourceError("{named} holds shards: have a first look at one of them, with --shards instead", named)
-        if old and not old.left:
-            raise SourceError("all of {named} is indexed already: --max-pages is for a first look", named)
-        return max(most, sum(shard.rows for shard in self._before.shards_of(old.name)) if self._before and old else 0)
-
-    def write_without(self, source: PageSource) -> Manifest:
+    def write_without(self, source: CorpusSource) -> Manifest:
         """Write the index without one of its sources. Raises `SourceError`, `StoreError`."""
         before = self._before
         assert before is not None, "a source is of an index"
-        kept = [other for other in before.sources if other != source]
+        unchanged = [other for other in before.sources if other != source]
         gone = {shard.key: shard.sha256 for shard in before.shards_of(source.name)}
         left_out = [file for file in self._left_out_before() if file[2] != source.name]
-        result = self._write(kept, self._files_of(kept), self._queries_of(kept), {**before.retired, **gone}, left_out)
+        files, queries = self._files_of(unchanged), self._queries_of(unchanged)
+        result = self._write(unchanged, files, queries, {**before.retired, **gone}, left_out)
         rendered = ShardFolder(self._place)
         if _files_in(rendered, before):
             with rendered.exclusive():
                 rendered.clear(_files_in(rendered, result))
         return result
 
-    def _free_name(self, named: str, found: SourceFiles, kept: Sequence[PageSource]) -> str:
-        own = named if found.revision else name_of(self._place.location(self._place.relative(named)))
-        taken = {source.name for source in kept}
-        name, number = own, 1
-        while name in taken:
-            number += 1
-            name = f"{own}-{number}"
-        return name
-
-    def _files_of(self, kept: Sequence[PageSource]) -> list[PageRows]:
+    def _files_of(self, unchanged: Sequence[CorpusSource]) -> list[ShardRows]:
         """Return the shards of unchanged sources, with the ids they hold."""
-        names, before = {source.name for source in kept}, self._before
-        files: list[PageRows] = []
+        names, before = {source.name for source in unchanged}, self._before
+        files: list[ShardRows] = []
         if before is None:
             return files
         for shard in before.shards:
@@ -129,22 +124,22 @@ class IndexWriter:
                 rows = pages.names()
                 if pages.problem or len(rows) != shard.rows:
                     raise SourceError(pages.problem or f"it has {len(rows):,} rows and had {shard.rows:,}")
-                files.append(PageRows(shard, rows, before.written.get(shard.key)))
+                files.append(ShardRows(shard, rows, before.written.get(shard.key)))
             except SourceError as error:
                 # If this failed, and two sources had moved, neither could be indexed before the other.
                 form = "{shard} of {source} cannot be read ({reason}): index or take out that source too"
                 self._tell(phrase(form, shard.key, shard.source, str(error)))
-                files.append(PageRows(shard, None, before.written.get(shard.key)))
+                files.append(ShardRows(shard, None, before.written.get(shard.key)))
         return files
 
     def _rendered(
         self,
         rendered: ShardFolder,
         named: str,
-        source: PageSource,
-        old: PageSource | None,
-        found: SourceFiles,
-        others: Sequence[PageRows],
+        source: CorpusSource,
+        old: CorpusSource | None,
+        contents: SourceFiles,
+        others: Sequence[ShardRows],
         dpi: int,
         most: int | None,
     ) -> _Part:
@@ -159,7 +154,7 @@ class IndexWriter:
                 if page_id:
                     taken_ids.update((page_id, page_id.rpartition("_")[0]))
         shards = render(
-            found.documents,
+            contents.documents,
             source.name,
             rendered,
             [(shard.key, self._place.location(shard.file)) for shard in own],
@@ -178,13 +173,13 @@ class IndexWriter:
         files = [file for file in read if file is not None]
         return _Part(files, shards.left_out, shards.copies_of, shards.failed, dpi, shards.left)
 
-    def _scan(self, source: PageSource, found: SourceFiles, others: Sequence[PageRows]) -> _Part:
+    def _scan(self, source: CorpusSource, contents: SourceFiles, others: Sequence[ShardRows]) -> _Part:
         """Return a source's files of pages that no other source has."""
         shards = {file.shard.sha256: file.shard for file in others}
-        files: list[PageRows] = []
+        files: list[ShardRows] = []
         left_out: list[LeftOut] = []
         copies: set[str] = set()
-        for at, path in enumerate(found.pages, start=1):
+        for at, path in enumerate(contents.pages, start=1):
             file, name = read_file(path, self._place, source.name), spelt(path.name)
             if file is None:
                 left_out.append(LeftOut(path, name, "it has no rows"))
@@ -195,27 +190,27 @@ class IndexWriter:
             else:
                 files.append(file)
                 pages = counted(file.shard.rows, "page")
-                self._tell(phrase("{name} ({at} of {count}): {pages}", name, at, len(found.pages), pages))
+                self._tell(phrase("{name} ({at} of {count}): {pages}", name, at, len(contents.pages), pages))
         return _Part(files, left_out, copies)
 
     def _publish(
         self,
-        source: PageSource,
-        old: PageSource | None,
-        found: SourceFiles,
+        source: CorpusSource,
+        old: CorpusSource | None,
+        contents: SourceFiles,
         part: _Part,
-        kept: Sequence[PageSource],
-        others: Sequence[PageRows],
+        unchanged: Sequence[CorpusSource],
+        others: Sequence[ShardRows],
         replace: bool,
     ) -> Manifest:
         before = self._before
         if not part.files and part.copies_of:
             form = "all of {source} is in the corpus already, of {sources}"
-            raise SourceError(form, found.name, ", ".join(sorted(part.copies_of)))
+            raise SourceError(form, contents.name, ", ".join(sorted(part.copies_of)))
         if not part.files:
-            raise SourceError("{source} has no pages", found.name)
-        queries = self._queries_of(kept)
-        queries[source.name] = self._parse(found)
+            raise SourceError("{source} has no pages", contents.name)
+        queries = self._queries_of(unchanged)
+        queries[source.name] = self._parse(contents)
         source = source.model_copy(
             update={
                 "dpi": part.dpi,
@@ -238,16 +233,16 @@ class IndexWriter:
         if source != old or [file.shard for file in files] != own:
             source = source.model_copy(update={"indexed_at": datetime.now(UTC).replace(microsecond=0)})
         # A source that was there keeps its place among the others.
-        sources: list[PageSource] = []
-        for other in before.sources if before and old else kept:
+        sources: list[CorpusSource] = []
+        for other in before.sources if before and old else unchanged:
             if other is old:
                 sources.append(source)
-            elif other in kept:
+            elif other in unchanged:
                 sources.append(other)
         if old is None:
             sources.append(source)
-        left_out = [(file.name, file.reason, source.name) for file in (*found.left_out, *part.left_out)]
-        names = {other.name for other in kept}
+        left_out = [(file.name, file.reason, source.name) for file in (*contents.left_out, *part.left_out)]
+        names = {other.name for other in unchanged}
         stays = [file for file in self._left_out_before() if file[2] in names]
         result = self._write(sources, [*others, *files], queries, retired, [*stays, *left_out])
         self._tell_left_out(left_out)
@@ -255,21 +250,21 @@ class IndexWriter:
 
     def _write(
         self,
-        sources: Sequence[PageSource],
-        files: Sequence[PageRows],
+        sources: Sequence[CorpusSource],
+        files: Sequence[ShardRows],
         queries: Mapping[str, Sequence[Query]],
         retired: Mapping[str, str],
         left_out: Sequence[tuple[str, str, str]],
     ) -> Manifest:
         """Write the index, its queries, and the list of left-out files."""
-        seen = SeenIds()
-        shards = [seen.take(file) for file in sorted(files, key=lambda file: shard_number(file.shard.key))]
-        if seen.duplicates:
+        ids = SeenIds()
+        shards = [ids.take(file) for file in sorted(files, key=lambda file: shard_number(file.shard.key))]
+        if ids.duplicates:
             form = "{count:,} rows repeat the id of an earlier page: they will be quarantined"
-            self._tell(phrase(form, seen.duplicates))
-        if seen.unusable:
-            self._tell(phrase("{count:,} rows have no usable id: they will be quarantined", seen.unusable))
-        query_file = self._write_queries(sources, queries, seen.shard_of, [shard.key for shard in shards])
+            self._tell(phrase(form, ids.duplicates))
+        if ids.unusable:
+            self._tell(phrase("{count:,} rows have no usable id: they will be quarantined", ids.unusable))
+        query_file = self._write_queries(sources, queries, ids.shard_of, [shard.key for shard in shards])
         result = Manifest(
             sources=[source.model_copy(update={"queries": len(queries.get(source.name, ()))}) for source in sources],
             shards=shards,
@@ -311,35 +306,35 @@ class IndexWriter:
                 files.append((name, rest[0], rest[1] if len(rest) > 1 else before.sources[0].name))
         return files
 
-    def _parse(self, found: SourceFiles) -> list[Query]:
-        if found.questions is None:
-            if not found.documents:
-                self._tell(phrase("{source} has no queries", found.name))
+    def _parse(self, contents: SourceFiles) -> list[Query]:
+        if contents.questions is None:
+            if not contents.documents:
+                self._tell(phrase("{source} has no queries", contents.name))
             return []
-        queries = parse_queries(found.questions, found.annotations, found.questions_name)
+        queries = parse_queries(contents.questions, contents.annotations, contents.questions_name)
         self._tell(
             counted(len(queries), "query", "queries")
             if queries
-            else phrase("{file} has no rows: there are no queries", found.questions_name)
+            else phrase("{file} has no rows: there are no queries", contents.questions_name)
         )
         return queries
 
-    def _queries_of(self, kept: Sequence[PageSource]) -> dict[str, list[Query]]:
+    def _queries_of(self, unchanged: Sequence[CorpusSource]) -> dict[str, list[Query]]:
         """Return the queries of unchanged sources, by the source's name; none from a lost table."""
         before = self._before
-        if before is None or before.queries is None or not kept:
+        if before is None or before.queries is None or not unchanged:
             return {}
         try:
             queries = iter(from_table(self._indexed(before.queries)))
         except SourceError as error:
-            for source in kept:
+            for source in unchanged:
                 if source.queries:
                     self._tell(
                         phrase("the queries of {source} are lost ({reason}): index it again", source.name, str(error))
                     )
             return {}
         by_source = {source.name: list(itertools.islice(queries, source.queries)) for source in before.sources}
-        return {source.name: by_source[source.name] for source in kept}
+        return {source.name: by_source[source.name] for source in unchanged}
 
     def _indexed(self, queries: QueryFile) -> pa.Table:
         with self._place.held(queries.file) as path:
@@ -350,7 +345,7 @@ class IndexWriter:
 
     def _write_queries(
         self,
-        sources: Sequence[PageSource],
+        sources: Sequence[CorpusSource],
         by_source: Mapping[str, Sequence[Query]],
         shard_of: Mapping[str, str],
         keys: Sequence[str],

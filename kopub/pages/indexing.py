@@ -10,10 +10,11 @@ from pathlib import Path
 from kopub.errors import BusyTable, SourceError, StoreError, counted
 from kopub.files import cannot_write, is_url
 from kopub.pages.index_writer import IndexWriter
-from kopub.pages.manifest import BEGUN, NAME, Manifest, PageSource
-from kopub.pages.places import CorpusPlace, place_of
+from kopub.pages.manifest import BEGUN, NAME, CorpusSource, Manifest
+from kopub.pages.places import CorpusPlace, place_of, storage_at
 from kopub.pages.source_files import find_files
 from kopub.states import phrase
+from kopub.store.locks import ObjectLock, acquire_lock, release_lock
 
 Progress = Callable[[str], None]
 
@@ -96,11 +97,11 @@ def other_sources(source: str, where: Path | CorpusPlace) -> str:
 
 def _require_no_others(source: str, place: CorpusPlace) -> None:
     """Raise `SourceError` if the corpus has sources and `source` is none of them."""
-    if found := other_sources(source, place):
+    if others := other_sources(source, place):
         form = (
             "{place} holds {others}: --add adds {source} to it, --replace replaces it, --home DIR works in another home"
         )
-        raise SourceError(form, place, found, source)
+        raise SourceError(form, place, others, source)
 
 
 def remove(name: str, where: Path | CorpusPlace, progress: Progress | None = None) -> Manifest:
@@ -135,14 +136,14 @@ def retry_failed(where: Path | CorpusPlace, progress: Progress) -> bool:
     return bool(failed)
 
 
-def _index_copies(known: Manifest, changed: PageSource, place: CorpusPlace, tell: Progress) -> None:
+def _index_copies(known: Manifest, changed: CorpusSource, place: CorpusPlace, tell: Progress) -> None:
     """Index again the sources that left out files as copies of those in `changed`."""
     for source in known.sources:
         if changed.name in source.copies_of:
             _index_again(known, source, place, tell)
 
 
-def _index_again(known: Manifest, source: PageSource, place: CorpusPlace, tell: Progress) -> None:
+def _index_again(known: Manifest, source: CorpusSource, place: CorpusPlace, tell: Progress) -> None:
     look = sum(shard.rows for shard in known.shards_of(source.name)) if source.left else None
     try:
         index(known.location_of(source), place, tell, others=Others.ADD, max_pages=look)
@@ -183,10 +184,7 @@ def _alone(place: CorpusPlace, tell: Progress) -> Iterator[None]:
                     place.folder.rmdir()
             os.close(folder)
         return
-    from kopub.store.locks import ObjectLock, acquire_lock, release_lock
-    from kopub.store.objects import Objects
-
-    objects, what = Objects.at(place.url)[0], f"the index at {place}"
+    objects, what = storage_at(place.url)[0], f"the index at {place}"
     try:
         acquire_lock(place.lock, ObjectLock(objects, place.lock, what), what, wait=False)
     except BusyTable:

@@ -11,9 +11,12 @@ from multiprocessing.connection import Connection
 from threading import BoundedSemaphore
 from typing import Self
 
+import cv2
+
 from kopub.errors import UndecodableImage, UnreadImage, first_line, is_of_machine
 from kopub.pages.page import PackedPixels, decode, inspect, room_for
-from kopub.pages.upright import PageTransform, find_transform
+from kopub.pages.straightening import find_transform
+from kopub.pages.upright import UprightTransform
 from kopub.parallel import tuned_for_decoding, usable_cores
 from kopub.processes import ChildPool, LostAnswer, answer_requests, keep_blocks
 from kopub.states import Reason
@@ -39,12 +42,12 @@ class Inspection:
     format: str
     width: int
     height: int
-    upright: PageTransform | None
+    upright: UprightTransform | None
     damage: str | None
     pixels: PackedPixels | None = None
 
 
-class PageInspector:
+class Inspector:
     """A context manager that inspects pages, for `threads` callers at once.
 
     `pages` is how many are to be inspected, and `upright` whether any is set upright. With 0 `processes`, it uses one
@@ -99,7 +102,7 @@ def _inspect(data: bytes | memoryview, may_turn: bool, checking: BoundedSemaphor
     return Inspection(info.format, width, height, transform, damage, pixels)
 
 
-def _transform(data: bytes | memoryview, packs: bool) -> tuple[PageTransform | None, PackedPixels | None]:
+def _transform(data: bytes | memoryview, packs: bool) -> tuple[UprightTransform | None, PackedPixels | None]:
     """Return the transform that sets a page upright, if needed and possible, else its pixels.
 
     Raises `UnreadImage` if the failure is the machine's, such as a lack of memory.
@@ -128,8 +131,6 @@ def work(connection: Connection) -> None:
             return _inspect(*request, alone, packs=True)
         except UndecodableImage as error:
             return error
-
-    import cv2
 
     # BLAS has one thread, too, in the environment of a confined process.
     cv2.setNumThreads(1)

@@ -26,6 +26,8 @@ from kopub.pages.places import CorpusPlace, place_of
 NAME = "shards.json"
 BEGUN = "indexing.txt"
 """The file that names the source of a home whose first index is not finished."""
+LEFT_OUT = "left_out.txt"
+"""The list of files that are not in the corpus: per line, the name, the reason and the source, separated by tabs."""
 GOLD = "gold.parquet"
 """The file of known answers beside the manifest, if the corpus has any."""
 VERSION = 2
@@ -53,7 +55,7 @@ class _FileEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PageSource(_FileEntry):
+class CorpusSource(_FileEntry):
     """A folder, file, URL or Hub dataset that pages come from.
 
     `name` is unique in the corpus. `place` is what a person named, made relative if it is below the index. `dpi` is the
@@ -112,7 +114,7 @@ class Manifest(_FileEntry):
     """
 
     version: Literal[2] = VERSION
-    sources: list[PageSource] = Field(min_length=1)
+    sources: list[CorpusSource] = Field(min_length=1)
     shards: list[Shard] = Field(min_length=1)
     queries: QueryFile | None = None
     retired: dict[str, str] = {}
@@ -180,7 +182,7 @@ class Manifest(_FileEntry):
         older = _OlderManifest.model_validate(content)
         count = older.queries.rows if older.queries else 0
         name = older.source if older.revision else name_of(place.location(older.source))
-        source = PageSource(name=name, place=older.source, revision=older.revision, queries=count)
+        source = CorpusSource(name=name, place=older.source, revision=older.revision, queries=count)
         shards = [shard.model_copy(update={"source": name}) for shard in older.shards]
         return cls(sources=[source], shards=shards, queries=older.queries)
 
@@ -214,7 +216,7 @@ class Manifest(_FileEntry):
     def _by_key(self) -> dict[str, Shard]:
         return {shard.key: shard for shard in self.shards}
 
-    def source(self, name: str) -> PageSource:
+    def source(self, name: str) -> CorpusSource:
         """Return the source with a name or place. Raises `SourceError`."""
         sources = [source for source in self.sources if name in (source.name, source.place, self.location_of(source))]
         if not sources:
@@ -223,7 +225,7 @@ class Manifest(_FileEntry):
             raise SourceError(f"there is no source {visible(name, _SHOWN)}{near}; the corpus has {', '.join(names)}")
         return sources[0]
 
-    def named(self, place: str) -> PageSource | None:
+    def named(self, place: str) -> CorpusSource | None:
         """Return the source at a path, URL or Hub id, else None."""
         places = {place, place.rstrip("/"), *(() if is_url(place) else [str(Path(place).resolve())])}
         return next((source for source in self.sources if self.location_of(source) in places), None)
@@ -249,13 +251,13 @@ class Manifest(_FileEntry):
             named_sources = [source for source, at in dated if at is not None and at.astimezone().date() >= first]
             if not named_sources:
                 raise SourceError(f"nothing was indexed since {since}: `kopub sources` says when each source was")
-        of_sources = {each.key for source in named_sources for each in self.shards_of(source.name)}
+        of_sources = {shard.key for source in named_sources for shard in self.shards_of(source.name)}
         if shards and not of_sources & set(shards):
             named = f"{', '.join(shards)} is not of {', '.join(source.name for source in named_sources)}"
             raise SourceError(f"{named}: `kopub sources --json` lists the shards of each")
         return frozenset(of_sources & set(shards) if shards else of_sources)
 
-    def location_of(self, source: PageSource) -> str:
+    def location_of(self, source: CorpusSource) -> str:
         """Return a source's place: a Hub dataset's id, a URL, or a local path."""
         if source.revision or is_url(source.place):
             return source.place
@@ -270,7 +272,7 @@ class Manifest(_FileEntry):
     @property
     def name(self) -> str:
         """The name of the corpus in a release: Hub datasets with commits, and folder names."""
-        names = [f"{each.name} at {each.revision}" if each.revision else each.name for each in self.sources]
+        names = [f"{source.name} at {source.revision}" if source.revision else source.name for source in self.sources]
         return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
     @property

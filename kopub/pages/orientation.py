@@ -147,7 +147,7 @@ def find_skew(marks: Marks) -> tuple[float, float]:
     rows = _Projection(np.concatenate([centre_x, centre_x]), np.concatenate([y, y + height]), marks.height)
     columns = _Projection(np.concatenate([-centre_y, -centre_y]), np.concatenate([x, x + width]), marks.height)
     angles = np.arange(-MOST_DEGREES, MOST_DEGREES + _COARSE_DEGREES / 2, _COARSE_DEGREES, np.float64)
-    sharpness = [each.sharpness(angles, 4) for each in (rows, columns)]
+    sharpness = [profile.sharpness(angles, 4) for profile in (rows, columns)]
     side = int(np.argmax(np.max(sharpness, axis=1)))
     coarse = sharpness[side]
     at = int(coarse.argmax())

@@ -12,7 +12,6 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 from PIL.Image import Transpose
 
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from PIL.TiffImagePlugin import TiffImageFile
     from pywuffs.aux import ImageDecoderConfig
 
+DPI = 300
+"""The usual resolution of scans, which OCR engines expect, and that of the pages of SDS KoPub."""
 MAX_ID_BYTES = 200
 """Most UTF-8 bytes of an id. File systems allow names of 255 bytes; the rest is for an index and an extension."""
 
@@ -47,7 +48,7 @@ def stand_in_id(shard_key: str, row: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class PageBatch:
+class Batch:
     """The pages that a shard's table lacks, processed together, one after another."""
 
     shard: str
@@ -98,7 +99,7 @@ class Page:
 
     page_id: str
     data: bytes | memoryview
-    batch: PageBatch | None = None
+    batch: Batch | None = None
     packed: PackedPixels | None = None
 
     @cached_property
@@ -125,6 +126,8 @@ _TIFF_SUBFILE = 0x00FE
 _COPY, _MASK = 0b001, 0b100
 """Bits of the TIFF subfile tag: a smaller copy of another picture, and a mask for one."""
 _TIFF_COMPRESSION = 0x0103
+GROUP_4 = 4
+"""The TIFF number of the black-and-white compression of fax machines and scanners."""
 _MOST_COUNTED = 1000
 """Most pictures of a TIFF that are counted; a hostile one could have millions."""
 _MP_ENTRIES = 0xB002
@@ -388,8 +391,6 @@ def tiff_frames(image: "TiffImageFile", most: int | None = None) -> list[int]:
 
 def is_fax(image: "ImageFile") -> bool:
     """Return whether a TIFF's current picture is fax data of Group 4."""
-    from kopub.pages.damage import GROUP_4
-
     return image.tag_v2.get(_TIFF_COMPRESSION) == GROUP_4  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -425,54 +426,3 @@ def turned(image: "ImageFile") -> Image.Image:
     image.load()
     turn = turns.get(_orientation(image))
     return image if turn is None else image.transpose(turn)
-
-
-_SAMPLED_ROW = 8
-"""One row in so many is looked at first: of nearly every colour page, these already show that it is not grey."""
-
-
-def grey_as_one_channel(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return RGB pixels as (height, width) if all three channels are equal, else unchanged."""
-    import cv2
-
-    for rows in (pixels[::_SAMPLED_ROW], pixels):
-        red, green, blue = cv2.split(rows)
-        if cv2.norm(red, green, cv2.NORM_INF) or cv2.norm(red, blue, cv2.NORM_INF):
-            return pixels
-    return cv2.extractChannel(pixels, 1)  # pyright: ignore[reportReturnType]
-
-
-def quick_png(pixels: np.ndarray) -> bytes:
-    """Return RGB or grey pixels as a PNG that is cheap to write and read.
-
-    Without row filters and with run lengths alone, a megapixel of a printed page takes about 4 ms a channel to write
-    and as long to read.
-    """
-    import cv2
-
-    if pixels.ndim == 3:
-        pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
-    options = [
-        cv2.IMWRITE_PNG_COMPRESSION, 1,
-        cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_NONE,
-        cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE,
-    ]  # fmt: skip
-    return cv2.imencode(".png", pixels, options)[1].tobytes()
-
-
-def whole_patches(width: int, height: int, patch: int, least: int, most: int) -> tuple[int, int]:
-    """Return (columns, rows) of patches close to the picture's shape.
-
-    Each patch has `patch` pixels a side, and there are `least` to `most` of them. This is the rule of the Qwen-VL
-    family's preprocessors ("smart resize", from Qwen2-VL).
-    """
-    columns, rows = max(1, round(width / patch)), max(1, round(height / patch))
-    area = width * height / patch**2
-    if columns * rows > most:
-        shrink = math.sqrt(area / most)
-        columns = max(1, math.floor(width / shrink / patch))
-        rows = max(1, math.floor(height / shrink / patch))
-    elif columns * rows < least:
-        enlarge = math.sqrt(least / area)
-        columns, rows = math.ceil(width * enlarge / patch), math.ceil(height * enlarge / patch)
-    return columns, rows

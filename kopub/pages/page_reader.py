@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from kopub.errors import SourceError, counted, quoted
 from kopub.files import file_sha256, is_url
-from kopub.pages.arrow import PageFile, open_pages
+from kopub.pages.arrow import ShardFile, open_pages
 from kopub.pages.manifest import Manifest, Shard
 from kopub.pages.page import Page
-from kopub.pages.upright import PageTransform
+from kopub.pages.places import storage_at
+from kopub.pages.upright import UprightTransform
 from kopub.states import phrase
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from kopub.pages.documents.shards import RenderedShard
 
 
-def open_shard(manifest: Manifest, shard_key: str) -> PageFile:
+def open_shard(manifest: Manifest, shard_key: str) -> ShardFile:
     """Open the file of a shard, fetching it first if it is at a URL.
 
     Raises `SourceError` if it is missing or not the file that was indexed, and `StoreError` if it cannot be fetched.
@@ -76,7 +77,7 @@ def changed_files(manifest: Manifest) -> Iterator[str]:
             yield phrase(form, several if places[1:] else places[0])
 
 
-class PageReader:
+class ImageReader:
     """The page images of one shard, by row; threads may share it.
 
     A row number proves nothing: since `raw_pages` was made, the file may have changed, or the manifest may name another
@@ -84,7 +85,7 @@ class PageReader:
     to the file can change. Both together take 0.5 ms for 700 KB.
     """
 
-    def __init__(self, file: PageFile, shard_key: str, kept: "KeptPixels | None" = None) -> None:
+    def __init__(self, file: ShardFile, shard_key: str, kept: "KeptPixels | None" = None) -> None:
         self._file = file
         self._shard_key = shard_key
         self.kept = kept
@@ -104,7 +105,7 @@ class PageReader:
                 f"{self._file.place}: row {row} does not hold the bytes that raw_pages saw of {quoted(page_id)}: "
                 f"materialize raw_pages of {self._shard_key} again"
             )
-        transform = PageTransform.of_row(upright)
+        transform = UprightTransform.of_row(upright)
         if transform is not None:
             return Page(page_id, transform.apply_encoded(data))
         return Page(page_id, data, packed=self.kept and self.kept.find(digest))
@@ -118,13 +119,13 @@ class PageReader:
         return hashlib.sha256(self._encoded(row)).hexdigest()
 
     def _encoded(self, row: int) -> memoryview:
-        found = self._file.row(row)
-        if found.image is None:
+        content = self._file.row(row)
+        if content.image is None:
             raise SourceError(
-                f"{self._file.place}: row {row} cannot be read: {found.problem}; "
+                f"{self._file.place}: row {row} cannot be read: {content.problem}; "
                 f"bring in a whole file, or materialize raw_pages of {self._shard_key} again"
             )
-        return found.image
+        return content.image
 
 
 _RENDERED = re.compile(r"(?:.*/)?rendered/pages-[^/]+\.parquet")
@@ -159,9 +160,9 @@ def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
         below = str(file.relative_to(top)) if file.is_relative_to(top) and file != top else file.name
         return lambda row: Origin(shard.source, below, shard.sha256)
     rendered = _ranges(manifest.place(shard.file), shard.sha256)
-    ends = list(accumulate(each.count for each in rendered.ranges))
-    found = _RENDERER.fullmatch(rendered.renderer)
-    dpi, renderer = (int(found["dpi"]), found["version"]) if found else (None, rendered.renderer)
+    ends = list(accumulate(pages.count for pages in rendered.ranges))
+    match = _RENDERER.fullmatch(rendered.renderer)
+    dpi, renderer = (int(match["dpi"]), match["version"]) if match else (None, rendered.renderer)
 
     def origin(row: int) -> Origin:
         at = bisect_right(ends, row)
@@ -187,18 +188,16 @@ def _ranges(place: str, sha256: str) -> "RenderedShard":
 
     try:
         with _opened(place) as file:
-            found = RenderedShard.read(file)
+            shard = RenderedShard.read(file)
     except OSError as error:
         raise SourceError(f"{place} cannot be opened: {error.strerror or error}; run `kopub index` again") from None
-    if found is None:
+    if shard is None:
         raise SourceError(f"{place} is damaged: delete it and run `kopub index` again")
-    return found
+    return shard
 
 
 def _opened(place: str) -> BinaryIO:
     if not is_url(place):
         return Path(place).open("rb")
-    from kopub.store.objects import Objects
-
-    objects, path = Objects.at(place)
+    objects, path = storage_at(place)
     return cast("BinaryIO", objects.open(path))

@@ -4,6 +4,7 @@ This module does not load Arrow, and loads an object storage client only when it
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -11,11 +12,12 @@ from functools import total_ordering
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from kopub.errors import SourceError
-from kopub.files import file_sha256, is_url
+from kopub.errors import SourceError, visible
+from kopub.files import file_sha256, is_url, replace_bytes
 
 if TYPE_CHECKING:
     from kopub.pages.fetched_files import FetchedFiles, Stamp
+    from kopub.store.objects import Objects
 
 CACHE_GB = 100.0
 """Gigabytes of fetched files that a node keeps unless its profile says otherwise."""
@@ -51,9 +53,7 @@ class CorpusPlace:
     @property
     def lock(self) -> str:
         """The folder of the lock of an index on object storage."""
-        from kopub.store.objects import Objects
-
-        return f"{Objects.at(self.url)[1]}/.locks/index"
+        return f"{storage_at(self.url)[1]}/.locks/index"
 
     @property
     def fetched(self) -> "FetchedFiles":
@@ -88,31 +88,24 @@ class CorpusPlace:
         """Return a small file beside the index. Raises `OSError`, and `StoreError` from the storage."""
         if not self.remote:
             return (self.folder / name).read_bytes()
-        from kopub.store.objects import Objects
-
-        objects, root = Objects.at(self.url)
+        objects, root = storage_at(self.url)
         return objects.get(f"{root}/{name}")
 
     def has(self, name: str) -> bool:
         """Return whether a file exists beside the index. Raises `StoreError`."""
         if not self.remote:
             return (self.folder / name).is_file()
-        from kopub.store.objects import Objects
-
-        objects, root = Objects.at(self.url)
+        objects, root = storage_at(self.url)
         return objects.has(f"{root}/{name}")
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small file beside the index, whole or not at all. Raises `StoreError`, `LockLost`."""
         if not self.remote:
-            from kopub.files import replace_bytes
-
             replace_bytes(self.folder / name, content)
             return
         from kopub.store.locks import ObjectLock, find_lock
-        from kopub.store.objects import Objects
 
-        objects, root = Objects.at(self.url)
+        objects, root = storage_at(self.url)
         if isinstance(lock := find_lock(self.lock), ObjectLock):
             lock.publish(f"{root}/{name}", content)
         else:
@@ -123,9 +116,7 @@ class CorpusPlace:
         if not self.remote:
             (self.folder / name).unlink(missing_ok=True)
         elif self.has(name):
-            from kopub.store.objects import Objects
-
-            objects, root = Objects.at(self.url)
+            objects, root = storage_at(self.url)
             objects.remove(f"{root}/{name}")
 
     def relative(self, path: "SourcePath | str") -> str:
@@ -178,16 +169,15 @@ class ObjectPath:
         """Return the file or folder at a URL, with everything below it. Raises `StoreError`."""
         from kopub.pages.fetched_files import Stamp
         from kopub.store.faults import retry, translate_errors
-        from kopub.store.objects import Objects
 
-        objects, root = Objects.at(url)
+        objects, root = storage_at(url)
         listing = _Listing(url.rstrip("/"), fetched)
         try:
             with translate_errors(url, "listed"):
-                found = retry(lambda: cast("dict[str, dict[str, Any]]", objects.fs.find(root, detail=True)))
+                entries = retry(lambda: cast("dict[str, dict[str, Any]]", objects.fs.find(root, detail=True)))
         except FileNotFoundError:
-            found = {}
-        for name, info in found.items():
+            entries = {}
+        for name, info in entries.items():
             below = name[len(root) :].lstrip("/")
             if not name.endswith("/") and name.startswith(root) and (not below or name[len(root)] == "/"):
                 place = PurePosixPath(below).as_posix() if below else ""
@@ -234,9 +224,7 @@ class ObjectPath:
 
     def open(self, mode: Literal["rb"]) -> Any:
         """Open the file in the storage, to read a few bytes. Raises `FileNotFoundError`, `StoreError`."""
-        from kopub.store.objects import Objects
-
-        objects, path = Objects.at(self._file[0])
+        objects, path = storage_at(self._file[0])
         return objects.open(path)
 
     @contextmanager
@@ -258,18 +246,15 @@ class ObjectPath:
     def put(self, made: Path) -> None:
         """Upload `made` as this file, and move it into the cache. Raises `StoreError`."""
         from kopub.store.faults import retry, translate_errors
-        from kopub.store.objects import Objects
 
-        objects, path = Objects.at(str(self))
+        objects, path = storage_at(str(self))
         with translate_errors(str(self), "written"):
             retry(lambda: objects.fs.put_file(str(made), path))
         self._listing.add(self._place, str(self), self._listing.fetched.take(str(self), made))
 
     def unlink(self) -> None:
         """Remove the file. Raises `StoreError`."""
-        from kopub.store.objects import Objects
-
-        objects, path = Objects.at(self._file[0])
+        objects, path = storage_at(self._file[0])
         objects.remove(path)
 
     @property
@@ -283,8 +268,8 @@ class ObjectPath:
         return ObjectPath(self._listing, f"{self._place}/{name}".lstrip("/"))
 
     def __str__(self) -> str:
-        known = self._listing.files.get(self._place)
-        return known[0] if known else f"{self._listing.url}/{self._place}".rstrip("/")
+        file = self._listing.files.get(self._place)
+        return file[0] if file else f"{self._listing.url}/{self._place}".rstrip("/")
 
     def __eq__(self, other: object) -> bool:
         return str(self) == str(other)
@@ -297,6 +282,27 @@ class ObjectPath:
 
 
 SourcePath = Path | ObjectPath
+
+
+def storage_at(url: str) -> "tuple[Objects, str]":
+    """Return the storage of a folder or URL, and its path there."""
+    # Most commands read no object storage, and need not load its client.
+    from kopub.store.objects import Objects
+
+    return Objects.at(url)
+
+
+def natural(name: str) -> list[str | int]:
+    """Return a sort key that puts part-2 before part-10."""
+    return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", name))]
+
+
+def require_utf8(path: SourcePath | str) -> None:
+    """Raise `SourceError` for a path that neither the index nor Arrow can hold."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise SourceError(f"{visible(str(path))} has a name that is not UTF-8: rename it") from None
 
 
 def on_disk(path: SourcePath) -> AbstractContextManager[Path]:

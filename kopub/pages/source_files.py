@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, Field, ValidationError
 
-from kopub.errors import SourceError, spelt, visible
+from kopub.errors import SourceError, spelt
 from kopub.files import is_url
 from kopub.pages import manifest
 from kopub.pages.arrow import open_pages
 from kopub.pages.corpus import read_table
 from kopub.pages.documents.conversion import NO_DOCUMENT
-from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents, natural
+from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents
 from kopub.pages.documents.pdf import is_pdf
 from kopub.pages.manifest import Shard, shard_key
 from kopub.pages.page import problem_with_id
-from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk, sha256_of
+from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, natural, on_disk, require_utf8, sha256_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -163,14 +163,6 @@ def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
         annotations=_table(annotations) if annotations else None,
         questions_name=str(questions or ""),
     )
-
-
-def require_utf8(path: SourcePath | str) -> None:
-    """Raise `SourceError` for a path that neither the index nor Arrow can hold."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise SourceError(f"{visible(str(path))} has a name that is not UTF-8: rename it") from None
 
 
 def _table(path: SourcePath) -> pa.Table:
@@ -332,7 +324,7 @@ Rows = Sequence[tuple[str | None, str | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class PageRows:
+class ShardRows:
     """A shard with its rows, which are None if its file cannot be read.
 
     Its key is empty until one is assigned. `written` is when its file was last written, in nanoseconds; None for a file
@@ -352,7 +344,7 @@ class SeenIds:
     duplicates: int = 0
     unusable: int = 0
 
-    def take(self, file: PageRows) -> Shard:
+    def take(self, file: ShardRows) -> Shard:
         """Return the next shard's entry, with the ids that repeat earlier shards' pages."""
         if file.rows is None:
             return file.shard
@@ -369,7 +361,7 @@ class SeenIds:
         return file.shard.model_copy(update={"duplicates": sorted(duplicates)})
 
 
-def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") -> PageRows | None:
+def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") -> ShardRows | None:
     """Read a whole file of pages; None without rows. Raises `SourceError` for damage."""
     format = format_of(path)
     assert format is not None, "a file of pages was found by its suffix"
@@ -401,12 +393,12 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
         text_layers=layers,
         source=source,
     )
-    return PageRows(shard, rows, written)
+    return ShardRows(shard, rows, written)
 
 
 def with_keys(
-    files: Sequence[PageRows], had: Sequence[Shard], others: Sequence[PageRows], retired: Mapping[str, str]
-) -> tuple[list[PageRows], dict[str, str]]:
+    files: Sequence[ShardRows], had: Sequence[Shard], others: Sequence[ShardRows], retired: Mapping[str, str]
+) -> tuple[list[ShardRows], dict[str, str]]:
     """Return the files with their keys, and all retired keys.
 
     A file keeps the key that its bytes, or else its path, `had`, or gets back the key under which its bytes were
@@ -431,7 +423,7 @@ def with_keys(
             del gone[keys[at]]
     used = {*keys.values(), *gone, *(file.shard.key for file in others)}
     unused = itertools.filterfalse(used.__contains__, map(shard_key, itertools.count()))
-    keyed: list[PageRows] = []
+    keyed: list[ShardRows] = []
     for at, file in enumerate(files):
         key = keys.get(at) or next(unused)
         keyed.append(replace(file, shard=file.shard.model_copy(update={"key": key})))

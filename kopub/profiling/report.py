@@ -110,10 +110,21 @@ def report(
     steps = observed.activity
     keys = server_of or {}
     reported = [_stage(stage, observed, observed.servers.get(keys.get(stage.name, ""))) for stage in stages]
-    covered = _covered_seconds([stage.span for stage in stages])
     first = min((stage.span.start for stage in stages), default=span.end)
     last = max((stage.span.end for stage in stages), default=span.end)
-    pairs = pairwise(_one_after_the_other([stage.stage for stage in reported if stage.split.working > 0]))
+
+    # Stages overlap, so the seconds in at least one of them are fewer than their sum.
+    covered, reached = 0.0, float("-inf")
+    for stage in sorted(stages, key=lambda stage: stage.span.start):
+        covered += max(0.0, stage.span.end - max(stage.span.start, reached))
+        reached = max(reached, stage.span.end)
+
+    # A stage that ran entirely beside another has no idle time before it.
+    chain: list[RunStage] = []
+    for stage in reported:
+        if stage.split.working > 0 and (not chain or stage.stage.span.end > chain[-1].span.end):
+            chain.append(stage.stage)
+    idle_pairs = {(a.name, b.name): idle_between(steps, a.span, b.span) for a, b in pairwise(chain)}
     return RunReport(
         span=span,
         stages=reported,
@@ -123,18 +134,9 @@ def report(
         busy=busy_share(steps, span),
         stolen=_mean(observed.stolen, span),
         idle=gaps(steps, span),
-        idle_between={(a.name, b.name): idle_between(steps, a.span, b.span) for a, b in pairs},
+        idle_between=idle_pairs,
         device=observed.device,
     )
-
-
-def _one_after_the_other(stages: Sequence[RunStage]) -> list[RunStage]:
-    """Return the stages, without those that ran entirely beside another."""
-    chain: list[RunStage] = []
-    for stage in stages:
-        if not chain or stage.span.end > chain[-1].span.end:
-            chain.append(stage)
-    return chain
 
 
 def _stage(stage: RunStage, observed: Observations, server: ServerHistory | None) -> StageReport:
@@ -176,15 +178,6 @@ def growth(counts: Counts, span: Span) -> float:
 def _mean(counts: Counts, span: Span) -> float:
     inside = [share for at, share in counts if span.start <= at <= span.end]
     return sum(inside) / len(inside) if inside else 0.0
-
-
-def _covered_seconds(spans: Sequence[Span]) -> float:
-    """Return the number of seconds in at least one of the spans."""
-    total, reached = 0.0, float("-inf")
-    for span in sorted(spans, key=lambda span: span.start):
-        total += max(0.0, span.end - max(span.start, reached))
-        reached = max(reached, span.end)
-    return total
 
 
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
@@ -262,20 +255,31 @@ def ticks(span: Span) -> list[tuple[float, str]]:
 
 def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
     span = run.span
-    lanes = [
-        Lane(reported.stage.name, _stage_bars(reported.stage.span, reported.stage.shards, span))
-        for reported in run.stages
-    ]
+    lanes: list[Lane] = []
+    for reported in run.stages:
+        # A bar for each shard, and one for the time after the last.
+        stage, bars, begin = reported.stage.span, [], reported.stage.span.start
+        for shard, end in sorted(reported.stage.shards.items(), key=lambda item: item[1]):
+            bars.append(_bar(Span(begin, end), span, shard, f"{shard}: {end - begin:.1f} s", "stage"))
+            begin = end
+        bars.append(_bar(Span(begin, stage.end), span, "", f"{stage.seconds:.1f} s in all", "after"))
+        lanes.append(Lane(reported.stage.name, [bar for bar in bars if bar.width > 0]))
+
     for history in observed.servers.values():
-        starts = [
-            _bar(start, span, "starting", f"ready after {start.seconds:.0f} s", "start") for start in history.starts
-        ]
-        polls = [at for at, _ in history.requests if span.start <= at <= span.end]
-        ready = [_bar(Span(polls[0], polls[-1]), span, "ready", history.model, "ready")] if polls else []
-        lanes.append(Lane(f"server of {Path(history.model).name}", [bar for bar in (*starts, *ready) if bar.width > 0]))
-        rate = _rates(history.requests, span)
-        if rate:
-            lanes.append(_curve("its answers a second", rate, span, unit="/s"))
+        bars = []
+        for start in history.starts:
+            bars.append(_bar(start, span, "starting", f"ready after {start.seconds:.0f} s", "start"))
+        polls = [(at, count) for at, count in history.requests if span.start <= at <= span.end]
+        if polls:
+            bars.append(_bar(Span(polls[0][0], polls[-1][0]), span, "ready", history.model, "ready"))
+        lanes.append(Lane(f"server of {Path(history.model).name}", [bar for bar in bars if bar.width > 0]))
+        rates: list[tuple[float, float]] = []
+        for (began, before), (at, after) in pairwise(polls):
+            if at > began:
+                rates.append((at, max(0.0, after - before) / (at - began)))
+        if any(rate for _, rate in rates):
+            lanes.append(_curve("its answers a second", rates, span, unit="/s"))
+
     for number, card in enumerate(observed.cards):
         lanes.append(_curve(f"GPU {card.name} busy", observed.of_card(number), span, 1.0, "100 %"))
     if observed.cards:
@@ -283,16 +287,6 @@ def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
         lanes.append(_curve("GPU memory", observed.memory, span, total, f"{total:.0f} GiB"))
     lanes.append(_curve("cores busy", observed.cores, span, 1.0, "100 %"))
     return lanes
-
-
-def _stage_bars(span: Span, shards: dict[str, float], whole: Span) -> list[Bar]:
-    """Return one bar for each shard, and one for the time after the last."""
-    bars, begin = [], span.start
-    for shard, end in sorted(shards.items(), key=lambda item: item[1]):
-        bars.append(_bar(Span(begin, end), whole, shard, f"{shard}: {end - begin:.1f} s", "stage"))
-        begin = end
-    bars.append(_bar(Span(begin, span.end), whole, "", f"{span.seconds:.1f} s in all", "after"))
-    return [bar for bar in bars if bar.width > 0]
 
 
 def _bar(span: Span, whole: Span, label: str, title: str, kind: str) -> Bar:
@@ -318,12 +312,3 @@ def _curve(label: str, counts: Counts, span: Span, most: float | None = None, to
     # The area is closed along the bottom.
     points = [(points[0][0], _HIGH), *points, (points[-1][0], _HIGH)]
     return Lane(label, curve=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), most=top or f"{most:.0f}{unit}")
-
-
-def _rates(counts: Counts, span: Span) -> Counts:
-    """Return the answers per second between successive counts; empty if none came."""
-    inside = [(at, count) for at, count in counts if span.start <= at <= span.end]
-    rates = [
-        (at, max(0.0, after - before) / (at - began)) for (began, before), (at, after) in pairwise(inside) if at > began
-    ]
-    return rates if any(rate for _, rate in rates) else []

@@ -158,21 +158,22 @@ def steady_rate(counts: Sequence[tuple[float, float]]) -> float | None:
     if len(counts) < 2 or counts[-1][1] <= counts[0][1]:
         return None
     begin, rows = counts[0][1], counts[-1][1] - counts[0][1]
-    low, high = (_time_of(counts, begin + share * rows) for share in STEADY)
+    times: list[float] = []
+    for share in STEADY:
+        # The time when the count reached this share, between two looks at it.
+        value, reached = begin + share * rows, counts[-1][0]
+        for (start, low), (end, high) in pairwise(counts):
+            if high >= value and high > low:
+                reached = start + (end - start) * max(0.0, value - low) / (high - low)
+                break
+        times.append(reached)
+    low, high = times
     return (STEADY[1] - STEADY[0]) * rows / (high - low) if high > low else None
 
 
 def first_growth(counts: Sequence[tuple[float, float]]) -> float | None:
     """Return the time when the count was first seen above its first value."""
     return next((at for at, count in counts if count > counts[0][1]), None)
-
-
-def _time_of(counts: Sequence[tuple[float, float]], value: float) -> float:
-    """Return the time when a growing count reached `value`, interpolated."""
-    for (start, low), (end, high) in pairwise(counts):
-        if high >= value and high > low:
-            return start + (end - start) * max(0.0, value - low) / (high - low)
-    return counts[-1][0]
 
 
 def _mean(steps: Sequence[Activity], at: int, seconds: float) -> float:
@@ -242,30 +243,26 @@ def limit(
     """
     if seconds < _TOO_SHORT:
         return Limit("", "too short to tell")
-    if busy is None or split.working == 0:
-        return _limit_by_cores(section, cores, has)
-    if split.starting > _STARTING * seconds:
+    if split.starting > _STARTING * seconds and busy is not None and split.working:
         return Limit("start", f"{split.starting:.0f} of {seconds:.0f} s pass before the first work on the GPU")
+
     loaded = split.working + split.waiting
     share = split.working / loaded if loaded else 0.0
-    if share >= _MOSTLY:
-        return _name_limit("GPU", f"it works for {share:.0%} of the time under load", section, has)
-    if cores >= _MOSTLY:
+    if busy is None or split.working == 0:
+        if cores >= _CORES:
+            name, why = "cores", f"all of them are {cores:.0%} busy; more of them would help"
+        else:
+            name, section = "one core", None
+            why = f"{1 - cores:.0%} of the cores are free: work of one thread, or the disk"
+    elif share >= _MOSTLY:
+        name, why = "GPU", f"it works for {share:.0%} of the time under load"
+    elif cores >= _MOSTLY:
+        name = "cores"
         why = (
             f"the GPU waits for {1 - share:.0%} of the time under load, and the cores are {cores:.0%} busy; more "
             "of them would help, and PNG pages cost less with kopub[fast-png]"
         )
-        return _name_limit("cores", why, section, has)
-    why = f"the GPU waits for {1 - share:.0%} of the time under load, and {1 - cores:.0%} of the cores are free"
-    return _name_limit("requests", why, section, has)
-
-
-def _limit_by_cores(section: str | None, cores: float, has: Sequence[str]) -> Limit:
-    if cores >= _CORES:
-        return _name_limit("cores", f"all of them are {cores:.0%} busy; more of them would help", section, has)
-    return _name_limit("one core", f"{1 - cores:.0%} of the cores are free: work of one thread, or the disk", None, has)
-
-
-def _name_limit(name: str, why: str, section: str | None, has: Sequence[str]) -> Limit:
-    keys = _KNOBS.get((section or "", name), ())
-    return Limit(name, why, tuple(key for key in keys if key in has))
+    else:
+        name = "requests"
+        why = f"the GPU waits for {1 - share:.0%} of the time under load, and {1 - cores:.0%} of the cores are free"
+    return Limit(name, why, tuple(key for key in _KNOBS.get((section or "", name), ()) if key in has))

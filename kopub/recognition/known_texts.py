@@ -110,7 +110,7 @@ def read_unknown(read: Read, pages: Iterable[PageToRead]) -> Iterator[PageReadin
     samples, never reaches `read`, and `read` is not called if there are only such pages. Pages are taken lazily.
     Exceptions of `read` pass through.
     """
-    split = _PageRouter(iter(pages))
+    split = _Router(iter(pages))
     goes_on = True
     while goes_on:
         if split.next_to_read():
@@ -125,7 +125,7 @@ def read_unknown(read: Read, pages: Iterable[PageToRead]) -> Iterator[PageReadin
         yield from split.take_known()
 
 
-class _PageRouter:
+class _Router:
     """The router that sends pages to a recognizer or past it."""
 
     def __init__(self, pages: Iterator[PageToRead]) -> None:

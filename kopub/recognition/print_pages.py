@@ -3,10 +3,10 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.errors import UndecodableImage
 from kopub.layout.ink import PRINT_CONTRAST, ink_mask, paper_level, readable_grey, working_scale
@@ -24,9 +24,6 @@ from kopub.recognition.regions import (
 )
 from kopub.recognition.step_times import timed
 from kopub.states import Reason, State
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _FEWEST_LETTERS = 20
 """Fewest letters and digits of a page whose confidence is meaningful."""
@@ -65,9 +62,7 @@ def read_page(reader: PrintReader, page: Page, regions: Sequence[Region]) -> Pag
     return page_reading(page.page_id, texts, crops)
 
 
-def _read_region(
-    reader: PrintReader, gray: "NDArray[np.uint8]", region: Region
-) -> tuple[RegionText, Sequence[OcrWord]]:
+def _read_region(reader: PrintReader, gray: NDArray[np.uint8], region: Region) -> tuple[RegionText, Sequence[OcrWord]]:
     if region.task in (Task.SKIP, Task.ABANDON):
         return skipped(region.index, region.label), ()
     start = time.perf_counter()
@@ -89,7 +84,7 @@ def _read_region(
     return RegionText(region.index, region.label, block.text, reason=reason, seconds=seconds), block.words
 
 
-def _erase_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+def _erase_tall_signs(gray: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Erase tall brackets, sums and roots, which join several rows into one."""
     plain = gray.copy()
     ink = ink_mask(gray, PRINT_CONTRAST).astype(np.uint8)

@@ -6,19 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.boxes import Box
-from kopub.layout.grid import RuledCell, grid_lines, ruled_cells, table_html
-from kopub.layout.ink import INK_CONTRAST, PAPER_REACH, PRINT_CONTRAST, ink_contrast, ink_mask, shrink, true_runs
-from kopub.layout.lines import RuledLines, erase_rules, estimate_em, find_rules
+from kopub.layout.grid import RuledCell, RuledLines, grid_lines, ruled_cells, table_html
+from kopub.layout.ink import INK_CONTRAST, PAPER_REACH, PRINT_CONTRAST, ink_contrast, ink_mask, shrink
+from kopub.layout.lines import erase_rules, estimate_em, find_rules
 from kopub.layout.open_tables import open_cells
+from kopub.layout.runs import true_runs
 from kopub.states import TRIES_AGAIN
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 CERTAIN = 100
 """Confidence of a word that was measured, not read (dot leaders); it is never read again."""
@@ -51,7 +50,7 @@ def mean_confidence(words: Sequence[OcrWord]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockText:
+class PrintedText:
     """The text of a block or table, and its words with their confidence."""
 
     text: str
@@ -90,10 +89,10 @@ class PrintReader(ABC):
         """Free the engines."""
 
     @abstractmethod
-    def block(self, gray: "NDArray[np.uint8]") -> BlockText:
+    def block(self, gray: NDArray[np.uint8]) -> PrintedText:
         """Read one block, uint8 (height, width), by its printed lines."""
 
-    def table(self, gray: "NDArray[np.uint8]", scale: float) -> BlockText:
+    def table(self, gray: NDArray[np.uint8], scale: float) -> PrintedText:
         """Read a table by its cells as `<table>` HTML, or as a block without any."""
         cells = find_cells(gray, scale)
         if len(cells) < 2:
@@ -106,15 +105,15 @@ class PrintReader(ABC):
             texts.append(" ".join(block.text.split()))
             words += block.words
             doubted += block.doubted
-        return BlockText(table_html(cells, texts), words, doubted)
+        return PrintedText(table_html(cells, texts), words, doubted)
 
 
-def has_print(gray: "NDArray[np.uint8]") -> bool:
+def has_print(gray: NDArray[np.uint8]) -> bool:
     """Return whether a block, uint8 (height, width), can hold letters."""
     return min(gray.shape) >= NARROWEST and int(np.ptp(gray)) >= _EMPTY
 
 
-def find_rows(gray: "NDArray[np.uint8]") -> list[Box]:
+def find_rows(gray: NDArray[np.uint8]) -> list[Box]:
     """Return boxes around the rows of a block, uint8 (height, width), top to bottom.
 
     They are tight, and without specks. Tesseract's own line finding may take the short last line of a Korean paragraph
@@ -147,12 +146,12 @@ def find_rows(gray: "NDArray[np.uint8]") -> list[Box]:
     return boxes
 
 
-def find_gaps(strip: "NDArray[np.uint8]") -> list[tuple[int, int]]:
+def find_gaps(strip: NDArray[np.uint8]) -> list[tuple[int, int]]:
     """Return the column runs (start, end) of a row without ink, including its margins."""
     return true_runs(~np.any(ink_mask(strip, PRINT_CONTRAST), axis=0))
 
 
-def find_cells(gray: "NDArray[np.uint8]", scale: float) -> list[RuledCell]:
+def find_cells(gray: NDArray[np.uint8], scale: float) -> list[RuledCell]:
     """Find the cells of a table, uint8 (height, width), row by row.
 
     There are none if it has no grid. Rules are found on a copy scaled by `scale`, that of the page's working copy.
@@ -163,9 +162,11 @@ def find_cells(gray: "NDArray[np.uint8]", scale: float) -> list[RuledCell]:
     rules = find_rules(contrast, em)
     xs = grid_lines([(rule.x1, rule.x2) for rule in rules.vertical], small.shape[1], em)
     # The noise of a scan makes short rules, but those of a table reach from one line of its grid to another.
-    level = tuple(rule for rule in rules.horizontal
-                  if sum(rule.x1 - em / 2 < end and start < rule.x2 + em / 2 for start, end in xs) > 1)  # fmt: skip
-    rules = RuledLines(level, rules.vertical)
+    level: list[Box] = []
+    for rule in rules.horizontal:
+        if sum(rule.x1 - em / 2 < end and start < rule.x2 + em / 2 for start, end in xs) > 1:
+            level.append(rule)
+    rules = RuledLines(tuple(level), rules.vertical)
     ys = grid_lines([(rule.y1, rule.y2) for rule in level], small.shape[0], em)
     if len(xs) > 2:
         # The soft edge of a rule would be read as letters.

@@ -62,7 +62,8 @@ def _letters(content: str, is_formula: bool) -> Counter[str]:
 
 def _name(printed: str, read: str) -> tuple[str, int]:
     """Return `printed` with the names of its nameless signs, and how many are letters."""
-    own, others = ("".join(match["sign"] or "" for match in _SIGN.finditer(text)) for text in (printed, read))
+    own = "".join(match["sign"] or "" for match in _SIGN.finditer(printed))
+    others = "".join(match["sign"] or "" for match in _SIGN.finditer(read))
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     for edit in Levenshtein.editops(own, others):
         if edit.tag == "replace" and is_nameless(own[edit.src_pos]):

@@ -4,7 +4,7 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -78,12 +78,30 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
         regions.update(part.summary["regions"])
         ended.update(part.summary["ended"])
     scores = [] if about.scores is None else about.scores.to_pylist()
+    states: Counter[str] = Counter()
+    for part in inventory[CHUNKS]:
+        for of_table in part.summary["states"].values():
+            states.update(of_table)
+    configs: list[dict[str, Any]] = []
+    for config in ALL_CONFIGS:
+        if inventory[config]:
+            used = loadable_parts(inventory[config])
+            size = sum(part.bytes for part in used)
+            configs.append(
+                {
+                    "name": config,
+                    "rows": f"{sum(part.rows for part in used):,}",
+                    "files": len(used),
+                    "megabytes": f"{size / 1e6:,.1f}",
+                    "says": Markup(_SAYS[config]),
+                }
+            )
     body = _template().render(
         about=about,
         fitness=fitness(inventory, about),
         published=len(pages),
         rows=rows,
-        configs=[_config_row(config, inventory) for config in ALL_CONFIGS if inventory[config]],
+        configs=configs,
         empty=any(inventory[config] and not rows[config] for config in ALL_CONFIGS),
         states=[state.value for state in State],
         ended=[ended[state.value] for state in State],
@@ -96,7 +114,7 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
             key: sum(part.summary[key] for part in inventory[CORRECTIONS])
             for key in ("corrections", "pages", "checked")
         },
-        chunks=_chunked(inventory),
+        chunks={"documents": states.total(), "incomplete": sum(states[state] for state in INCOMPLETE)},
         unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
         made=_list_makers(inventory),
         scores=[row for row in scores if row["query_type"] == "all"],
@@ -131,18 +149,6 @@ def _card_keys(pages: int, stated: Licences, about: ReleaseDescription) -> dict[
     }
 
 
-def _config_row(config: str, inventory: Inventory) -> dict[str, Any]:
-    used = loadable_parts(inventory[config])
-    size = sum(part.bytes for part in used)
-    return {
-        "name": config,
-        "rows": f"{sum(part.rows for part in used):,}",
-        "files": len(used),
-        "megabytes": f"{size / 1e6:,.1f}",
-        "says": Markup(_SAYS[config]),
-    }
-
-
 def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
     """Return the number of rows by asset and state, over all shards."""
     counted: dict[str, Counter[str]] = {asset: Counter() for asset in ASSETS}
@@ -150,18 +156,6 @@ def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
         for asset, states in part.summary["states"].items():
             counted.setdefault(asset, Counter()).update(states)
     return [(asset, [states[state.value] for state in State]) for asset, states in counted.items()]
-
-
-def _chunked(inventory: Inventory) -> dict[str, int]:
-    """Return the numbers of documents in chunks, and of incomplete ones.
-
-    An incomplete document lacks pages or all of its chunks.
-    """
-    states: Counter[str] = Counter()
-    for part in inventory[CHUNKS]:
-        for of_table in part.summary["states"].values():
-            states.update(of_table)
-    return {"documents": states.total(), "incomplete": sum(states[state] for state in INCOMPLETE)}
 
 
 def _list_makers(inventory: Inventory) -> list[dict[str, Any]]:
@@ -194,26 +188,23 @@ def render_attribution(inventory: Inventory, about: ReleaseDescription) -> str:
 
     A document whose pages lie in several shards has a single line.
     """
-    return "\n".join(_lines(inventory, about)) + "\n"
-
-
-def _lines(inventory: Inventory, about: ReleaseDescription) -> Iterator[str]:
-    yield f"# Sources of {markdown(about.title)}"
-    yield ""
-    yield (
+    lines = [
+        f"# Sources of {markdown(about.title)}",
+        "",
         f"All pages come from {markdown(about.source)}. They were changed: text was read from them, pictures were cut "
         "out of them and vectors were computed from them, by the engines that the card names. A page, and what was "
-        "made from it, stays under the licence of its document."
-    )
-    yield ""
-    yield "| document | source file | licence | pages |"
-    yield "|---|---|---|--:|"
+        "made from it, stays under the licence of its document.",
+        "",
+        "| document | source file | licence | pages |",
+        "|---|---|---|--:|",
+    ]
     counted: Counter[tuple[str | None, str, str | None]] = Counter()
     for document, source, licence, pages in documents(inventory, about.license):
         counted[document, source, licence] += pages
     for (document, source, licence), pages in counted.items():
         named = (document or "not stated", source, licence or "not stated", pages)
-        yield f"| {' | '.join(markdown(value) for value in named)} |"
+        lines.append(f"| {' | '.join(markdown(value) for value in named)} |")
+    return "\n".join(lines) + "\n"
 
 
 CORPUS = "corpus"

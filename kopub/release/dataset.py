@@ -7,7 +7,7 @@ columns of `qrels` are named as BEIR and mteb expect.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,12 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: 
     )
     queries = _with_vector(tables.query_embeddings)
     named_queries = queries.append_column("id", queries["query_id"]).append_column("text", queries["query"])
+    # Every metric would count pages that cannot be found as misses.
+    judgements: list[Row] = []
+    for query in queries.select(["query_id", "ground_truth"]).to_pylist():
+        for page_id in query["ground_truth"]:
+            if page_id not in tables.unknown_pages:
+                judgements.append({"query-id": query["query_id"], "corpus-id": page_id, "score": 1})
     built = {
         "pages": _table(_pages(tables), features.page_features(page_images)),
         "regions": _table(_regions(tables), features.region_features()),
@@ -82,7 +88,7 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: 
         "image_embeddings": _vectors(tables.corpus_image_embeddings, features.vector_features(image_dim)),
         "text_embeddings": _vectors(tables.corpus_text_embeddings, features.vector_features(text_dim)),
         "queries": _public_columns(named_queries, features.query_features(query_dim)),
-        "qrels": _table(_qrels(queries, tables.unknown_pages), features.qrel_features()),
+        "qrels": _table(judgements, features.qrel_features()),
         "lineage": _public_columns(
             lineage_rows(shard, tables.tables, tables.made, tables.ledger), features.lineage_features()
         ),
@@ -91,10 +97,21 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: 
         built[CHUNKS] = _table(_chunks(tables.chunks), features.chunk_features())
     built |= _parts(tables)
     if tables.corrections is not None:
-        built[CORRECTIONS] = _corrections(tables.corrections, authors)
+        corrections = tables.corrections
+        if not authors:
+            at = corrections.column_names.index("author")
+            corrections = corrections.set_column(at, "author", pa.nulls(len(corrections), pa.string()))
+        built[CORRECTIONS] = _public_columns(corrections, features.correction_features())
     for config, columns in _WORDED.items():
         if config in built:
-            built[config] = _without_paths(built[config], columns)
+            table = built[config]
+            for name in columns:
+                values = table[name]
+                scrubbed = {value: without_paths(value) for value in values.unique().to_pylist() if value is not None}
+                if any(value != clean for value, clean in scrubbed.items()):
+                    column = pa.array([value and scrubbed[value] for value in values.to_pylist()], values.type)
+                    table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
+            built[config] = table
     return _summarise(built, tables)
 
 
@@ -178,8 +195,11 @@ def _crops(ocr_results: pa.Table) -> pa.Table:
     The pictures stay in Arrow from the store to the file; a shard can hold gigabytes of them.
     """
     published = features.crop_features().arrow_schema
-    listed, stored = (_lengths(ocr_results[name]) for name in ("image_crops", "crop_images"))
-    for page_id, crops, jpegs in zip(ocr_results["page_id"].to_pylist(), listed, stored, strict=True):
+    lengths: list[list[int]] = []
+    for name in ("image_crops", "crop_images"):
+        lists = ocr_results[name]
+        lengths.append([length or 0 for chunk in lists.chunks for length in chunk.value_lengths().to_pylist()])
+    for page_id, crops, jpegs in zip(ocr_results["page_id"].to_pylist(), *lengths, strict=True):
         if crops != jpegs:
             raise StoreError(f"ocr_results of {page_id} lists {crops} pictures and holds {jpegs}: materialize it again")
     rows: list[Row] = []
@@ -196,21 +216,6 @@ def _crops(ocr_results: pa.Table) -> pa.Table:
     columns = [pa.chunked_array(groups, pa.binary()), described["path"]]
     image = pa.Table.from_arrays(columns, ["bytes", "path"]).to_struct_array()
     return described.append_column("image", image).cast(published)
-
-
-def _lengths(lists: pa.ChunkedArray) -> list[int]:
-    return [length or 0 for chunk in lists.chunks for length in chunk.value_lengths().to_pylist()]
-
-
-def _qrels(queries: pa.Table, unknown_pages: Collection[str]) -> Iterator[Row]:
-    """Yield the judgements of the queries, without pages that cannot be found.
-
-    Every metric would count such pages as misses.
-    """
-    for query in queries.select(["query_id", "ground_truth"]).to_pylist():
-        for page_id in query["ground_truth"]:
-            if page_id not in unknown_pages:
-                yield {"query-id": query["query_id"], "corpus-id": page_id, "score": 1}
 
 
 def _vectors(table: pa.Table, published: Features) -> pa.Table:
@@ -245,13 +250,6 @@ def _chunks(documents: pa.Table) -> Iterator[Row]:
             yield {**chunk, **identity, "page_id": chunk["places"][0]["page_id"]}
 
 
-def _corrections(corrections: pa.Table, authors: bool) -> pa.Table:
-    if not authors:
-        at = corrections.column_names.index("author")
-        corrections = corrections.set_column(at, "author", pa.nulls(len(corrections), pa.string()))
-    return _public_columns(corrections, features.correction_features())
-
-
 def _identify_figures(table: pa.Table, column: str) -> pa.Table:
     """Return a row for each figure, with the id of its region in `regions`."""
     figures = one_row_a_part(table, column)
@@ -266,21 +264,11 @@ def _public_columns(table: pa.Table, published: Features) -> pa.Table:
     return table.select(list(published)).cast(published.arrow_schema).combine_chunks()
 
 
-def _without_paths(table: pa.Table, columns: Collection[str]) -> pa.Table:
-    for name in columns:
-        values = table[name]
-        scrubbed = {value: without_paths(value) for value in values.unique().to_pylist() if value is not None}
-        if any(value != clean for value, clean in scrubbed.items()):
-            column = pa.array([value and scrubbed[value] for value in values.to_pylist()], values.type)
-            table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
-    return table
-
-
 def _with_vector(table: pa.Table) -> pa.Table:
     return table.filter(pc.field("vector").is_valid())
 
 
-def _table(rows: Iterator[Row], published: Features) -> pa.Table:
+def _table(rows: Iterable[Row], published: Features) -> pa.Table:
     return pa.Table.from_pylist(list(rows), published.arrow_schema)
 
 
@@ -289,10 +277,17 @@ def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa
 
     With it, a card can be written from only the footers of the files.
     """
+    regions = built["regions"]
+    to_read = regions.filter(pc.field("task").isin(_READ))
+    from_layers = regions.filter(pc.field("origin") == TextOrigin.TEXT_LAYER).num_rows
     pages = {
         "states": {asset: count_states(table["state"].to_pylist()) for asset, table in tables.page_tables.items()},
         "ended": count_states(built["pages"]["state"].to_pylist()),
-        "regions": _region_counts(built["regions"]),
+        "regions": {
+            "to_read": to_read.num_rows,
+            "lost": to_read.filter(pc.field("state").isin(LOST)).num_rows,
+            **({"text_layer": from_layers} if from_layers else {}),
+        },
         "doubtful": len(doubtful(tables.parsed_texts)),
         "documents": _tally(tables.raw_pages, ("doc_id", "source", "license")),
     }
@@ -310,39 +305,18 @@ def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa
         states = count_states(tables.chunks["state"].to_pylist())
         summaries[CHUNKS] = {"states": {DOCUMENT_CHUNKS.name: states}}
     if tables.corrections is not None:
-        summaries[CORRECTIONS] = _correction_counts(tables.corrections)
+        # A page that was corrected after its check no longer counts as checked.
+        last = {row["page_id"]: row["action"] for row in tables.corrections.select(["page_id", "action"]).to_pylist()}
+        changes = tables.corrections.filter(pc.field("action") != "checked")
+        summaries[CORRECTIONS] = {
+            "corrections": changes.num_rows,
+            "pages": len(changes["page_id"].unique()),
+            "checked": sum(action == "checked" for action in last.values()),
+        }
     for config, summary in summaries.items():
         metadata = {**(built[config].schema.metadata or {}), SUMMARY: json.dumps(summary, ensure_ascii=False)}
         built[config] = built[config].replace_schema_metadata(metadata)
     return built
-
-
-def _correction_counts(corrections: pa.Table) -> dict[str, int]:
-    """Return the numbers of corrections, corrected pages and checked pages.
-
-    A page that was corrected after its check no longer counts as checked.
-    """
-    last = {row["page_id"]: row["action"] for row in corrections.select(["page_id", "action"]).to_pylist()}
-    changes = corrections.filter(pc.field("action") != "checked")
-    return {
-        "corrections": changes.num_rows,
-        "pages": len(changes["page_id"].unique()),
-        "checked": sum(action == "checked" for action in last.values()),
-    }
-
-
-def _region_counts(regions: pa.Table) -> dict[str, int]:
-    """Return the numbers of regions to be read, lost, and taken from a text layer.
-
-    The last number is left out if it is 0.
-    """
-    to_read = regions.filter(pc.field("task").isin(_READ))
-    from_layers = regions.filter(pc.field("origin") == TextOrigin.TEXT_LAYER).num_rows
-    return {
-        "to_read": to_read.num_rows,
-        "lost": to_read.filter(pc.field("state").isin(LOST)).num_rows,
-        **({"text_layer": from_layers} if from_layers else {}),
-    }
 
 
 def _tally(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:

@@ -67,49 +67,36 @@ def export(
     else; nothing is written anywhere else.
     """
     try:
-        _claim(out)
-        return _export(reader, shards, out, figures, images)
+        if out.exists() and not out.is_dir():
+            raise StoreError(f"{out} is a file; name a new or empty folder to export into")
+        left_over = {*out.glob(_PARTIAL), *(marks := temporary_files(out / EXPORTED_TABLES))}
+        if out.is_dir() and set(out.iterdir()) - left_over and not (out / EXPORTED_TABLES).is_file():
+            raise StoreError(f"{out} holds files that no export wrote; name a new or empty folder")
+        out.mkdir(parents=True, exist_ok=True)
+        # What a killed export left there goes.
+        for mark in marks:
+            mark.unlink(missing_ok=True)
+        for folder in left_over.difference(marks):
+            shutil.rmtree(folder)
+        fresh = out / f".{uuid.uuid4().hex[:8]}.partial"
+        try:
+            (fresh / "crops").mkdir(parents=True)
+            (fresh / "embeddings").mkdir()
+            pages, crops = _write_pages(reader, shards, fresh, images)
+            vectors = {name: _write_array(reader, shards, name, fresh / "embeddings") for name in _ARRAYS}
+            if FIGURE_VECTORS.name in figures:
+                vectors[_FIGURES] = _write_array(reader, shards, _FIGURES, fresh / "embeddings")
+            if FIGURE_NOTES.name in figures:
+                _write_notes(reader, shards, fresh / _NOTES)
+            exported = ExportCounts(pages, crops, vectors)
+            _mark(out, {"complete": False})
+            _swap(fresh, out)
+            _mark(out, {"complete": True, "shards": list(shards), **asdict(exported)})
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        return exported
     except OSError as error:
         raise StoreError(cannot_write(out, error)) from error
-
-
-def _export(
-    reader: TableReader, shards: Sequence[str], out: Path, figures: Sequence[str], images: OpenImages | None
-) -> ExportCounts:
-    fresh = out / f".{uuid.uuid4().hex[:8]}.partial"
-    try:
-        (fresh / "crops").mkdir(parents=True)
-        (fresh / "embeddings").mkdir()
-        pages, crops = _write_pages(reader, shards, fresh, images)
-        vectors = {name: _write_array(reader, shards, name, fresh / "embeddings") for name in _ARRAYS}
-        if FIGURE_VECTORS.name in figures:
-            vectors[_FIGURES] = _write_array(reader, shards, _FIGURES, fresh / "embeddings")
-        if FIGURE_NOTES.name in figures:
-            _write_notes(reader, shards, fresh / _NOTES)
-        exported = ExportCounts(pages, crops, vectors)
-        _mark(out, {"complete": False})
-        _swap(fresh, out)
-        _mark(out, {"complete": True, "shards": list(shards), **asdict(exported)})
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    return exported
-
-
-def _claim(out: Path) -> None:
-    """Create `out`, without what a killed export left in it.
-
-    Raises `StoreError` if it holds anything but an export.
-    """
-    if out.exists() and not out.is_dir():
-        raise StoreError(f"{out} is a file; name a new or empty folder to export into")
-    left_over = {*out.glob(_PARTIAL), *(marks := temporary_files(out / EXPORTED_TABLES))}
-    if out.is_dir() and set(out.iterdir()) - left_over and not (out / EXPORTED_TABLES).is_file():
-        raise StoreError(f"{out} holds files that no export wrote; name a new or empty folder")
-    out.mkdir(parents=True, exist_ok=True)
-    for mark in marks:
-        mark.unlink(missing_ok=True)
-    for folder in left_over.difference(marks):
-        shutil.rmtree(folder)
 
 
 def _mark(out: Path, says: dict[str, Any]) -> None:

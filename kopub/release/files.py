@@ -45,7 +45,11 @@ CHECKSUMS = "SHA256SUMS"
 
 def parse_checksums(text: str) -> dict[str, str]:
     """Return the SHA-256 of each file by its path, relative to the release."""
-    return {path: sha256 for sha256, _, path in (line.partition("  ") for line in text.splitlines())}
+    sums: dict[str, str] = {}
+    for line in text.splitlines():
+        sha256, _, path = line.partition("  ")
+        sums[path] = sha256
+    return sums
 
 
 def data_checksums(sums: Mapping[str, str]) -> dict[str, str]:
@@ -248,7 +252,7 @@ def unloadable_lines(inventory: Inventory) -> Iterator[str]:
         used = loadable_parts(parts)
         waiting = [part.shard for part in parts if part.rows and part not in used]
         if waiting:
-            rows, loaded = (sum(part.rows for part in some) for some in (parts, used))
+            rows, loaded = sum(part.rows for part in parts), sum(part.rows for part in used)
             more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
             yield (
                 f"{config} loads {loaded} of {rows} rows: {waiting[0]}{more} has other columns, or vectors of another "

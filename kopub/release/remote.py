@@ -7,7 +7,7 @@ readers who have begun with it.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from kopub.errors import StoreError, visible
 from kopub.files import cannot_write
 from kopub.parallel import bounded_map
 from kopub.release.files import DATA_PATH, MANIFEST, ReleaseManifest, parse_manifest
-from kopub.release.hub import LocalFile, local_files, release_digest
+from kopub.release.hub import local_files, release_digest
 from kopub.release.local import TEXTS
 from kopub.store.faults import retry, translate_errors
 from kopub.store.locks import ObjectLock, acquire_lock, release_lock
@@ -120,7 +120,23 @@ def publish_to(url: str, folder: Path, log: Log) -> str | None:
     objects, root = Objects.at(url)
     with _alone(objects, root, url) as lock:
         before, now = _current_folder(objects, root), f"{VERSIONS}/{release_digest(files)[:16]}"
-        sent = _send(objects, root, files, now, before)
+        sizes = _sizes(objects, f"{root}/{now}")
+        todo = [path for path, file in files.items() if sizes.get(path) != file.size]
+        hashes = _hashes(objects, f"{root}/{before}") if before and todo else {}
+
+        def send(path: str) -> int:
+            target, file = f"{root}/{now}/{path}", files[path]
+            with translate_errors(target, "written"):
+                if hashes.get(path) == file.sha256:
+                    retry(lambda: objects.fs.cp_file(f"{root}/{before}/{path}", target))
+                    return 0
+                if file.content is not None:
+                    objects.put(target, file.content)
+                else:
+                    retry(lambda: objects.fs.put_file(str(file.file), target))
+            return file.size
+
+        sent = sum(bounded_map(send, todo, _AT_ONCE))
         if before == now and not sent:
             return f"{url}/{now}"
         sizes = _sizes(objects, f"{root}/{now}")
@@ -151,27 +167,6 @@ def _current_folder(objects: Objects, root: str) -> str | None:
         return None
     except (ValueError, KeyError, TypeError):
         raise StoreError(f"{root}/{POINTER} is not that of a release: remove it and release again") from None
-
-
-def _send(objects: Objects, root: str, files: Mapping[str, LocalFile], now: str, before: str | None) -> int:
-    """Put the files into the folder `now`, and return the bytes sent."""
-    sizes = _sizes(objects, f"{root}/{now}")
-    todo = [path for path, file in files.items() if sizes.get(path) != file.size]
-    hashes = _hashes(objects, f"{root}/{before}") if before and todo else {}
-
-    def send(path: str) -> int:
-        target, file = f"{root}/{now}/{path}", files[path]
-        with translate_errors(target, "written"):
-            if hashes.get(path) == file.sha256:
-                retry(lambda: objects.fs.cp_file(f"{root}/{before}/{path}", target))
-                return 0
-            if file.content is not None:
-                objects.put(target, file.content)
-            else:
-                retry(lambda: objects.fs.put_file(str(file.file), target))
-        return file.size
-
-    return sum(bounded_map(send, todo, _AT_ONCE))
 
 
 def _sizes(objects: Objects, folder: str) -> dict[str, int]:

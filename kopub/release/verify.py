@@ -69,7 +69,14 @@ def verify(
     counts the rows that `datasets` returns for every config, by `count`. A release that a run writes meanwhile is
     checked again, since faults may disappear when the run is done. No link that leads out of the folder is followed.
     """
-    if links := list(_links_out(folder)):
+    links: list[str] = []
+    home = folder.resolve()
+    # Links in the Hub's cache lead to its own files.
+    blobs = home.parents[1] / "blobs" if home.parent.name == "snapshots" else home
+    for path in (*(folder / name for name in TEXTS), folder / "data", *sorted((folder / "data").rglob("*"))):
+        if path.is_symlink() and not any(path.resolve().is_relative_to(within) for within in (home, blobs)):
+            links.append(path.relative_to(folder).as_posix())
+    if links:
         yield from (
             f"{visible(link, _SHOWN)} is a link that leads out of the release: put the file there" for link in links
         )
@@ -107,18 +114,6 @@ def _unproved(folder: Path) -> list[str]:
     return [f"{CHECKSUMS} is of an older version and has no hash of {', '.join(left_out)}: release again to add them"]
 
 
-def _links_out(folder: Path) -> Iterator[str]:
-    """Yield the links in place of a release's files that lead out of it.
-
-    Those of the Hub's cache to its own files are none.
-    """
-    home = folder.resolve()
-    blobs = home.parents[1] / "blobs" if home.parent.name == "snapshots" else home
-    for path in (*(folder / name for name in TEXTS), folder / "data", *sorted((folder / "data").rglob("*"))):
-        if path.is_symlink() and not any(path.resolve().is_relative_to(within) for within in (home, blobs)):
-            yield path.relative_to(folder).as_posix()
-
-
 def _description(folder: Path) -> list[str]:
     return [file_sha256(folder / name) if (folder / name).is_file() else "" for name in TEXTS]
 
@@ -151,7 +146,17 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
         yield from unloadable_lines(inventory)
     yield from joins(folder, inventory, chosen.shards(), complete=not listed.missing)
     if load:
-        yield from _counts(folder, inventory, chosen.shards(), count)
+        # Every config is read as a user does, and its rows are compared with the files.
+        chosen_shards = chosen.shards()
+        in_files: dict[str, dict[str, int]] = {}
+        for config, parts in inventory.items():
+            in_files[config] = {part.shard: part.rows for part in loadable_parts(parts) if part.shard in chosen_shards}
+        for config, rows in count(folder, {config: list(parts) for config, parts in in_files.items() if parts}).items():
+            owed = sum(in_files[config].values())
+            if isinstance(rows, str):
+                yield f"datasets cannot open {config}: {visible(rows, _SHOWN)}"
+            elif rows != owed:
+                yield f"datasets gives {rows} rows of {config}, its files hold {owed}"
 
 
 def _texts(folder: Path) -> Iterator[str]:
@@ -286,20 +291,6 @@ class _ChosenShards:
     def _is_chosen(self, path: str) -> bool:
         match = DATA_PATH.fullmatch(path)
         return match is not None and (self.only is None or match["shard"] in self.only)
-
-
-def _counts(folder: Path, inventory: Inventory, shards: Collection[str], count: Count) -> Iterator[str]:
-    """Read every config as a user does, and compare the rows with the files."""
-    in_files = {
-        config: {part.shard: part.rows for part in loadable_parts(parts) if part.shard in shards}
-        for config, parts in inventory.items()
-    }
-    for config, rows in count(folder, {config: list(parts) for config, parts in in_files.items() if parts}).items():
-        owed = sum(in_files[config].values())
-        if isinstance(rows, str):
-            yield f"datasets cannot open {config}: {visible(rows, _SHOWN)}"
-        elif rows != owed:
-            yield f"datasets gives {rows} rows of {config}, its files hold {owed}"
 
 
 _NAMED, _ID_SHOWN = 3, 80

@@ -223,7 +223,9 @@ def require_place(release: LocalRelease, corpus: Corpus, store: str, writes: boo
     `store` is the folder or URL of the tables. Nothing is written, and a release at a URL takes one request or two. A
     caller that never `writes` a release does not mind what lies there.
     """
-    require_apart(release, corpus.folder, store, _source(corpus))
+    location = corpus.manifest.location
+    source = location if is_url(location) or Path(location).is_dir() else ""
+    require_apart(release, corpus.folder, store, source)
     if not writes:
         return
     try:
@@ -317,12 +319,3 @@ def _files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
         if path.is_symlink() or not path.is_dir():
             yield path
-
-
-def _source(corpus: Corpus) -> str:
-    """Return the folder or URL that the corpus was indexed from.
-
-    It is empty for a single file and for a dataset of the Hub.
-    """
-    location = corpus.manifest.location
-    return location if is_url(location) or Path(location).is_dir() else ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kopub.embedding.qwen3_vl_inputs import PageImage, check_resizer, page_image, take_tokenizer
+from kopub.embedding.qwen3_vl_inputs import EncodedImage, check_resizer, page_image, take_tokenizer
 from kopub.errors import EngineError, UndecodableImage, harmless
 from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import (
@@ -72,7 +72,7 @@ class PreparedPair:
     pair: Pair
     question: str = ""
     text: str = ""
-    image: PageImage | None = None
+    image: EncodedImage | None = None
     tokens: int = 0
     problem: str | None = None
     figures: JobFigures = field(default_factory=lambda: defaultdict(float))

@@ -8,7 +8,7 @@ from typing import Any
 
 from kopub.errors import KopubError
 from kopub.search.options import Mode
-from kopub.search.pages import PageView, RegionView
+from kopub.search.pages import PageView, PlacedText
 
 
 class CannotSearch(KopubError):
@@ -53,7 +53,7 @@ class Hit:
     page: PageView
     match: "Match"
     also: tuple[PageView, ...] = ()
-    figure: RegionView | None = None
+    figure: PlacedText | None = None
     by: tuple[str, ...] = ()
     matches_well: bool | None = None
 
@@ -93,7 +93,7 @@ def _place_json(page: PageView) -> dict[str, Any]:
     return {"page_id": page.page_id, "doc_id": page.doc_id, "page_no": page.page_no, "shard": page.shard}
 
 
-def _region_json(region: RegionView) -> Mapping[str, Any]:
+def _region_json(region: PlacedText) -> Mapping[str, Any]:
     return {"index": region.index, "label": region.label, "bbox_2d": list(region.box_2d), "text": region.text}
 
 

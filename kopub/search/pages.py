@@ -160,7 +160,7 @@ _TABLE, _FIGURE = KINDS[Task.TABLE], KINDS[Task.SKIP]
 
 
 @dataclass(frozen=True, slots=True)
-class RegionView:
+class PlacedText:
     """A region with its text.
 
     `box_2d` is on a grid of 0 to 1000 over the page.
@@ -184,7 +184,7 @@ class PageView:
     width: int | None = None
     height: int | None = None
     sha256: str | None = None
-    regions: tuple[RegionView, ...] = ()
+    regions: tuple[PlacedText, ...] = ()
 
 
 _Pages = tuple[pa.Table, dict[str, int], list[str | None]]
@@ -230,9 +230,9 @@ class PageViews:
         if page_id not in rows:
             return PageView(shard, page_id)
         (row,) = table.slice(rows[page_id], 1).to_pylist()
-        regions: list[RegionView] = []
+        regions: list[PlacedText] = []
         for region in json.loads(zlib.decompress(row["regions"])):
-            regions.append(RegionView(region["index"], region["label"], Box(*region["bbox_2d"]), region["text"]))
+            regions.append(PlacedText(region["index"], region["label"], Box(*region["bbox_2d"]), region["text"]))
         return PageView(shard, regions=tuple(regions), **{column: row[column] for column in _PAGE_COLUMNS})
 
     def picture(self, shard: str, page_id: str) -> str | None:

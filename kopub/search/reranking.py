@@ -168,7 +168,9 @@ class Reranking:
                 reasons[scored.reason or "no reason"] += 1
             else:
                 self._known[scored.id] = scored.score
-        scores = [{page: self._known[key] for page, key in keys.items() if key in self._known} for _, keys in keyed]
+        scores: list[dict[PageKey, float]] = []
+        for _, keys in keyed:
+            scores.append({page: self._known[key] for page, key in keys.items() if key in self._known})
         if reasons and not any(scores):
             raise EngineError(reasons.most_common(1)[0][0])
         yield from scores

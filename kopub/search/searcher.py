@@ -15,7 +15,7 @@ from kopub.errors import KopubError, did_you_mean, first_line
 from kopub.search.answer import Answer, CannotSearch, Hit, NotInCorpus, QueryWords, best_passage, passage_at
 from kopub.search.morphemes import korean_analyser, query_tokens, query_words
 from kopub.search.options import FLOOR, NOTHING, Mode, Scores, Where, best_mode
-from kopub.search.pages import ArrowCache, PageLookup, PageView, PageViews, RegionView, SearchedTables, TablesNow
+from kopub.search.pages import ArrowCache, PageLookup, PageView, PageViews, PlacedText, SearchedTables, TablesNow
 from kopub.search.ranking import DEPTH, reciprocal_ranks, weighted_scores
 from kopub.search.vectors import VECTORS, KnownQuestions, Neighbour, PageFilter, VectorLookup, Vectors, left_out
 from kopub.search.words import TEXTS, WordLookup, Words
@@ -462,7 +462,7 @@ def _hit(rank: int, near: Neighbour, pages: Sequence[PageView], words: QueryWord
     match = best_passage(words, texts)
     if near.passage is not None and match.share < _MOST_WORDS:
         match = passage_at(words, texts, *near.passage) or match
-    figure: RegionView | None = None
+    figure: PlacedText | None = None
     for at, region in enumerate(page.regions):
         if region.index == near.figure:
             figure, match = region, replace(match, regions=tuple(sorted({*match.regions, at})))

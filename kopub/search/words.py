@@ -193,10 +193,10 @@ class WordLookup:
             return self._store.read(TOKENS, shard).append_column(_MARK, [marks])
         # Of a shard that changed, most pages have the texts that they had.
         before = self._cache.kept("tokens", shard)
-        known: dict[str, list[str]] = {}
+        earlier: dict[str, list[str]] = {}
         if before is not None:
-            known = dict(zip(before[_MARK].to_pylist(), before["tokens"].to_pylist(), strict=True))
-        unknown = texts.filter(pa.array([mark not in known for mark in marks], pa.bool_()))
+            earlier = dict(zip(before[_MARK].to_pylist(), before["tokens"].to_pylist(), strict=True))
+        unknown = texts.filter(pa.array([mark not in earlier for mark in marks], pa.bool_()))
         self._unknown += unknown.num_rows
         if self._unknown >= _MANY:
             self.progress = at, shards
@@ -207,7 +207,7 @@ class WordLookup:
                 raise CannotSearch("the search is ended")
             new += tokenise(unknown.slice(start, _AT_ONCE))["tokens"].to_pylist()
         in_order = iter(new)
-        words = [known[mark] if mark in known else next(in_order) for mark in marks]
+        words = [earlier[mark] if mark in earlier else next(in_order) for mark in marks]
         return pa.table([texts["page_id"], words], schema=RETRIEVAL_TOKENS).append_column(_MARK, [marks])
 
 

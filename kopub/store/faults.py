@@ -91,7 +91,9 @@ def translate_errors(path: str, doing: str) -> Iterator[None]:
         ) from error
     except Exception as error:
         if is_damage(error) or not (
-            isinstance(error, OSError | TimeoutError) or is_transient(error) or _of_client(error)
+            isinstance(error, OSError | TimeoutError)
+            or is_transient(error)
+            or any(kind.__module__.partition(".")[0] in _CLIENTS for kind in type(error).__mro__)
         ):
             raise
         kind = StorageAway if is_transient(error) else StoreError
@@ -128,10 +130,6 @@ def error_code(error: BaseException) -> str | None:
     """Return the storage's error code, or None if the client keeps none."""
     answer = getattr(error.__cause__, "response", None) or getattr(error, "response", None) or {}
     return answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
-
-
-def _of_client(error: Exception) -> bool:
-    return any(kind.__module__.partition(".")[0] in _CLIENTS for kind in type(error).__mro__)
 
 
 def require_reachable(url: str) -> None:

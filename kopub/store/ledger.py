@@ -186,8 +186,13 @@ def rates(store: TableStore, assets: Iterable[str]) -> dict[str, TimeCost]:
     costs = {}
     for asset, names in names_of.items():
         # A part may be gone by now, merged into a newer one by another run; it is skipped.
-        parts = filter(None, map(log.read_one, sorted(names, key=_file)[-_SAMPLE:]))
-        costs[asset] = sum_costs(_join_parts([_last_run(part) for part in parts]))
+        runs: list[pa.Table] = []
+        for part in filter(None, map(log.read_one, sorted(names, key=_file)[-_SAMPLE:])):
+            timed = part.filter(pc.field("seconds").is_valid())
+            if timed.num_rows:
+                timed = timed.filter(pc.field("made_at") == max(timed["made_at"].to_pylist()))
+            runs.append(timed)
+        costs[asset] = sum_costs(_join_parts(runs))
     return {asset: rate for asset, rate in costs.items() if rate.rows}
 
 
@@ -254,12 +259,6 @@ def _run(name: str) -> tuple[str, int] | None:
     """Return a run id's first digits and a row count from a part's name."""
     run, _, computed = _file(name).removesuffix(".parquet").partition("-")[2].rpartition("-")
     return (run, int(computed)) if run and computed.isdigit() else None
-
-
-def _last_run(part: pa.Table) -> pa.Table:
-    """Return the newest entries of a merged part; older ones may be of another model."""
-    timed = part.filter(pc.field("seconds").is_valid())
-    return timed.filter(pc.field("made_at") == max(timed["made_at"].to_pylist())) if timed.num_rows else timed
 
 
 def moment_of(made_at: int) -> datetime:

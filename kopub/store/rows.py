@@ -73,7 +73,10 @@ def made_with(metadata: Mapping[str, str]) -> MadeWith:
     own = json.loads(metadata.get(MADE_WITH, "{}"))
     engine = next(iter(own.get("engines", ())), {})
     versions = engine.get("weights", {})
-    model, revision = _model(versions)
+    if "model" in versions:
+        model, revision = versions["model"], versions.get("revision")
+    else:
+        model, revision = next(((name, revision) for name, revision in versions.items() if "/" in name), (None, None))
     beside = {
         name: value for name, value in engine.items() if name not in ("engine", "version", "parameters", "weights")
     }
@@ -130,16 +133,6 @@ def made_in(ledger: pa.Table | None) -> dict[tuple[str, str], dict[str, Any]]:
         return {}
     entries = ledger.select(["row_id", "fingerprint", "run_id", "made_at", "gpu_seconds"]).to_pylist()
     return {(entry.pop("row_id"), entry.pop("fingerprint")): entry for entry in entries}
-
-
-def _model(weights: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Return the name and revision of the weights, or None for each.
-
-    Engines with a server state them in one form, and engines that load a Hub repository in another.
-    """
-    if "model" in weights:
-        return weights["model"], weights.get("revision")
-    return next(((name, revision) for name, revision in weights.items() if "/" in name), (None, None))
 
 
 def _json(value: Mapping[str, Any]) -> str | None:

@@ -103,7 +103,16 @@ class FooterCache:
                 now[shard] = stamp, entry
         # An empty cache is not worth a file, nor loading pandas, which the first new array does.
         if now != before and now and self._can_write:
-            self._write(asset, now)
+            rows = [(shard, stamp, *astuple(entry)) for shard, (stamp, entry) in now.items()]
+            columns = zip(*rows, strict=True)
+            arrays = [pa.array(list(values), field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
+            try:
+                self._store.parts(_FOLDER, asset).add(_NAME, pa.Table.from_arrays(arrays, schema=_SCHEMA))
+            except StoreError as error:
+                self._can_write = False
+                if self._store.url not in _warned:
+                    _warned.add(self._store.url)
+                    _log.warning("every footer is read each time: %s", error)
         self._footers[asset] = now
         if not self._store.local:
             _last_footers[self._store.url, asset] = now
@@ -127,18 +136,6 @@ class FooterCache:
             return {}
         columns: list[list[Any]] = [column.to_pylist() for column in table.columns]
         return {shard: (stamp, Entry(*rest)) for shard, stamp, *rest in zip(*columns, strict=True)}
-
-    def _write(self, asset: str, now: dict[str, tuple[str, Entry]]) -> None:
-        rows = [(shard, stamp, *astuple(entry)) for shard, (stamp, entry) in now.items()]
-        columns = zip(*rows, strict=True)
-        arrays = [pa.array(list(values), field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
-        try:
-            self._store.parts(_FOLDER, asset).add(_NAME, pa.Table.from_arrays(arrays, schema=_SCHEMA))
-        except StoreError as error:
-            self._can_write = False
-            if self._store.url not in _warned:
-                _warned.add(self._store.url)
-                _log.warning("every footer is read each time: %s", error)
 
 
 SOURCE = "source"

@@ -139,8 +139,8 @@ class TableStore:
 
         If the current table is damaged, all versions are returned. Raises `StoreError`.
         """
-        kept = self._versions(asset, shard)
-        recipes, versions, now = kept.recipes(), [], None
+        paths = self._versions(asset, shard)
+        recipes, versions, now = paths.recipes(), [], None
         with suppress(MissingTable, DamagedTable):
             now = self.metadata(asset, shard).get("recipe") if recipes else None
         for recipe in recipes:
@@ -148,12 +148,12 @@ class TableStore:
                 continue
             try:
                 with self._translate_errors(asset, shard, recipe):
-                    versions.append(kept.describe(recipe))
+                    versions.append(paths.describe(recipe))
             except MissingTable:
                 # A run that publishes the shard has just evicted this version.
                 continue
             except DamagedTable as error:
-                self._objects.set_aside(kept.path(recipe), error)
+                self._objects.set_aside(paths.path(recipe), error)
         return versions
 
     def write(

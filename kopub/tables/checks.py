@@ -175,7 +175,7 @@ def without_regions(table: pa.Table, previous: pa.Table, gates: Gates) -> str | 
     """
     readable = table.filter(pc.field("state") != State.QUARANTINED)
     inked = readable.filter(pc.field("state") != State.BLANK)
-    if inked.num_rows and _empty(inked) == inked.num_rows:
+    if inked.num_rows and _empty(inked) == inked.num_rows and gates.max_empty_jump < 1:
         return f"no page with ink has a region ({inked.num_rows} pages; the first: {inked['reason'][0]})"
     if _empty(readable) < FEW:
         return None

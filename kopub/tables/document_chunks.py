@@ -53,6 +53,7 @@ class DocumentChunks(RowTable):
             5: "list entries keep their printed signs; a document of one page keeps its head and foot; "
             "tables are joined over pages on evidence alone, and each piece has its caption; "
             "control characters are left out",
+            6: "a table goes on over the page past the tables in its cells",
         },
     )
     parents = (RawPages, LayoutRegions, OcrResults)
@@ -116,17 +117,16 @@ class DocumentChunks(RowTable):
         lacking = {other: why for other in self.other_shards(shard) if (why := self._lacking(other))}
         beginning = self._beginning_in(shard)
         complete = [document for document in beginning if lacking.keys().isdisjoint(document.shards)]
-        columns = {
-            document.name: {
+        columns: dict[str, dict[str, Any]] = {}
+        for document in beginning:
+            columns[document.name] = {
                 "page_id": document.pages[0].page_id,
                 "doc_id": document.doc_id,
                 "n_pages": len(document.pages),
             }
-            for document in beginning
-        }
-        specs = {
-            document.name: self._spec(columns[document.name], document) for document in self._stream.read_some(complete)
-        }
+        specs: dict[str, RowSpec] = {}
+        for document in self._stream.read_some(complete):
+            specs[document.name] = self._spec(columns[document.name], document)
         for planned in beginning:
             if planned.name in specs:
                 yield specs[planned.name]

@@ -33,7 +33,7 @@ _PICTURES = ["page_id", "image_crops", "crop_images"]
 
 
 @dataclass(slots=True)
-class PageResults:
+class FigureResults:
     """The results for a page's figures, by the index of their regions."""
 
     page_id: str
@@ -121,13 +121,13 @@ class FigureTable(EngineTable):
                     pictures |= {figure.index: cut(whole, figure.bbox) for figure in tables}
                 yield row, pictures
 
-    def results(self, inputs: Iterator[tuple[RowSpec, dict[int, bytes]]]) -> Iterator[PageResults]:
-        pages: dict[str, PageResults] = {}
+    def results(self, inputs: Iterator[tuple[RowSpec, dict[int, bytes]]]) -> Iterator[FigureResults]:
+        pages: dict[str, FigureResults] = {}
 
         def pictures() -> Iterator[FigurePicture]:
             for row, images in inputs:
                 figures: list[Figure] = row.given
-                pages[row.id] = PageResults(row.id, {figure.index for figure in figures})
+                pages[row.id] = FigureResults(row.id, {figure.index for figure in figures})
                 for figure in figures:
                     # The id goes to other processes and comes back; a page's id may hold any character.
                     yield FigurePicture(
@@ -142,10 +142,10 @@ class FigureTable(EngineTable):
             if not page.awaited:
                 yield pages.pop(page_id)
 
-    def row_id(self, result: PageResults) -> str:
+    def row_id(self, result: FigureResults) -> str:
         return result.page_id
 
-    def row(self, spec: RowSpec, result: PageResults) -> RowResult:
+    def row(self, spec: RowSpec, result: FigureResults) -> RowResult:
         figures: list[Figure] = spec.given
         rows = []
         for figure in figures:
@@ -163,7 +163,7 @@ class FigureTable(EngineTable):
         state, reason = page_end(rows)
         return RowResult(spec.id, {self.parts: rows, "state": state, "reason": reason}, self.cost_of(result))
 
-    def cost_of(self, result: PageResults) -> float:
+    def cost_of(self, result: FigureResults) -> float:
         """Return the cost of a page's figures, in any unit."""
         return 1.0
 
@@ -214,7 +214,7 @@ class FigureNotes(FigureTable):
     def made_of(self, result: FigureNote) -> Row:
         return {name: value for name, value in asdict(result).items() if name not in ("id", "state", "reason")}
 
-    def cost_of(self, result: PageResults) -> float:
+    def cost_of(self, result: FigureResults) -> float:
         return sum(note.seconds for note in result.made.values())
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:

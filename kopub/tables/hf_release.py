@@ -18,7 +18,7 @@ from kopub.engine import Engine, Resource
 from kopub.errors import ClosedGate, SourceError, StoreError, counted
 from kopub.evaluation.reading_scores import headline_changes as reading_changes
 from kopub.fingerprints import CodeVersion, fingerprint
-from kopub.pages.index_writer import LEFT_OUT
+from kopub.pages.manifest import LEFT_OUT
 from kopub.pages.page_reader import origins
 from kopub.release.base import ReleaseDescription, ReleasedFile, ReleaseInput, page_images
 from kopub.release.files import CONFIGS, INCOMPLETE, Inventory, list_parts

@@ -84,12 +84,22 @@ def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str,
         tested = run_records.of_table(corpus.folder, metadata[step["asset"]].get(MADE_WITH, ""))
         step["self_test"] = tested and str(tested)
     raw = tables[TABLES.pages.name].to_pylist()[0] if TABLES.pages.name in tables else None
+    layout, readings = (
+        next(iter(tables[name]["regions"].to_pylist()), None) if name in tables else None
+        for name in (TABLES.regions.name, TABLES.readings.name)
+    )
+    try:
+        regions = join_regions(row_id, layout, readings)
+    except StoreError:
+        # The readings belong to an older layout; their step is shown as stale.
+        regions = join_regions(row_id, layout, None)
+    names = {"box": "bbox", "box_2d": "bbox_2d"}
     return {
         "id": row_id,
         "kind": kind,
         "shard": shard,
         "source": None if raw is None else _source(corpus, shard, raw),
-        "regions": _regions(row_id, tables),
+        "regions": [{names.get(name, name): value for name, value in asdict(region).items()} for region in regions],
         "steps": steps,
         "missing": _missing(store, shard, asset, versions),
     }
@@ -176,21 +186,6 @@ def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _regions(page_id: str, tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """Return the page's regions in reading order, each with its reading."""
-    layout, readings = (
-        next(iter(tables[name]["regions"].to_pylist()), None) if name in tables else None
-        for name in (TABLES.regions.name, TABLES.readings.name)
-    )
-    try:
-        regions = join_regions(page_id, layout, readings)
-    except StoreError:
-        # The readings belong to an older layout; their step is shown as stale.
-        regions = join_regions(page_id, layout, None)
-    names = {"box": "bbox", "box_2d": "bbox_2d"}
-    return [{names.get(name, name): value for name, value in asdict(region).items()} for region in regions]
-
-
 def _missing(store: ShardStore, shard: str, asset: str | None, versions: Versions) -> list[str]:
     """Return the tables that a table was made from and that are no longer kept."""
     if asset is None:
@@ -247,29 +242,20 @@ def edition(store: ShardStore, shard: str, name: str) -> Versions:
     if name == CURRENT:
         return dict.fromkeys(assets)
     if name == PREVIOUS:
-        return _previous(store, shard, assets)
-    return _belonging(store, shard, assets, *_find_table(store, shard, assets, name))
-
-
-def _previous(store: ShardStore, shard: str, assets: list[str]) -> Versions:
-    versions: Versions = {}
-    for asset in reversed(assets):
-        if asset not in versions:
-            older = store.versions(asset, shard)
-            if replaced_parents(store, asset, shard):
-                # An upgrade is under way, and this table is still the one from before.
-                versions = {**ancestry(store, asset, shard), **versions}
-            elif older:
-                versions = {**ancestry(store, asset, shard, older[0].recipe), **versions}
-            else:
-                versions[asset] = None
-    if not any(versions.values()):
-        raise StoreError(f"{shard} has no older version: nothing was replaced, or store.keep_versions is 0")
-    return versions
-
-
-def _find_table(store: ShardStore, shard: str, assets: list[str], name: str) -> tuple[str, str | None]:
-    """Return the table whose recipe begins with `name`."""
+        versions: Versions = {}
+        for asset in reversed(assets):
+            if asset not in versions:
+                older = store.versions(asset, shard)
+                if replaced_parents(store, asset, shard):
+                    # An upgrade is under way, and this table is still the one from before.
+                    versions = {**ancestry(store, asset, shard), **versions}
+                elif older:
+                    versions = {**ancestry(store, asset, shard, older[0].recipe), **versions}
+                else:
+                    versions[asset] = None
+        if not any(versions.values()):
+            raise StoreError(f"{shard} has no older version: nothing was replaced, or store.keep_versions is 0")
+        return versions
     recipes: dict[tuple[str, str | None], str] = {}
     for asset in assets:
         for version in _versions(store, asset, shard):
@@ -281,7 +267,7 @@ def _find_table(store: ShardStore, shard: str, assets: list[str], name: str) -> 
             f"{shard} has {len(matches) or 'no'} version{'s' if len(matches) > 1 else ''} {name!r}: "
             f"say {CURRENT}, {PREVIOUS} or one that is kept: {choice}"
         )
-    return matches[0]
+    return _belonging(store, shard, assets, *matches[0])
 
 
 def _belonging(store: ShardStore, shard: str, assets: list[str], asset: str, version: str | None) -> Versions:

@@ -25,7 +25,7 @@ from kopub.pages.documents.text_layer import TextLayer
 from kopub.recognition.base import Recognizer
 from kopub.recognition.content import main_script
 from kopub.recognition.known_texts import KnownText, PageToRead, agree, known_texts, read_unknown
-from kopub.recognition.regions import KINDS, TWO_WAYS, PageReading, RegionText, TextOrigin, region_texts, retry_counts
+from kopub.recognition.regions import KINDS, TWO_WAYS, PageReading, TextOrigin, region_texts, retry_counts
 from kopub.states import State
 from kopub.store.corpus_tables import BENCHMARKS, TABLES, Table
 from kopub.tables.asset import EngineTable, Metadata, RetryPartial, RowTable
@@ -121,7 +121,20 @@ class OcrResults(EngineTable):
         layers = self.corpus.text_layers(shard) if any(row.given.layer for row in todo) else None
         with self.corpus.reader(shard) as source:
             for row in todo:
-                regions = [_region(region) for region in row.given.regions]
+                regions: list[Region] = []
+                for region in row.given.regions:
+                    polygon = region["polygon"] and tuple((x, y) for x, y in region["polygon"])
+                    regions.append(
+                        Region(
+                            region["index"],
+                            region["label"],
+                            Task(region["task"]),
+                            region["score"],
+                            tuple(region["bbox"]),
+                            polygon,
+                            region["text"],
+                        )
+                    )
                 page = source.page_of(row.given.page)
                 layer = layers and layers.layer(row.id, row.known["page_idx"], row.given.layer)
                 pieces = texts_of_pieces(regions, layer) if layer else {}
@@ -152,7 +165,40 @@ class OcrResults(EngineTable):
 
     def row(self, spec: RowSpec, result: PageReading) -> RowResult:
         seconds = sum(text.seconds for text in result.regions if not text.reused)
-        return RowResult(spec.id, _columns(result, spec.given.regions), seconds, retry_counts(result.regions))
+        laid_out = {region["index"]: region for region in spec.given.regions}
+        regions: list[dict[str, Any]] = []
+        for text in result.regions:
+            regions.append(
+                {
+                    "index": text.index,
+                    "label": KINDS[Task(laid_out[text.index]["task"])],
+                    "native_label": text.native_label,
+                    "bbox_2d": laid_out[text.index]["bbox_2d"],
+                    "content": text.content,
+                    "state": text.state,
+                    "reason": text.reason,
+                    "finish_reason": text.finish_reason,
+                    "attempts": text.attempts,
+                    "seconds": text.seconds,
+                    "scale": text.scale,
+                    "origin": text.origin,
+                }
+            )
+        return RowResult(
+            spec.id,
+            {
+                "regions": regions,
+                "markdown": page_markdown(result.regions, result.crops),
+                "image_crops": [
+                    {"path": crop.path, "bbox": list(crop.bbox), "label": crop.label} for crop in result.crops
+                ],
+                "crop_images": [crop.data for crop in result.crops],
+                "state": result.state,
+                "reason": result.reason,
+            },
+            seconds,
+            retry_counts(result.regions),
+        )
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         regions = [region for row in table["regions"].to_pylist() for region in row or ()]
@@ -170,41 +216,6 @@ def by_origin(regions: Iterable[Row]) -> dict[str, int]:
     """Count regions by the origin of their text; those without one are `not_read`."""
     usual = (TextOrigin.RECOGNIZER, TextOrigin.LAYOUT, TextOrigin.TEXT_LAYER, _NOT_READ)
     return dict.fromkeys(usual, 0) | Counter(region["origin"] or _NOT_READ for region in regions)
-
-
-def _region(row: Row) -> Region:
-    polygon = row["polygon"] and tuple((x, y) for x, y in row["polygon"])
-    return Region(row["index"], row["label"], Task(row["task"]), row["score"], tuple(row["bbox"]), polygon, row["text"])
-
-
-def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
-    """Return the columns of a page; `layout` holds the regions that had to be read."""
-    laid_out = {region["index"]: region for region in layout}
-    regions = [
-        {
-            "index": text.index,
-            "label": KINDS[Task(laid_out[text.index]["task"])],
-            "native_label": text.native_label,
-            "bbox_2d": laid_out[text.index]["bbox_2d"],
-            "content": text.content,
-            "state": text.state,
-            "reason": text.reason,
-            "finish_reason": text.finish_reason,
-            "attempts": text.attempts,
-            "seconds": text.seconds,
-            "scale": text.scale,
-            "origin": text.origin,
-        }
-        for text in reading.regions
-    ]
-    return {
-        "regions": regions,
-        "markdown": page_markdown(reading.regions, reading.crops),
-        "image_crops": [{"path": crop.path, "bbox": list(crop.bbox), "label": crop.label} for crop in reading.crops],
-        "crop_images": [crop.data for crop in reading.crops],
-        "state": reading.state,
-        "reason": reading.reason,
-    }
 
 
 def text_layer_settings(corpus: Corpus, shard: str, use: str) -> Mapping[str, str]:
@@ -233,7 +244,7 @@ _COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason", "sta
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadPage:
+class _Reading:
     """The reading of a page, and its text layer if the two are compared.
 
     `width` and `height` are its pixels.
@@ -303,7 +314,7 @@ class ParsedTexts(RowTable):
                 inputs.append(values | {"unsure": _is_unsure(part), "figures": _two_ways(part)})
             layer = page["text_layer_id"] if self._compares else None
             size = page["width"] or 0, page["height"] or 0
-            reading = _ReadPage(regions, *size, page["page_idx"], layer)
+            reading = _Reading(regions, *size, page["page_idx"], layer)
             made_from = [self.recipe_hash, inputs, size, *layer_made_from(layer)]
             spec = RowSpec.after(row, made_from, {"page_id": row["page_id"]}, reading)
             # A page that may only look blank is reported as doubtful; it may have lost all that it shows.
@@ -323,7 +334,19 @@ class ParsedTexts(RowTable):
             page_doubts = by_weight([*doubts(text, boxes_of(page.given.regions), self._scripts), *two_ways])
             script, compared = main_script(text), Row()
             if layers is not None and (layer := layers.layer(page.id, page.given.page_idx, page.given.layer)):
-                compared, differs = _compare(layer, readings, page.given.regions, self._scripts)
+                blank = [] if page.given.regions else doubt_blank(layer)
+                if (reason := unsound(layer, self._scripts)) is not None:
+                    compared, differs = {"text_layer": UNSOUND, "text_layer_reason": reason}, blank
+                elif not page.given.regions:
+                    compared, differs = {"text_layer": SOUND}, blank
+                else:
+                    scale = (layer.width / 1000, layer.height / 1000) * 2
+                    boxes: list[list[float]] = []
+                    for region in page.given.regions:
+                        boxes.append([edge * by for edge, by in zip(region["bbox_2d"], scale, strict=True)])
+                    comparison = compare(layer, readings, boxes)
+                    compared = {"text_layer": SOUND, "text_layer_distance": comparison.distance}
+                    differs = comparison.doubts()
                 page_doubts = by_weight([*page_doubts, *differs])
                 layer_script = main_script("".join(word.text for word in layer.words))
                 # A script that the reader does not know is misread as nonsense in the scripts that it does know.
@@ -364,21 +387,6 @@ class ParsedTexts(RowTable):
             **layer_figures(table),
             **({"doubtful_pages": records} if records else {}),
         }
-
-
-def _compare(
-    layer: TextLayer, readings: Sequence[RegionText], regions: Sequence[Row], scripts: frozenset[str]
-) -> tuple[Row, list[Doubt]]:
-    """Return the columns and doubts from comparing a page's text layer with its reading."""
-    blank = [] if regions else doubt_blank(layer)
-    if (reason := unsound(layer, scripts)) is not None:
-        return {"text_layer": UNSOUND, "text_layer_reason": reason}, blank
-    if not regions:
-        return {"text_layer": SOUND}, blank
-    scale = (layer.width / 1000, layer.height / 1000) * 2
-    boxes = [[edge * by for edge, by in zip(region["bbox_2d"], scale, strict=True)] for region in regions]
-    comparison = compare(layer, readings, boxes)
-    return {"text_layer": SOUND, "text_layer_distance": comparison.distance}, comparison.doubts()
 
 
 def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:

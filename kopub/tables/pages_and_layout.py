@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,10 +21,9 @@ from kopub.layout.base import LayoutDetector
 from kopub.layout.regions import PageLayout, Region
 from kopub.pages.corpus import SourceRow
 from kopub.pages.documents.text_layer import TextLayer
-from kopub.pages.inspection import PageInspector
 from kopub.pages.manifest import shard_source
-from kopub.pages.page import Page, PageBatch
-from kopub.pages.page_reader import PageReader
+from kopub.pages.page import Batch, Page
+from kopub.pages.page_reader import ImageReader
 from kopub.parallel import bounded_map, ordered_map
 from kopub.states import State
 from kopub.store.corpus_tables import BENCHMARKS, TABLES, Table
@@ -33,6 +32,9 @@ from kopub.tables.checks import Check, without_regions
 from kopub.tables.metadata import first_page
 from kopub.tables.rows import Row, RowResult, RowSpec, ShardResult, page_rows, picture_inputs
 from kopub.texts.layer_regions import CODE, correct_regions
+
+if TYPE_CHECKING:
+    from kopub.pages.inspection import Inspector
 
 
 class RawPages(RowTable):
@@ -105,6 +107,9 @@ class RawPages(RowTable):
             yield RowSpec(row.page_id, made_from, columns, predetermined=predetermined, partial=row.damage)
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
+        # A plan or a look at the tables needs nothing that works on pages.
+        from kopub.pages.inspection import Inspector
+
         has_layers = self.sets_upright and any(row.known["text_layer_id"] for row in todo)
         layers = self.corpus.text_layers(shard) if has_layers else None
 
@@ -112,7 +117,7 @@ class RawPages(RowTable):
             layer = layers and layers.layer(row.id, row.known["page_idx"], row.known["text_layer_id"])
             return self.sets_upright and (layer is None or layer.is_of_scan)
 
-        with self.corpus.reader(shard) as source, PageInspector(len(todo), self.sets_upright) as inspector:
+        with self.corpus.reader(shard) as source, Inspector(len(todo), self.sets_upright) as inspector:
             work = partial(_inspect, source, inspector, may_turn)
             yield from bounded_map(work, todo, inspector.threads)
 
@@ -131,7 +136,7 @@ def _hash(row: SourceRow) -> tuple[SourceRow, str | None]:
 
 
 def _inspect(
-    source: PageReader, inspector: PageInspector, may_turn: Callable[[RowSpec], bool], row: RowSpec
+    source: ImageReader, inspector: "Inspector", may_turn: Callable[[RowSpec], bool], row: RowSpec
 ) -> RowResult:
     page = source.page(row.id, row.known["page_idx"], row.known["sha256"])
     try:
@@ -202,7 +207,7 @@ class LayoutRegions(EngineTable):
             yield RowSpec.after(page, made_from, {"page_id": page["page_id"]}, page)
 
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Page]:
-        batch = PageBatch(shard, len(todo))
+        batch = Batch(shard, len(todo))
         has_layers = self._uses_layers and any(row.given["text_layer_id"] for row in todo)
         layers = self.corpus.text_layers(shard) if has_layers else None
         with self.corpus.reader(shard) as source:

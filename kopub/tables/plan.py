@@ -13,7 +13,6 @@ from kopub.config.settings import Resources
 from kopub.errors import KopubError, SourceError, StoreError
 from kopub.files import is_url
 from kopub.layout.regions import READ_TASKS
-from kopub.pages.corpus import Corpus
 from kopub.states import State
 from kopub.store import ledger
 from kopub.store.corpus_tables import DOCUMENT_CHUNKS, TABLES
@@ -136,10 +135,10 @@ class Survey:
 
         They are the stale ones and those that depend on them, but none that was never made.
         """
-        return {
-            asset: {shard for shard, how in shards.items() if how in (Standing.STALE, Standing.MAYBE_STALE)}
-            for asset, shards in self.standings.items()
-        }
+        outdated: dict[str, set[str]] = {}
+        for asset, shards in self.standings.items():
+            outdated[asset] = {shard for shard, how in shards.items() if how in (Standing.STALE, Standing.MAYBE_STALE)}
+        return outdated
 
     def with_rows_to_make(self, names: Sequence[str], shards: Sequence[str]) -> list[str]:
         """Return the assets of `names` whose engines have rows to make, by footers alone.
@@ -150,12 +149,10 @@ class Survey:
         making: dict[str, set[str]] = {}
         for name in names:
             asset = self.assets[name]
-            parents = [parent.table.name for parent in asset.reads if parent.table.name in making]
-            making[name] = {
-                shard
-                for shard in shards
-                if any(shard in making[parent] for parent in parents) or self._has_rows(asset, shard)
-            }
+            of_parents: set[str] = set()
+            for parent in asset.reads:
+                of_parents |= making.get(parent.table.name, set())
+            making[name] = {shard for shard in shards if shard in of_parents or self._has_rows(asset, shard)}
         return [name for name in names if making[name] and self.assets[name].engines]
 
     def _has_rows(self, asset: ShardAsset, shard: str) -> bool:
@@ -275,13 +272,12 @@ class Survey:
             key for key in manifest.keys if key in entries and entries[key].made_from.get(SOURCE) != pages.source(key)
         }
         before = (entries.keys() - set(manifest.keys)) | changed
-        now = [
-            key
-            for key in manifest.keys
-            if key in changed or any(key not in self.tables[name] for name in self.assets)
+        now: list[str] = []
+        for key in manifest.keys:
+            lacks_tables = any(key not in self.tables[name] for name in self.assets)
             # A remote file would have to be fetched just to count its pages.
-            if not is_url(manifest.place(manifest.shard(key).file))
-        ]
+            if (key in changed or lacks_tables) and not is_url(manifest.place(manifest.shard(key).file)):
+                now.append(key)
         if not before or not now or max(len(before), len(now)) > _COUNTED:
             return {}
         places: dict[tuple[str, str | None], str] = {}
@@ -289,7 +285,18 @@ class Survey:
             with suppress(StoreError):
                 rows = self.store.read(pages.name, shard, ["page_id", "sha256"]).to_pylist()
                 places |= {(row["page_id"], row["sha256"]): shard for row in rows}
-        return {key: _moved_from(pages.corpus, key, places) for key in now}
+        pages_by_shard: dict[str, Counter[str]] = {}
+        for key in now:
+            counts: Counter[str] = Counter()
+            # The run reports a file that cannot be read.
+            with suppress(SourceError):
+                for row in pages.corpus.rows(key):
+                    sha256 = None if row.data is None else hashlib.sha256(row.data).hexdigest()
+                    if (row.page_id, sha256) not in places:
+                        break
+                    counts[places[row.page_id, sha256]] += 1
+            pages_by_shard[key] = counts
+        return pages_by_shard
 
     def _regions(self, asset: str, shard: str, tasks: set[str] | None) -> tuple[int, float]:
         """Return how many regions are read again, and their share of those to read."""
@@ -318,19 +325,6 @@ class Survey:
         return {(name.parts[0], name.parent.name, name.stem.partition("-")[2]) for name in names}
 
 
-def _moved_from(corpus: Corpus, shard: str, places: Mapping[tuple[str, str | None], str]) -> Counter[str]:
-    """Return how many of a shard's first pages each earlier shard holds."""
-    counts: Counter[str] = Counter()
-    # The run reports a file that cannot be read.
-    with suppress(SourceError):
-        for row in corpus.rows(shard):
-            sha256 = None if row.data is None else hashlib.sha256(row.data).hexdigest()
-            if (row.page_id, sha256) not in places:
-                break
-            counts[places[row.page_id, sha256]] += 1
-    return counts
-
-
 def sum_shards(
     asset: str,
     of_shards: Mapping[str, Standing],
@@ -339,23 +333,34 @@ def sum_shards(
     cost: Cost,
 ) -> AssetPlan:
     """Return the plan of an asset, summed over its shards."""
-    every = [*redo.values(), *perhaps.values()]
-    work = sum(part.pages * part.share for part in redo.values())
-    most = sum(part.pages * part.share for part in every)
+    pages, regions, work, why = 0, 0, 0.0, Counter[str]()
+    for part in redo.values():
+        pages += part.pages
+        regions += part.regions
+        work += part.pages * part.share
+        why.update(part.why)
+    pages_at_most, regions_at_most, most = pages, regions, work
+    for part in perhaps.values():
+        pages_at_most += part.pages
+        regions_at_most += part.regions
+        most += part.pages * part.share
+    shards: dict[Standing, list[str]] = {standing: [] for standing in Standing}
+    for shard, standing in of_shards.items():
+        shards[standing].append(shard)
     return AssetPlan(
         asset=asset,
-        shards={standing: [s for s, how in of_shards.items() if how is standing] for standing in Standing},
-        pages=sum(part.pages for part in redo.values()),
-        pages_at_most=sum(part.pages for part in every),
-        regions=sum(part.regions for part in redo.values()),
-        regions_at_most=sum(part.regions for part in every),
+        shards=shards,
+        pages=pages,
+        pages_at_most=pages_at_most,
+        regions=regions,
+        regions_at_most=regions_at_most,
         exact=all(part.exact for part in redo.values()),
         seconds=work * cost.seconds,
         seconds_at_most=most * cost.seconds,
         gpu_seconds=work * cost.gpu_seconds,
         gpu_seconds_at_most=most * cost.gpu_seconds,
         measured=cost.measured or not most,
-        why=dict(Counter(line for part in redo.values() for line in part.why)),
+        why=dict(why),
     )
 
 

@@ -174,7 +174,13 @@ class Forecast:
 
     def remaining(self, now: float) -> float:
         """Return the seconds until the run's end."""
-        pace = self._pace(now)
+        # Rows still to come are expected to take as much longer as those before them, damped.
+        expected = actual = _EXPECTED
+        for stage in self.stages.values():
+            if not stage.measured:
+                expected += stage.watched * stage.seconds_each
+                actual += stage.watching(now)
+        pace = (actual / expected) ** _CARRIED
         return sum(_remaining(stage, now, 1.0 if stage.measured else pace) for stage in self.stages.values())
 
     @property
@@ -187,15 +193,6 @@ class Forecast:
         over = sum(stage.elapsed(now) for stage in self.stages.values())
         remaining = self.remaining(now)
         return over / (over + remaining) if over + remaining else 1.0
-
-    def _pace(self, now: float) -> float:
-        """Return the damped ratio of measured to expected seconds, to forecast rows still to come."""
-        expected = actual = _EXPECTED
-        for stage in self.stages.values():
-            if not stage.measured:
-                expected += stage.watched * stage.seconds_each
-                actual += stage.watching(now)
-        return (actual / expected) ** _CARRIED
 
 
 def _remaining(stage: Stage, now: float, pace: float) -> float:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from kopub.corrections.corrected import CorrectedTables
 from kopub.errors import StoreError
 from kopub.fingerprints import fingerprint
-from kopub.pages.upright import PageTransform
+from kopub.pages.upright import UprightTransform
 from kopub.states import FINAL, LOST, MADE, TRIES_AGAIN, State, count_states
 from kopub.store.corpus_tables import Table
 from kopub.store.table_store import ShardStore
@@ -87,7 +87,7 @@ def page_rows(store: ShardStore, pages: Table, shard: str) -> list[Row]:
 
 def picture_inputs(page: Row) -> list[Any]:
     """Return what a page's image depends on: its bytes and its upright transform."""
-    return [page["sha256"], *([PageTransform.picture_of(page["upright"])] if page["upright"] else [])]
+    return [page["sha256"], *([UprightTransform.picture_of(page["upright"])] if page["upright"] else [])]
 
 
 def with_parent(

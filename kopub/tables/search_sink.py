@@ -108,19 +108,19 @@ class SearchSink(ShardAsset):
                 self.require_not_newer(shard, stored[1].get("made_with", ""))
             stamp = self.provenance(shard)
             records = _records(shard, self.store.read(CHUNK_VECTORS.name, shard))
-            wanted = _fingerprints(records)
+            wanted = dict(zip(records["id"].to_pylist(), records["fingerprint"].to_pylist(), strict=True))
             with self.engine.in_words(), self.engine.open(records.schema.field("vector").type.list_size) as sink:
-                held = sink.fingerprints(shard)
+                present = sink.fingerprints(shard)
                 places = json.loads(stored[1].get(_PLACES, "[]")) if stored is not None else []
                 if self.engine.place not in places:
-                    if held:
+                    if present:
                         raise StoreError(
-                            f"{self.engine.place} holds {counted(len(held), 'record')} of {shard} that this corpus did "
-                            "not put there: name another table in sinks.table, or delete that one"
+                            f"{self.engine.place} holds {counted(len(present), 'record')} of {shard} that this corpus "
+                            "did not put there: name another table in sinks.table, or delete that one"
                         )
                     places = [*places, self.engine.place]
                     self._claim(shard, places)
-                changes = Changes.between(held, wanted)
+                changes = Changes.between(present, wanted)
                 changes.apply(sink, records)
                 counts = changes.counts
                 computed = sum(counts.values())
@@ -179,7 +179,3 @@ def _records(shard: str, chunks: pa.Table) -> pa.Table:
         "vector": chunks["vector"].cast(schema.field("vector").type),
     }
     return pa.table([columns[name] for name in schema.names], schema=schema)
-
-
-def _fingerprints(records: pa.Table) -> dict[str, str]:
-    return dict(zip(records["id"].to_pylist(), records["fingerprint"].to_pylist(), strict=True))

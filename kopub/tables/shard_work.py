@@ -48,7 +48,11 @@ class ShardWork:
         run holds the lock."""
         if self._stored is not None:
             asset.require_not_newer(shard, self._stored[1].get("made_with", ""))
-        self._previous = self._published()
+        schema = self._asset.schema
+        if self._stored is not None and self._stored[0].schema.equals(schema):
+            self._previous = self._stored[0].replace_schema_metadata(None)
+        else:
+            self._previous = schema.empty_table()
         self._journal = asset.store.journal(asset.name, shard, asset.schema)
         self._before = self._journal.rows()
         todo = asset.unfinished(self._specs, self._previous, self._before, retry_partial=retry)
@@ -163,13 +167,6 @@ class ShardWork:
     @property
     def _work(self) -> Work:
         return Work(self._costs, list(keys(self._before, self._asset.table.key)), self.seconds, self._figures)
-
-    def _published(self) -> pa.Table:
-        """Return the published table; empty if there is none, or if its schema is different."""
-        schema = self._asset.schema
-        if self._stored is not None and self._stored[0].schema.equals(schema):
-            return self._stored[0].replace_schema_metadata(None)
-        return schema.empty_table()
 
     def _from_versions(self, todo: Sequence[RowSpec]) -> pa.Table:
         """Return the rows of `todo` that a replaced table still holds.

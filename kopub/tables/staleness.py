@@ -108,11 +108,9 @@ def find_reasons(entry: Entry, asset: ShardAsset, inputs: Mapping[str, str | Non
         why = versions[change.name].since(change.old) if change.name in versions else ""
         lines.append(f"{change} ({why})" if why else str(change))
     lines += settings_changed(entry.made_from, inputs)
-    lines += [
-        "the source changed" if name == SOURCE else f"{name} changed"
-        for name, content in inputs.items()
-        if not is_setting(name) and entry.made_from.get(name) != content
-    ]
+    for name, content in inputs.items():
+        if not is_setting(name) and entry.made_from.get(name) != content:
+            lines.append("the source changed" if name == SOURCE else f"{name} changed")
     return lines or ["its recipe is not known"]
 
 
@@ -139,20 +137,19 @@ def differences(before: str, now: str, asset: str, section: str) -> tuple[Recipe
     """Return the differences between two own recipes of `asset`, with the engine of `section`."""
     if not before or before == now:
         return ()
-    old, new = (_values(json.loads(recipe), asset, section) for recipe in (before, now))
+    values: list[dict[str, Any]] = []
+    for recipe in (before, now):
+        own = json.loads(recipe)
+        leaves: dict[str, Any] = {f"{asset}.version": own["version"]}
+        for engine in own["engines"]:
+            fields = {**engine, **engine["parameters"]}
+            fields.pop("parameters", None)
+            leaves |= dict(_leaves(section, fields))
+        values.append(leaves | own.get("settings", {}))
+    old, new = values
     engine = f"{section}.engine"
     names = [engine] if old.get(engine) != new.get(engine) else sorted({*old, *new})
     return tuple(RecipeChange(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name))
-
-
-def _values(own: Mapping[str, Any], asset: str, section: str) -> dict[str, Any]:
-    """Return the leaves of an own recipe by name: `recognition.prompts.table`, `ocr_results.version`."""
-    leaves: dict[str, Any] = {f"{asset}.version": own["version"]}
-    for engine in own["engines"]:
-        fields = {**engine, **engine["parameters"]}
-        fields.pop("parameters", None)
-        leaves |= dict(_leaves(section, fields))
-    return leaves | own.get("settings", {})
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

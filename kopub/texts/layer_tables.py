@@ -12,9 +12,8 @@ from statistics import median
 import numpy as np
 
 from kopub.boxes import Box
-from kopub.layout.grid import RuledCell, ruled_cells, table_html
-from kopub.layout.ink import true_runs
-from kopub.layout.lines import RuledLines, merge_intervals
+from kopub.layout.grid import RuledCell, RuledLines, ruled_cells, table_html
+from kopub.layout.runs import merge_intervals, true_runs
 from kopub.pages.documents.text_layer import TextLayer, Word
 from kopub.texts.layer_lines import Line, lines_of, printed_rows, text_of, usual_height, words_in
 from kopub.texts.layer_tags import tagged_cells

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from kopub.boxes import is_within
 from kopub.layout.grid import table_html
 from kopub.layout.regions import PICTURES, PageLayout, Region, Task
-from kopub.pages.documents.drawn_objects import is_within
 from kopub.pages.documents.pieces import CHART, FORMULA, Piece, PrintedWords, letters_of
 from kopub.pages.documents.text_layer import TextLayer, Word
 from kopub.recognition.content import fence_code

@@ -61,15 +61,15 @@ def scored(store: ShardStore, corpus: Corpus) -> list[ScoredBenchmark]:
         return []
     run = HISTORY.latest(store)
     scores = store.read(OCR_SCORES.name, ALL).to_pylist() if store.has(OCR_SCORES.name, ALL) else []
-    found = []
-    for known in answers:
-        name = known.benchmark.name
+    benchmarks = []
+    for answer in answers:
+        name = answer.benchmark.name
         values = values_of(scores_of(name, run.table)[1] if run else ())
         headline = ADAPTERS[name].headline if name in ADAPTERS else ()
         means = [row for row in scores if row["benchmark"] == name and row["slice"] == EVERY]
-        samples = worst_first(known.benchmark.samples, [values], headline)
-        found.append(ScoredBenchmark(name, samples, values, means, headline))
-    return found
+        samples = worst_first(answer.benchmark.samples, [values], headline)
+        benchmarks.append(ScoredBenchmark(name, samples, values, means, headline))
+    return benchmarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +83,12 @@ class OtherEvaluation:
 
 def other_evaluations(home: Path) -> list[OtherEvaluation]:
     """Return the evaluations in a home's subfolders, by benchmark and profile."""
-    stores = sorted((home / EVALUATIONS).glob("*/*/profiles/*/store"))
-    return [
-        OtherEvaluation(
-            store.parents[3].name,
-            store.parents[0].name,
-            f"KOPUB_HOME={shlex.quote(str(store.parents[2]))} KOPUB_STORE__URL={shlex.quote(str(store))} kopub browse",
-        )
-        for store in stores
-    ]
+    evaluations: list[OtherEvaluation] = []
+    for store in sorted((home / EVALUATIONS).glob("*/*/profiles/*/store")):
+        own_home, url = shlex.quote(str(store.parents[2])), shlex.quote(str(store))
+        command = f"KOPUB_HOME={own_home} KOPUB_STORE__URL={url} kopub browse"
+        evaluations.append(OtherEvaluation(store.parents[3].name, store.parents[0].name, command))
+    return evaluations
 
 
 def explained(metric: str, t: Texts) -> str:
@@ -107,7 +104,7 @@ def legend(metrics: Iterable[str], t: Texts) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class PageScore:
+class HeadlineScore:
     """The score of a page by a benchmark's headline metric.
 
     `is_bad` says that a person should look at the page.
@@ -119,18 +116,18 @@ class PageScore:
     is_bad: bool
 
 
-def page_scores(benchmarks: Sequence[ScoredBenchmark], page_id: str, is_checked: bool) -> list[PageScore]:
+def page_scores(benchmarks: Sequence[ScoredBenchmark], page_id: str, is_checked: bool) -> list[HeadlineScore]:
     """Return the headline scores of a page, or none without known answers.
 
     A page that a person checked counts as right, however badly it was read.
     """
-    found = []
-    for each in benchmarks:
-        for name, score in each.values.get(page_id, {}).items():
-            if name in each.headline and score.value is not None:
+    scores = []
+    for benchmark in benchmarks:
+        for name, score in benchmark.values.get(page_id, {}).items():
+            if name in benchmark.headline and score.value is not None:
                 wrong = score.value if METRICS[name].lower_is_better else 1 - score.value
-                found.append(PageScore(each.name, name, score.value, wrong >= _BAD and not is_checked))
-    return found
+                scores.append(HeadlineScore(benchmark.name, name, score.value, wrong >= _BAD and not is_checked))
+    return scores
 
 
 def answers_of(

@@ -41,10 +41,10 @@ def api_of(room: Room) -> FastAPI:
 
     def require_known(request: Request) -> None:
         """Raise `ApiProblem` for a parameter that the path does not have, such as a mistyped filter."""
-        known = [each.alias for each in request.scope["route"].dependant.query_params]
+        names = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
         for name in request.query_params:
-            if name not in known:
-                raise ApiProblem(400, f"there is no parameter {quoted(name)}{did_you_mean(name[:_LONGEST_ID], known)}")
+            if name not in names:
+                raise ApiProblem(400, f"there is no parameter {quoted(name)}{did_you_mean(name[:_LONGEST_ID], names)}")
 
     app = FastAPI(
         title="KoPub",
@@ -71,11 +71,11 @@ def api_of(room: Room) -> FastAPI:
 
     def problem(request: Request, error: Exception) -> Response:
         if isinstance(error, RequestValidationError):
-            wrong = [f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
+            wrong = [f"{'.'.join(map(str, fault['loc'][1:]))}: {fault['msg']}" for fault in error.errors()]
             return problem_response(400, "; ".join(wrong))
         if isinstance(error, HTTPException):
-            says = _UNANSWERED.get(error.status_code, error.detail)
-            return problem_response(error.status_code, says, error.headers)
+            detail = _UNANSWERED.get(error.status_code, error.detail)
+            return problem_response(error.status_code, detail, error.headers)
         if isinstance(error, ApiProblem):
             return problem_response(error.status, str(error))
         if isinstance(error, kopub.NoSuchPage | NoPicture):
@@ -323,24 +323,24 @@ class ApiAnswers:
         corpus = self._corpus
         if shard is not None and shard not in corpus.shards:
             raise ApiProblem(404, f"there is no shard {shard!r}{did_you_mean(shard, corpus.shards)}")
-        found = corpus.pages if document is None else corpus.documents[document].pages
+        selection = corpus.pages if document is None else corpus.documents[document].pages
         if state is not None or shard is not None:
-            found = found.where(() if state is None else state, shard)
-        return _part(found.doubtful if doubtful else found, limit, cursor, _line)
+            selection = selection.where(() if state is None else state, shard)
+        return _part(selection.doubtful if doubtful else selection, limit, cursor, _line)
 
     def page(self, id: Id) -> ApiPage:
         """Return a page with its text and where it comes from."""
         page = self._corpus.page(id)
         origin, problem = origin_of(page)
-        given = {
+        values = {
             **dict(_line(page)),
             "previous": page.previous and page.previous.id,
             "next": page.next and page.next.id,
             "origin": origin,
             "origin_problem": problem,
         }
-        own = {name: getattr(page, name) for name in ApiPage.model_fields if name not in given}
-        return ApiPage.model_validate({**given, **own})
+        own = {name: getattr(page, name) for name in ApiPage.model_fields if name not in values}
+        return ApiPage.model_validate({**values, **own})
 
     def regions(self, page: Id) -> list[ApiRegion]:
         """Return the regions of a page in reading order, with what was read."""
@@ -363,9 +363,9 @@ class ApiAnswers:
 
     def picture(self, page: Id, size: Literal["thumb", "small", "large", "full"] = "small") -> Any:
         """Return a picture of the upright page; its longer side has 360, 900 or 1800 pixels, or full size."""
-        found = self._corpus.page(page)
-        made = self._room.pictures.page(picture_stamp(found), lambda: found.upright_bytes, size)
-        return Response(made.data, media_type=made.kind)
+        subject = self._corpus.page(page)
+        served = self._room.pictures.page(picture_stamp(subject), lambda: subject.upright_bytes, size)
+        return Response(served.data, media_type=served.kind)
 
     def search(
         self,
@@ -389,25 +389,26 @@ class ApiAnswers:
         names = frozenset(filter(None, (name.strip() for name in scripts.split(","))))
         where = Where(documents, shards, has_table, has_figure, names)
         try:
-            found = self._room.searcher.search(query, limit, mode, where)
+            answer_found = self._room.searcher.search(query, limit, mode, where)
         except CannotSearch as error:
             raise ApiProblem(404 if isinstance(error, NotInCorpus) else 400, str(error)) from None
-        answer = answer_of(found, self._room.page_found)
-        hits = [
-            ApiHit(
-                rank=hit.rank,
-                score=hit.score,
-                matches_well=hit.matches_well,
-                page=_line(hit.page),
-                also=[*map(_line, hit.also)],
-                passage=hit.passage,
-                marks=list(hit.marks),
-                regions=[ApiRegion.model_validate(region) for region in hit.regions],
+        answer = answer_of(answer_found, self._room.page_found)
+        hits: list[ApiHit] = []
+        for hit in answer:
+            hits.append(
+                ApiHit(
+                    rank=hit.rank,
+                    score=hit.score,
+                    matches_well=hit.matches_well,
+                    page=_line(hit.page),
+                    also=[*map(_line, hit.also)],
+                    passage=hit.passage,
+                    marks=list(hit.marks),
+                    regions=[ApiRegion.model_validate(region) for region in hit.regions],
+                )
             )
-            for hit in answer
-        ]
-        told = {name: getattr(answer, name) for name in ApiFound.model_fields if name != "hits"}
-        return ApiFound.model_validate({**told, "hits": hits})
+        values = {name: getattr(answer, name) for name in ApiFound.model_fields if name != "hits"}
+        return ApiFound.model_validate({**values, "hits": hits})
 
     def lineage(self, page: Id) -> list[ApiStep]:
         """Return how the row of a page in each table was made."""
@@ -446,16 +447,16 @@ def _document(document: kopub.Document) -> ApiDocument:
 S = TypeVar("S", kopub.Document, kopub.Page)
 
 
-def _part(found: Sequence[S], limit: int, cursor: str, shown: Callable[[S], T]) -> ApiList[T]:
+def _part(members: Sequence[S], limit: int, cursor: str, as_item: Callable[[S], T]) -> ApiList[T]:
     """Return the part of a list after a cursor, which names the last item before it, and its place."""
     start, last = _place(cursor) if cursor else (0, None)
-    if cursor and not (0 < start <= len(found) and found[start - 1].id == last):
+    if cursor and not (0 < start <= len(members) and members[start - 1].id == last):
         _refuse_cursor()
-    items = found[start : start + limit]
+    items = members[start : start + limit]
     end = start + len(items)
-    after = json.dumps([end, items[-1].id]) if end < len(found) else None
+    after = json.dumps([end, items[-1].id]) if end < len(members) else None
     following = None if after is None else base64.urlsafe_b64encode(after.encode()).decode()
-    return ApiList(items=[shown(item) for item in items], count=len(found), next=following)
+    return ApiList(items=[as_item(item) for item in items], count=len(members), next=following)
 
 
 def _place(cursor: str) -> tuple[int, str]:

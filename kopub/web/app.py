@@ -108,32 +108,32 @@ def reading_room(
 
     def view(path: str) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
-            asked = asked_of(request)
-            return _html(room, asked, _shown(_VIEWS[path], room, asked), reader)
+            view_request = asked_of(request)
+            return _html(room, view_request, _shown(_VIEWS[path], room, view_request), reader)
 
         return answer
 
-    def picture(asked: ViewRequest) -> tuple[ServedPicture, bool]:
-        found, size = page_of(room, asked), asked.text("size")
+    def picture(view_request: ViewRequest) -> tuple[ServedPicture, bool]:
+        subject, size = page_of(room, view_request), view_request.text("size")
         size = size if size in SIDES or size == FULL else "small"
-        made = room.pictures.page(picture_stamp(found), lambda: found.upright_bytes, size)
-        return made, asked.text("of") == picture_stamp(found)[:16] != ""
+        served = room.pictures.page(picture_stamp(subject), lambda: subject.upright_bytes, size)
+        return served, view_request.text("of") == picture_stamp(subject)[:16] != ""
 
-    def figure(asked: ViewRequest) -> tuple[ServedPicture, bool]:
-        found, number = page_of(room, asked), asked.number("region", 0)
-        region = next((region for region in found.regions if region.index == number), None)
+    def figure(view_request: ViewRequest) -> tuple[ServedPicture, bool]:
+        subject, number = page_of(room, view_request), view_request.number("region", 0)
+        region = next((region for region in subject.regions if region.index == number), None)
         if region is None:
-            raise NoPicture(asked.t("message.nowhere"))
-        made = room.pictures.crop(picture_stamp(found), lambda: found.upright_bytes, region.box)
-        return made, False
+            raise NoPicture(view_request.t("message.nowhere"))
+        served = room.pictures.crop(picture_stamp(subject), lambda: subject.upright_bytes, region.box)
+        return served, False
 
     def pictured(make: Callable[[ViewRequest], tuple[ServedPicture, bool]]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             try:
-                made, same = await get_running_loop().run_in_executor(picturing, make, asked_of(request))
+                served, same = await get_running_loop().run_in_executor(picturing, make, asked_of(request))
             except KopubError as error:
                 return PlainTextResponse(str(error), 404, _HEADERS)
-            return Response(made.data, 200, _HEADERS | (_FOR_EVER if same else _A_WHILE), made.kind)
+            return Response(served.data, 200, _HEADERS | (_FOR_EVER if same else _A_WHILE), served.kind)
 
         return answer
 
@@ -162,10 +162,10 @@ def reading_room(
         )
 
     def nowhere(request: Request, error: Exception) -> Response:
-        asked = asked_of(request)
+        view_request = asked_of(request)
         status = getattr(error, "status_code", 404)
-        shown = _message(asked.t("message.not_found"), asked.t("message.nowhere"), status)
-        return _html(room, asked, shown)
+        response = _message(view_request.t("message.not_found"), view_request.t("message.nowhere"), status)
+        return _html(room, view_request, response)
 
     @asynccontextmanager
     async def lasting(app: Starlette) -> AsyncIterator[None]:
@@ -222,27 +222,27 @@ def _correction(room: Room, asked_of: Callable[[Request], ViewRequest]) -> Calla
             room.editor.require_own_form(request.headers, sent)
         except ForeignRequest as error:
             return PlainTextResponse(f"refused: {error}", 403, _HEADERS)
-        asked, page_id = asked_of(request), sent.get("id", "")
-        here = asked.to.page(page_id, view=EDIT)
-        asked = replace(asked, values={"id": page_id, "view": EDIT}, here=here)
-        return await get_running_loop().run_in_executor(None, save, asked, sent)
+        view_request, page_id = asked_of(request), sent.get("id", "")
+        here = view_request.to.page(page_id, view=EDIT)
+        view_request = replace(view_request, values={"id": page_id, "view": EDIT}, here=here)
+        return await get_running_loop().run_in_executor(None, save, view_request, sent)
 
-    def save(asked: ViewRequest, sent: Mapping[str, str]) -> Response:
+    def save(view_request: ViewRequest, sent: Mapping[str, str]) -> Response:
         store = room.settings.store
         try:
-            found = page_of(room, asked)
+            subject = page_of(room, view_request)
         except kopub.NoSuchPage:
-            return _html(room, asked, _shown(page, room, asked))
+            return _html(room, view_request, _shown(page, room, view_request))
         try:
-            correct(store, found, sent)
+            correct(store, subject, sent)
             room.forget_look()
         except KopubError as error:
-            shown, status = _shown(page, room, asked), 409 if isinstance(error, CorrectedMeanwhile) else 422
-            if shown.template == PAGE:
-                values = {**shown.values, **refused_values(error, store, found, sent, asked)}
-                shown = ViewResponse(PAGE, values, status)
-            return _html(room, asked, shown)
-        return RedirectResponse(f"{asked.to.page(found.id, view=EDIT)}#view", 303, _HEADERS)
+            response, status = _shown(page, room, view_request), 409 if isinstance(error, CorrectedMeanwhile) else 422
+            if response.template == PAGE:
+                values = {**response.values, **refused_values(error, store, subject, sent, view_request)}
+                response = ViewResponse(PAGE, values, status)
+            return _html(room, view_request, response)
+        return RedirectResponse(f"{view_request.to.page(subject.id, view=EDIT)}#view", 303, _HEADERS)
 
     return answer
 
@@ -280,17 +280,19 @@ def _file_routes(
         return RedirectResponse(_READ, 303, _HEADERS)
 
     def follow(request: Request) -> Response:
-        asked, reading = asked_of(request), reader.reading
+        view_request, reading = asked_of(request), reader.reading
         if reading is None:
             return RedirectResponse("/", 303, _HEADERS)
         if reading.room is not None:
             first = reading.room.now.corpus.pages.ids[0]
             return RedirectResponse(Addresses({}, _RESULT).page(first), 303, _HEADERS)
         if reading.error:
-            t = asked.t
-            return _html(room, asked, _message(t("read.failed", name=reading.name), t("read.why"), 422, reading.error))
-        values = {"title": asked.t("read.title"), "name": reading.name, "seconds": int(reading.seconds)}
-        return _html(room, asked, ViewResponse("read.html.jinja", values))
+            t = view_request.t
+            return _html(
+                room, view_request, _message(t("read.failed", name=reading.name), t("read.why"), 422, reading.error)
+            )
+        values = {"title": view_request.t("read.title"), "name": reading.name, "seconds": int(reading.seconds)}
+        return _html(room, view_request, ViewResponse("read.html.jinja", values))
 
     async def result(scope: Any, receive: Any, send: Any) -> None:
         reading = reader.reading
@@ -306,22 +308,22 @@ def _file_routes(
     ]
 
 
-def _shown(view: View, room: Room, asked: ViewRequest) -> ViewResponse:
+def _shown(view: View, room: Room, request: ViewRequest) -> ViewResponse:
     """Return the response of a view, or a page that explains the error."""
     try:
-        return view(room, asked)
+        return view(room, request)
     except kopub.NoSuchPage as error:
-        return _message(asked.t("message.not_found"), str(error), 404)
+        return _message(request.t("message.not_found"), str(error), 404)
     except KopubError as error:
-        return _message(asked.t("message.broken"), asked.t("message.broken.says"), 500, str(error))
+        return _message(request.t("message.broken"), request.t("message.broken.says"), 500, str(error))
 
 
 def _message(title: str, says: str, status: int, detail: str = "") -> ViewResponse:
     return ViewResponse("message.html.jinja", {"title": title, "says": says, "detail": detail}, status)
 
 
-def _html(room: Room, asked: ViewRequest, shown: ViewResponse, reader: FileReader | None = None) -> Response:
-    t, to = asked.t, asked.to
+def _html(room: Room, request: ViewRequest, response: ViewResponse, reader: FileReader | None = None) -> Response:
+    t, to = request.t, request.to
     common = {
         "t": t,
         "to": to,
@@ -331,12 +333,12 @@ def _html(room: Room, asked: ViewRequest, shown: ViewResponse, reader: FileReade
         "query": "",
         "longest_query": LONGEST_QUERY,
         "profile": room.settings.profile_name,
-        "here": asked.here,
+        "here": request.here,
         "languages": LANGUAGES,
         "themes": THEMES,
-        "theme": asked.theme,
+        "theme": request.theme,
         "reader": reader and reader.editor,
-        "guest": asked.to.home() != "/",
+        "guest": request.to.home() != "/",
         "most_read": MOST_PAGES,
         "rooms": [
             ("documents", to.documents()),
@@ -348,13 +350,13 @@ def _html(room: Room, asked: ViewRequest, shown: ViewResponse, reader: FileReade
     }
     environment = _environment()
     parts = environment.get_template("parts.html.jinja").make_module({"t": t, "to": to})
-    page = environment.get_template(shown.template).render({**common, "parts": parts, **shown.values})
+    page = environment.get_template(response.template).render({**common, "parts": parts, **response.values})
     headers = {**_HEADERS, "Content-Language": t.language, "Vary": "Accept-Language, Cookie"}
     if room.editor is not None or reader is not None:
         # Forms must send their origin to the room; other sites still get no referrer.
         headers["Referrer-Policy"] = "same-origin"
     # An id from a hostile file may contain half of a surrogate pair, which cannot be encoded.
-    return HTMLResponse(page.encode("utf-8", "replace"), shown.status, headers)
+    return HTMLResponse(page.encode("utf-8", "replace"), response.status, headers)
 
 
 @cache

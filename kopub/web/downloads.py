@@ -107,7 +107,7 @@ def download(room: Room, request: ViewRequest, kind: DownloadKind) -> tuple[byte
         raise KopubError(request.t("download.too_long", count=len(of), most=kind.most))
     (name,) = file_names([of.id])
     try:
-        made = kind.made(room, of)
+        content = kind.made(room, of)
     except _NoTables:
         raise KopubError(request.t("download.no_tables")) from None
-    return made, {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name + kind.suffix, safe='')}"}
+    return content, {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name + kind.suffix, safe='')}"}

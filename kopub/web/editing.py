@@ -62,47 +62,41 @@ def correct(store: "ShardStore", page: kopub.Page, sent: Mapping[str, str]) -> C
     if wanted not in list(Action):
         raise KopubError(f"{wanted!r} is not a kind of correction")
     action, log = Action(wanted), CorrectionLog(store)
-    made = Correction(page.id, page.shard, action, sent.get("author", "")[:200], reason=sent.get("reason", "")[:2000])
+    entry = Correction(page.id, page.shard, action, sent.get("author", "")[:200], reason=sent.get("reason", "")[:2000])
     match action:
         case Action.UNDO:
-            given: dict[str, Any] = {"after": sent.get("of", "")}
+            change: dict[str, Any] = {"after": sent.get("of", "")}
         case Action.CHECKED:
-            given = {"after": _truth(store, page)}
+            rows = CorrectedTables(store).pages(page.shard, {page.id}).get(page.id)
+            if rows is None:
+                raise KopubError("{page} has not been read yet", page=page.id)
+            change = {"after": truth_of(correct_page(*rows, CorrectionLog(store).page(page.id).changes))}
         case Action.ADD:
-            given = _added(page, sent)
+            change = _added(page, sent)
         case _:
-            given = _changed(page, action, sent)
-    return log.add(replace(made, **given), sent.get("seen", ""))
-
-
-def _truth(store: "ShardStore", page: kopub.Page) -> str:
-    rows = CorrectedTables(store).pages(page.shard, {page.id}).get(page.id)
-    if rows is None:
-        raise KopubError("{page} has not been read yet", page=page.id)
-    return truth_of(correct_page(*rows, CorrectionLog(store).page(page.id).changes))
-
-
-def _changed(page: kopub.Page, action: Action, sent: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of a correction of an existing region."""
-    region = _region(page, sent.get("box", ""))
-    given = {
-        "bbox": region.box,
-        "bbox_2d": region.box_2d,
-        "label": region.label,
-        "kind": KINDS[Task(region.task)],
-        "before": region.content or "",
-    }
-    match action:
-        case Action.TEXT:
-            given["after"] = _lines(
-                _with_cells(region.content or "", sent) if "cell-0" in sent else sent.get("text", "")
-            )
-        case Action.LABEL:
-            given |= {"before": region.label, "after": sent.get("label", "")}
-        case Action.ORDER:
-            follows = sent.get("follows", "")
-            given |= {"before": "", "after": json.dumps(list(_region(page, follows).box_2d)) if follows else ""}
-    return given
+            # All others are of a region that the page has.
+            region = _region(page, sent.get("box", ""))
+            change = {
+                "bbox": region.box,
+                "bbox_2d": region.box_2d,
+                "label": region.label,
+                "kind": KINDS[Task(region.task)],
+                "before": region.content or "",
+            }
+            match action:
+                case Action.TEXT:
+                    change["after"] = _lines(
+                        _with_cells(region.content or "", sent) if "cell-0" in sent else sent.get("text", "")
+                    )
+                case Action.LABEL:
+                    change |= {"before": region.label, "after": sent.get("label", "")}
+                case Action.ORDER:
+                    follows = sent.get("follows", "")
+                    change |= {
+                        "before": "",
+                        "after": json.dumps(list(_region(page, follows).box_2d)) if follows else "",
+                    }
+    return log.add(replace(entry, **change), sent.get("seen", ""))
 
 
 def _added(page: kopub.Page, sent: Mapping[str, str]) -> dict[str, Any]:
@@ -141,9 +135,9 @@ def cells(content: str) -> list[list[tuple[int, str]]]:
     """
     numbers = count()
     rows = re.split(r"<tr\b", content, flags=re.IGNORECASE)
-    found = [[(next(numbers), _said(cell[2])) for cell in _CELL.finditer(row)] for row in rows]
-    found = [row for row in found if row]
-    return found if sum(map(len, found)) == len(_OPENED.findall(content)) <= _MOST_CELLS else []
+    numbered = [[(next(numbers), _said(cell[2])) for cell in _CELL.finditer(row)] for row in rows]
+    numbered = [row for row in numbered if row]
+    return numbered if sum(map(len, numbered)) == len(_OPENED.findall(content)) <= _MOST_CELLS else []
 
 
 def _said(cell: str) -> str:

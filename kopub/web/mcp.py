@@ -134,19 +134,20 @@ class CorpusTools:
         """Find the pages that answer a question, in all documents or in one."""
         where = Where(frozenset(() if document is None else (document,)))
         answer = answer_of(self._room.searcher.search(query, limit, None, where), self._room.page_found)
-        hits = [
-            McpHit(
-                page=hit.page.id,
-                document=hit.page.document.id,
-                number=hit.page.number,
-                passage=hit.passage[:_PASSAGE],
-                matches_well=hit.matches_well,
-                regions=[self._cited(hit.page.id, region.box_2d, region.index) for region in hit.regions],
-                also=[self._cited(page.id, _WHOLE) for page in hit.also],
-                link=self._link(hit.page.id),
+        hits: list[McpHit] = []
+        for hit in answer:
+            hits.append(
+                McpHit(
+                    page=hit.page.id,
+                    document=hit.page.document.id,
+                    number=hit.page.number,
+                    passage=hit.passage[:_PASSAGE],
+                    matches_well=hit.matches_well,
+                    regions=[self._cited(hit.page.id, region.box_2d, region.index) for region in hit.regions],
+                    also=[self._cited(page.id, _WHOLE) for page in hit.also],
+                    link=self._link(hit.page.id),
+                )
             )
-            for hit in answer
-        ]
         return McpHits(hits=hits, matches_well=answer.matches_well)
 
     def read(
@@ -166,14 +167,14 @@ class CorpusTools:
         else:
             pages = pages_between(self._corpus.documents[document or ""], first, last)
         text, cited, at = "", [], 0
-        for each in pages:
+        for cited_page in pages:
             # A page without text takes no place, or the next part would begin too early.
-            read = f"{each.markdown}\n\n" if each.markdown else ""
+            read = f"{cited_page.markdown}\n\n" if cited_page.markdown else ""
             begin, at = at, at + len(read)
             if at > start:
                 text += read[max(0, start - begin) :]
             if read and at - 2 > start and begin < start + characters:
-                cited.append(self._cited(each.id, _WHOLE))
+                cited.append(self._cited(cited_page.id, _WHOLE))
             # More characters than wanted show that there is a rest.
             if len(text) > characters + 2:
                 break
@@ -189,11 +190,13 @@ class CorpusTools:
     ) -> McpDocuments:
         """List the documents of the corpus."""
         corpus = self._corpus
-        found = documents_named(corpus.documents.ids, name)
-        documents = [corpus.documents[each] for each in found[start : start + limit]]
-        shown = [{"id": each.id, "pages": len(each), "link": self._url + self._to.document(each)} for each in documents]
-        rest = start + limit if start + limit < len(found) else None
-        return McpDocuments(documents=shown, count=len(found), next=rest)
+        ids = documents_named(corpus.documents.ids, name)
+        entries: list[dict[str, Any]] = []
+        for document_id in ids[start : start + limit]:
+            document = corpus.documents[document_id]
+            entries.append({"id": document.id, "pages": len(document), "link": self._url + self._to.document(document)})
+        rest = start + limit if start + limit < len(ids) else None
+        return McpDocuments(documents=entries, count=len(ids), next=rest)
 
     def table(
         self,
@@ -229,9 +232,9 @@ class CorpusTools:
         """Show a picture of the upright page, whose longer side has 360, 900 or 1800 pixels."""
         from mcp.server.mcpserver import Image
 
-        found = self._corpus.page(page)
-        made = self._room.pictures.page(picture_stamp(found), lambda: found.upright_bytes, size)
-        return [f"{page}: {self._link(page)}", Image(data=made.data, format="jpeg")]
+        subject = self._corpus.page(page)
+        served = self._room.pictures.page(picture_stamp(subject), lambda: subject.upright_bytes, size)
+        return [f"{page}: {self._link(page)}", Image(data=served.data, format="jpeg")]
 
     def _link(self, page: str) -> str:
         return self._url + self._to.page(page)
@@ -261,15 +264,17 @@ def server_of(room: Room, url: str) -> "MCPServer":
                 arguments = {"query": arguments["question"], **arguments}
                 del arguments["question"]
             known = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
-            for given in arguments if name in known else ():
-                if given not in known[name]:
-                    near = did_you_mean(given[:_LONGEST_ERROR], known[name])
-                    raise ToolError(f"{name} has no argument {quoted(given)}{near}; it has {', '.join(known[name])}")
+            for argument in arguments if name in known else ():
+                if argument not in known[name]:
+                    near = did_you_mean(argument[:_LONGEST_ERROR], known[name])
+                    raise ToolError(f"{name} has no argument {quoted(argument)}{near}; it has {', '.join(known[name])}")
             try:
                 return await super().call_tool(name, arguments, context)
             except ToolError as error:
                 if isinstance(error.__cause__, ValidationError):
-                    wrong = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.__cause__.errors())
+                    wrong = (
+                        f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.__cause__.errors()
+                    )
                     raise ToolError(shortened("; ".join(wrong), _LONGEST_ERROR)) from None
                 raise ToolError(shortened(str(error), _LONGEST_ERROR)) from None
 

@@ -27,7 +27,7 @@ _OWN_PAGES_ONLY = ((b"x-frame-options", b"SAMEORIGIN"), (b"cross-origin-resource
 """Headers against foreign pages that show this one in a frame, to steal clicks, or that include a log."""
 
 
-class OwnPagesOnly:
+class OriginGuard:
     """An ASGI application that only serves its own pages, and programs without a browser.
 
     Admitted requests go to `app`. `names` are the host names by which it is reached, besides those of this machine.

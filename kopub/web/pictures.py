@@ -90,12 +90,21 @@ class PictureCache:
         side: int | None,
     ) -> ServedPicture:
         with self._lock:
-            kept = self._kept.get((name, what))
-        if kept is not None:
-            return kept
+            cached = self._kept.get((name, what))
+        if cached is not None:
+            return cached
         data = _read(read)
         with self._decoding:
-            picture = ServedPicture(_jpeg(data, change, side), "image/jpeg")
+            try:
+                image = change(decode(data))
+            except UndecodableImage as error:
+                raise NoPicture(str(error)) from None
+            height, width = image.shape[:2]
+            scale = min(1.0, (side or max(height, width)) / max(height, width))
+            size = max(1, round(width * scale)), max(1, round(height * scale))
+            small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+            _, jpeg = cv2.imencode(".jpg", small[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+            picture = ServedPicture(jpeg.tobytes(), "image/jpeg")
         with self._lock:
             if len(picture.data) <= self._kept.maxsize:
                 self._kept[name, what] = picture
@@ -116,16 +125,3 @@ def _shown_as_it_is(data: bytes) -> str | None:
     if data.startswith(b"\xff\xd8"):
         return "image/jpeg"
     return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
-
-
-def _jpeg(data: bytes, change: "Callable[[np.ndarray], np.ndarray]", side: int | None) -> bytes:
-
-    try:
-        image = change(decode(data))
-    except UndecodableImage as error:
-        raise NoPicture(str(error)) from None
-    height, width = image.shape[:2]
-    scale = min(1.0, (side or max(height, width)) / max(height, width))
-    size = max(1, round(width * scale)), max(1, round(height * scale))
-    small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    return cv2.imencode(".jpg", small[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes()

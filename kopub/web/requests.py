@@ -63,9 +63,9 @@ class ViewRequest:
 
     def number(self, name: str, least: int = 1) -> int:
         """Return a whole number of at least `least`, which is the default."""
-        given = self.values.get(name, "")
+        text = self.values.get(name, "")
         # Python refuses to parse a number with thousands of digits.
-        return max(least, min(int(given[:_DIGITS]), _MOST)) if given.isdecimal() else least
+        return max(least, min(int(text[:_DIGITS]), _MOST)) if text.isdecimal() else least
 
     def flag(self, name: str) -> bool:
         return self.values.get(name, "") == "1"

@@ -66,8 +66,8 @@ class Now:
         self.others = {table.name: settings.store.published(table.name) for table in _OTHERS}
         """The tables that are not about pages, with stamps that change if their files are replaced."""
         done = CorrectionLog(settings.store).by_page()
-        self.others["corrections"] = {page_id: each.seen for page_id, each in done.items()}
-        self.checked = {page_id for page_id, each in done.items() if each.checked}
+        self.others["corrections"] = {page_id: history.seen for page_id, history in done.items()}
+        self.checked = {page_id for page_id, history in done.items() if history.checked}
         """The pages that a person marked as right."""
 
     def count(self) -> None:
@@ -95,11 +95,11 @@ class Now:
         counted = []
         for asset in GRAPH.names:
             entries = footers.tables(asset)
-            made = [entries[key] for key in keys if key in entries and self._is_of_corpus(asset, key)]
-            if asset in off and not made:
+            of_corpus = [entries[key] for key in keys if key in entries and self._is_of_corpus(asset, key)]
+            if asset in off and not of_corpus:
                 continue
-            states = {state: sum(entry.states.get(state, 0) for entry in made) for state in count_states(())}
-            counted.append(TableCounts(asset, len(made), states))
+            states = {state: sum(entry.states.get(state, 0) for entry in of_corpus) for state in count_states(())}
+            counted.append(TableCounts(asset, len(of_corpus), states))
         return counted
 
     def documents_beside(self, document_id: str) -> tuple[kopub.Document | None, kopub.Document | None]:
@@ -124,7 +124,9 @@ class Now:
     @cached_property
     def replaced(self) -> Sequence[str]:
         """The shards with tables of the same pages kept from before an upgrade."""
-        return replaced_shards(self._settings.store, self.corpus.shards)
+        store, shards = self._settings.store, self.corpus.shards
+        # A shard that then belonged to another corpus, with none of its present pages, has nothing to compare.
+        return [shard for shard in shards if any(_has_pages_of_before(store, asset, shard) for asset in _COMPARED)]
 
     def changes(self, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:
         """Return what the last upgrade changed in a shard.
@@ -149,9 +151,9 @@ class Now:
     def scores(self) -> "Sequence[MeanScore]":
         """Return the scores that were measured on the current tables."""
         store, keys = self._settings.store, self._settings.corpus.manifest.keys
-        known = has_known_answers(self._settings.corpus, store)
-        found = reading_scores(store, keys, self._is_of_corpus) if known else []
-        return [*found, *retrieval_scores(store, keys, self._is_of_corpus)]
+        has_answers = has_known_answers(self._settings.corpus, store)
+        of_readings = reading_scores(store, keys, self._is_of_corpus) if has_answers else []
+        return [*of_readings, *retrieval_scores(store, keys, self._is_of_corpus)]
 
 
 class Room:
@@ -210,9 +212,9 @@ class Room:
         return self._now.corpus.page(page_id)
 
     def _renew(self) -> None:
-        found = self._look(self._now.corpus.refreshed())
-        if (found.corpus, found.others) != (self._now.corpus, self._now.others):
-            self._now = found
+        now = self._look(self._now.corpus.refreshed())
+        if (now.corpus, now.others) != (self._now.corpus, self._now.others):
+            self._now = now
 
     def _look(self, corpus: kopub.Corpus) -> Now:
         """Return the current tables of a corpus. Raises `StoreError`."""
@@ -274,21 +276,13 @@ _COMPARED = (TABLES.regions.name, TABLES.readings.name)
 """The tables whose replaced versions are worth comparing."""
 
 
-def replaced_shards(store: ShardStore, shards: Iterable[str]) -> list[str]:
-    """Return the shards with layouts or readings kept from before an upgrade. Raises `StoreError`.
-
-    A shard that then belonged to another corpus, with none of its present pages, has nothing to compare.
-    """
-    return [shard for shard in shards if any(_has_pages_of_before(store, asset, shard) for asset in _COMPARED)]
-
-
 def _has_pages_of_before(store: ShardStore, asset: str, shard: str) -> bool:
-    kept = store.versions(asset, shard) if store.has(asset, shard) else []
-    if not kept:
+    versions = store.versions(asset, shard) if store.has(asset, shard) else []
+    if not versions:
         return False
     before, now = (
         set(store.read(asset, shard, ["page_id"], version=version)["page_id"].to_pylist())
-        for version in (kept[0].recipe, None)
+        for version in (versions[0].recipe, None)
     )
     return not before.isdisjoint(now)
 
@@ -311,9 +305,9 @@ def page_versions(store: ShardStore, shard: str, page_id: str) -> Mapping[str, A
     changed = compare_versions(store, shard, old, new, page_id).changed
     if not changed:
         return None
-    shown = compared_page(changed[0])
+    compared = compared_page(changed[0])
     return {
-        "sides": list(zip(("before", "now"), shown["sides"], strict=True)),
+        "sides": list(zip(("before", "now"), compared["sides"], strict=True)),
         "states": list(changed[0].states.items()),
         "changes": [
             {
@@ -321,7 +315,7 @@ def page_versions(store: ShardStore, shard: str, page_id: str) -> Mapping[str, A
                 "labels": " → ".join(change["labels"]),
                 "texts": change["texts"],
             }
-            for change in shown["changes"]
+            for change in compared["changes"]
         ],
     }
 
@@ -336,18 +330,14 @@ def figures_of(store: ShardStore, shards: Iterable[str], is_of_corpus: IsOfCorpu
     Raises `StoreError`.
     """
     asset = TABLES.readings.name
-    made, corrected = store.published(asset), CorrectedTables(store)
-    tables = [
-        _figures(corrected.read(asset, shard, ["page_id", "image_crops"]))
-        for shard in shards
-        if shard in made and is_of_corpus(asset, shard)
-    ]
+    published, corrected = store.published(asset), CorrectedTables(store)
+    tables: list[pa.Table] = []
+    for shard in shards:
+        if shard in published and is_of_corpus(asset, shard):
+            readings = corrected.read(asset, shard, ["page_id", "image_crops"])
+            crops = readings["image_crops"].combine_chunks()
+            figures = crops.flatten()
+            regions = pa.array([crop_index(path) for path in figures.field("path").to_pylist()], pa.int32())
+            pages = readings["page_id"].combine_chunks().take(crops.value_parent_indices())
+            tables.append(pa.Table.from_arrays([pages, regions, figures.field("label")], schema=FIGURES))
     return pa.concat_tables(tables) if tables else FIGURES.empty_table()
-
-
-def _figures(readings: pa.Table) -> pa.Table:
-    crops = readings["image_crops"].combine_chunks()
-    each = crops.flatten()
-    regions = pa.array([crop_index(path) for path in each.field("path").to_pylist()], pa.int32())
-    pages = readings["page_id"].combine_chunks().take(crops.value_parent_indices())
-    return pa.Table.from_arrays([pages, regions, each.field("label")], schema=FIGURES)

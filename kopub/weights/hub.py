@@ -9,6 +9,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from huggingface_hub import constants
+
 from kopub.engine import Engine
 from kopub.errors import HubError, first_line, visible
 from kopub.vllm.server import VLLMServer
@@ -36,9 +38,14 @@ def pinned_weights(engines: Mapping[str, Engine]) -> list[Weights]:
     """
     pins: dict[tuple[str, str], tuple[str, ...]] = {}
     for section, engine in engines.items():
-        pin = _pin(engine)
-        if pin is not None:
-            pins[pin] = (*pins.get(pin, ()), section)
+        if server := server_of(engine):
+            repo, revision = server.model, server.revision
+            is_local = server.mode == "external" or server.folder.is_dir()
+        else:
+            repo, revision = getattr(engine, "repo", None), getattr(engine, "revision", None)
+            is_local = isinstance(repo, str) and Path(repo).is_dir()
+        if isinstance(repo, str) and isinstance(revision, str) and revision and not is_local:
+            pins[repo, revision] = (*pins.get((repo, revision), ()), section)
     return [Weights(repo, revision, sections) for (repo, revision), sections in pins.items()]
 
 
@@ -52,17 +59,6 @@ def managed_server(engine: Engine) -> VLLMServer | None:
     """Return the model server of an engine, if this platform starts it."""
     server = server_of(engine)
     return server if server is not None and server.mode == "managed" else None
-
-
-def _pin(engine: Engine) -> tuple[str, str] | None:
-    server = server_of(engine)
-    if server is not None:
-        outside = server.mode == "external" or server.folder.is_dir()
-        return None if outside or not server.revision else (server.model, server.revision)
-    repo, revision = getattr(engine, "repo", None), getattr(engine, "revision", None)
-    if not isinstance(repo, str) or not isinstance(revision, str) or not revision or Path(repo).is_dir():
-        return None
-    return repo, revision
 
 
 _MOST_QUOTED = 200
@@ -92,43 +88,35 @@ def translate_hub_errors(weights: Weights) -> Iterator[None]:
 
 def explain_hub_error(error: BaseException) -> str:
     """Return what went wrong, and what to do."""
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+    from huggingface_hub import errors
 
     # The client hides the Hub's own answer behind an error about its cache.
     cause = error.__cause__
-    if isinstance(cause, (HfHubHTTPError, OfflineModeIsEnabled)):
+    if isinstance(cause, (errors.HfHubHTTPError, errors.OfflineModeIsEnabled)):
         error = cause
-    if isinstance(error, OfflineModeIsEnabled):
+    if isinstance(error, errors.OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE keeps it from being fetched: unset it, or bring the Hub's cache along"
-    if isinstance(error, HfHubHTTPError):
+    if isinstance(error, errors.HfHubHTTPError):
         return _refusal(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full; what was fetched is kept: free some space, or set HF_HUB_CACHE, and run it again"
-    message = visible(first_line(error), _MOST_QUOTED)
-    unreachable = f"{UNREACHABLE} at {_endpoint()} ({message})"
+    unreachable = f"{UNREACHABLE} at {constants.ENDPOINT} ({visible(first_line(error), _MOST_QUOTED)})"
     return f"{unreachable}: check the network and HF_ENDPOINT and run it again; what was fetched is kept"
 
 
-def _endpoint() -> str:
-    from huggingface_hub import constants
-
-    return str(constants.ENDPOINT)
-
-
 def _refusal(error: "HfHubHTTPError") -> str:
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub import errors
 
     status = error.response.status_code
-    if isinstance(error, RevisionNotFoundError):
+    if isinstance(error, errors.RevisionNotFoundError):
         return "the repository has no such commit: correct its revision in profiles/models.yaml"
-    if isinstance(error, GatedRepoError) or status == HTTPStatus.FORBIDDEN:
+    if isinstance(error, errors.GatedRepoError) or status == HTTPStatus.FORBIDDEN:
         return "its owners grant access on its page on the Hub: ask for it there, then `hf auth login`"
-    if isinstance(error, RepositoryNotFoundError) or status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND):
+    if isinstance(error, errors.RepositoryNotFoundError) or status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND):
         return "no such repository that the Hub shows to you: correct profiles/models.yaml, or `hf auth login`"
     reason = visible(error.server_message or "no reason given", _MOST_QUOTED)
-    return (
-        f"{UNREACHABLE} at {_endpoint()} (it answered {status}, {reason}): run it again later; what was fetched is kept"
-    )
+    unreachable = f"{UNREACHABLE} at {constants.ENDPOINT} (it answered {status}, {reason})"
+    return f"{unreachable}: run it again later; what was fetched is kept"
 
 
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.py")
@@ -153,15 +141,11 @@ class RepositoryFile:
 
 def is_offline() -> bool:
     """Return whether HF_HUB_OFFLINE forbids this process to query the Hub."""
-    from huggingface_hub import constants
-
     return bool(constants.HF_HUB_OFFLINE)
 
 
 def cache_folder() -> Path:
     """Return the Hub's cache on this machine, which may not exist yet."""
-    from huggingface_hub import constants
-
     return Path(constants.HF_HUB_CACHE)
 
 

@@ -113,9 +113,16 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
     """Log one line for a failed run: shards, reason, and what to do."""
     run = context.dagster_run
     events = [*context.get_step_failure_events(), context.failure_event]
-    if gone := _gone_shards(events):
+    # Dagster's error has a type that many others share, so its message decides.
+    gone: set[str] = set()
+    for event in events:
+        for _, message in _chain(_error_of(event)):
+            if keys := re.search(r"Nonexistent partition keys:\s*\[(.*?)\]", message):
+                gone.update(re.findall(r"'([^']*)'", keys[1]))
+    if gone:
         are = "is" if len(gone) == 1 else "are"
-        return context.log.error(f"run {run.run_id[:8]}: {_listed(gone)} {are} no longer in the corpus: nothing to do")
+        listed = _listed(sorted(gone))
+        return context.log.error(f"run {run.run_id[:8]}: {listed} {are} no longer in the corpus: nothing to do")
     failures = join_failures(list(_failures(events)))
     reason = first_line(failures[0] if failures else context.failure_event.message or "no reason is known")
     more = f" (and {counted(len(failures) - 1, 'other failure')})" if len(failures) > 1 else ""
@@ -126,19 +133,6 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
     else:
         then = "fix that, then choose Re-execute from failure, or kopub run"
     context.log.error(f"run {run.run_id[:8]} of {shards} failed: {reason}{more}; finished pages are kept: {then}")
-
-
-def _gone_shards(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """Return the shards that a run asked for and that the corpus has no more.
-
-    Dagster's error has a type that many others share, so its message decides.
-    """
-    shards: set[str] = set()
-    for event in events:
-        for _, message in _chain(_error_of(event)):
-            if keys := re.search(r"Nonexistent partition keys:\s*\[(.*?)\]", message):
-                shards.update(re.findall(r"'([^']*)'", keys[1]))
-    return sorted(shards)
 
 
 def _failures(events: Sequence[dg.DagsterEvent]) -> Iterator[str]:

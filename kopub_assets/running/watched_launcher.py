@@ -86,7 +86,12 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
         if GRPC_INFO_TAG in run.tags:
             if json.loads(run.tags[GRPC_INFO_TAG]).get("host") in _OWN_SERVER:
                 return self._has_no_process(run.run_id)
-            return self._is_unknown_to_its_server(run.run_id)
+            # A server that does not answer may be restarting; `dagster code-server` never restarts.
+            client = self._get_grpc_client_for_termination(run.run_id)
+            try:
+                return client is not None and run.run_id not in json.loads(client.get_current_runs())["current_runs"]
+            except dg.DagsterError:
+                return False
         return run.tags.get(MACHINE_TAG) == platform.node() and self._has_no_process(run.run_id)
 
     def _has_no_process(self, run_id: str) -> bool:
@@ -98,17 +103,6 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
             if event is not None and "pid" in event.engine_event_data.metadata:
                 return not is_alive(int(str(event.engine_event_data.metadata["pid"].value)), entry.timestamp)
         return False
-
-    def _is_unknown_to_its_server(self, run_id: str) -> bool:
-        """Return whether a run's code server answers but does not know the run.
-
-        A server that does not answer may be restarting; `dagster code-server` never restarts.
-        """
-        client = self._get_grpc_client_for_termination(run_id)
-        try:
-            return client is not None and run_id not in json.loads(client.get_current_runs())["current_runs"]
-        except dg.DagsterError:
-            return False
 
 
 def is_alive(pid: int, since: float) -> bool:

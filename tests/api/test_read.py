@@ -282,6 +282,11 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_read(
         assert says in str(done.exception)
 
 
+def _empty_frame() -> bytes:
+    frame = cv2.rectangle(np.full((842, 595), 255, np.uint8), (37, 37), (558, 800), 0, 2)
+    return cv2.imencode(".png", frame)[1].tobytes()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "line"),
     [
@@ -291,6 +296,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_read(
         ("report.pages", b"x", "'report.pages' cannot be read: an office file: save it as PDF"),
         ("cut.png", b"\x89PNG\r\n", "cut_1 cannot be read: "),
         ("cut.pdf", b"%PDF", "cut.pdf cannot be read: "),
+        ("frame.png", _empty_frame(), "frame_1 cannot be read: layout_regions: the page has ink, but no text"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(tmp_path: Path, temporary: Path, name: str, content: bytes | None, line: str):

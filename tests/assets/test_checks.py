@@ -90,6 +90,7 @@ def test_a_jump_in_empty_pages_stops_the_run(table: pa.Table, previous: pa.Table
 
 def test_a_jump_can_be_allowed():
     assert without_regions(layout(ok=6, blank=4), layout(), Gates(max_empty_jump=0.5)) is None
+    assert without_regions(layout(failed=4), layout(), Gates(max_empty_jump=1)) is None
 
 
 def vectors(*rows: tuple[str, list[float] | None]) -> pa.Table:

@@ -16,7 +16,7 @@ from kopub.layout.regions import PageLayout
 from kopub.pages import inspection
 from kopub.pages.indexing import index
 from kopub.pages.page import Page
-from kopub.pages.page_reader import PageReader
+from kopub.pages.page_reader import ImageReader
 from kopub.states import State
 from kopub.store.table_store import ShardStore
 from kopub.tables import pages_and_layout
@@ -387,14 +387,14 @@ def test_pages_are_read_by_other_threads_than_the_one_that_takes_their_regions(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ):
     readers: set[threading.Thread] = set()
-    page = PageReader.page
+    page = ImageReader.page
 
-    def noted(reader: PageReader, *arguments: Any) -> Page:
+    def noted(reader: ImageReader, *arguments: Any) -> Page:
         readers.add(threading.current_thread())
         return page(reader, *arguments)
 
     assert platform.run("raw_pages", last="shard_01").success
-    monkeypatch.setattr(PageReader, "page", noted)
+    monkeypatch.setattr(ImageReader, "page", noted)
     # The preview of the finished table would read a page too.
     monkeypatch.setattr(pages_and_layout, "first_page", lambda *_: dg.MetadataValue.md(""))
     assert platform.run("layout_regions", last="shard_01").success

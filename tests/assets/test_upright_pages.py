@@ -29,7 +29,7 @@ from kopub.layout.ground_truth import GroundTruthLayout
 from kopub.pages import inspection
 from kopub.pages.corpus import Corpus, KeptPixels
 from kopub.pages.indexing import index
-from kopub.pages.inspection import PageInspector
+from kopub.pages.inspection import Inspector
 from kopub.pages.page import PackedPixels, decode
 from kopub.processes import ChildWorker
 from kopub.release.local import LocalRelease
@@ -198,7 +198,7 @@ def test_a_picture_that_ends_its_process_twice_is_failed_alone(monkeypatch: pyte
 
     monkeypatch.setattr(ChildWorker, "_start", started)
     picture = png(_sample())
-    with PageInspector(2, upright=True, processes=2) as inspector:
+    with Inspector(2, upright=True, processes=2) as inspector:
         with pytest.raises(UnreadImage, match="the process that read it ended by SIGKILL"):
             inspector.inspect(picture, may_turn=True)
         assert inspector.inspect(picture, may_turn=True).height == _sample().shape[0]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kopub.recognition.deepseek_layout.answer import _STRAY, _TAG, OURS, TITLES, UNKNOWN, AnswerBlock, parse
+from kopub.recognition.deepseek_layout.answer import _STRAY, _TAG, OURS, TITLES, UNKNOWN, LabelledText, parse
 
 
 def tag(label: str, *box: int) -> str:
@@ -76,7 +76,7 @@ def test_a_page_as_the_model_writes_it():
     ],
 )
 def test_every_form_of_a_tag(answer: str):
-    assert parse(answer) == (AnswerBlock("text", (shares(0, 10, 999, 20),), "글", is_last=True),)
+    assert parse(answer) == (LabelledText("text", (shares(0, 10, 999, 20),), "글", is_last=True),)
 
 
 @pytest.mark.parametrize(

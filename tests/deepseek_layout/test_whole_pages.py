@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kopub.errors import ConfigError, EngineError
 from kopub.layout.regions import PageLayout, Task
-from kopub.pages.page import Page, PageBatch
+from kopub.pages.page import Batch, Page
 from kopub.recognition.deepseek_layout.answer import page_answer
 from kopub.recognition.deepseek_layout.detector import DeepSeekOcrLayout, RetryBudget
 from kopub.recognition.vlm.client.chat_requests import ChatAnswer
@@ -187,7 +187,7 @@ def left_out(found: Sequence[PageLayout]) -> set[str]:
 
 
 def test_second_tries_are_capped_and_no_page_is_dropped():
-    pages = [replace(drawn_page(), page_id=f"p_{at}", batch=PageBatch("shard_00", 6)) for at in range(6)]
+    pages = [replace(drawn_page(), page_id=f"p_{at}", batch=Batch("shard_00", 6)) for at in range(6)]
     found, asked, figures = laid_out(always(upper(), "length"), *pages, halves_share=0.4)
     assert len(found) == 6
     assert (figures["second_tries"], figures["second_tries_left_out"]) == (2, 4)
@@ -199,7 +199,7 @@ def test_second_tries_are_capped_and_no_page_is_dropped():
 
 @pytest.mark.services
 def test_the_cap_is_one_for_a_shard_however_many_client_processes_read_it():
-    shards = [PageBatch("shard_00", 6), PageBatch("shard_01", 3)]
+    shards = [Batch("shard_00", 6), Batch("shard_01", 3)]
     of = [batch for batch in shards for _ in range(batch.pages)]
     pages = [replace(drawn_page(), page_id=f"p_{at}", batch=batch) for at, batch in enumerate(of)]
 
@@ -403,7 +403,7 @@ def test_the_first_pages_of_each_shard_get_them_in_any_order_of_answers(data: st
     for at, pages in enumerate(shards):
         numbers = range(len(wanted), len(wanted) + len(pages))
         for number, wants in zip(numbers, pages, strict=True):
-            tries.note_request(number, PageBatch(f"shard_{at}", len(pages)))
+            tries.note_request(number, Batch(f"shard_{at}", len(pages)))
             wanted[number] = wants
         most = max(1, int(share * len(pages))) if share else 0
         expected |= set([number for number in numbers if wanted[number]][:most])
@@ -419,7 +419,7 @@ def test_pages_of_no_shard_count_those_before_them(order: list[int]):
 
 
 def test_a_page_waits_only_for_what_can_change_its_turn():
-    tries, batch = RetryBudget(0.5), PageBatch("shard_00", 4)
+    tries, batch = RetryBudget(0.5), Batch("shard_00", 4)
     for number in range(4):
         tries.note_request(number, batch)
     assert tries.note_answer(1, True) == [(1, True)]  # it gets one of the two retries whatever page 0 answers

@@ -237,6 +237,15 @@ def test_a_table_goes_on_over_the_page_and_its_heading_is_not_printed_twice() ->
     assert rows in tables(HEADED, GOES_ON.replace("<table>", "<table><caption>Table 1 (continued)</caption>"))
 
 
+def test_a_table_with_another_in_its_last_cell_goes_on_over_the_page() -> None:
+    inner = "<table><tr><td>코드</td><td>01</td></tr></table>"
+    last, within = (100, 700, 900, 940), (300, 800, 600, 900)
+    pages = [[Printed("table", HEADED, last), Printed("table", inner, within)], [Printed("table", HEADED, FIRST)]]
+    joined = markdown(document([Printed("text", "앞.", FIRST)], *pages))
+    assert joined.count("<table>") == 2
+    assert "</tr>\n<!-- page 3 -->\n<tr><td>가</td>" in joined
+
+
 def test_a_heading_of_two_rows_is_not_printed_twice() -> None:
     two = '<table><tr><td rowspan="2">이름</td><td>값</td></tr><tr><td>원</td></tr>'
     joined = tables(f"{two}<tr><td>가</td><td>1</td></tr></table>", f"{two}<tr><td>나</td><td></td></tr></table>")

@@ -307,7 +307,7 @@ def test_what_decoders_read_differently_is_decoded_here() -> None:
 
 @given(st.integers(1, 5000), st.integers(1, 5000))
 def test_any_page_gets_a_size_that_the_model_leaves(width: int, height: int) -> None:
-    from kopub.pages.page import whole_patches
+    from kopub.pages.model_pictures import whole_patches
 
     if max(width, height) > MAX_ASPECT * min(width, height):
         return

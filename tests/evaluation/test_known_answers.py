@@ -12,7 +12,7 @@ import pytest
 from kopub.evaluation import characters
 from kopub.evaluation.benchmark import Fact
 from kopub.evaluation.benchmarks.facts import check
-from kopub.evaluation.layout_boxes import Block, coco_map
+from kopub.evaluation.layout_boxes import ScoredBox, coco_map
 from kopub.evaluation.tables import teds
 from tests.support.installed import imported, needs
 
@@ -146,11 +146,11 @@ def test_omnidocbench_s_mean_average_precision():
             (gold_names.get(b["category_type"], b["category_type"]), (*b["poly"][:2], *b["poly"][4:6]))
             for b in page["layout_dets"]
         ]
-        gold.append([Block(kind, box) for kind, box in blocks if kind in classes])
+        gold.append([ScoredBox(kind, box) for kind, box in blocks if kind in classes])
         stem = page["page_info"]["image_path"].removesuffix(".jpg")
         regions.append(
             [
-                Block(names[str(found["category_id"])], tuple(found["bbox"]), found["score"])
+                ScoredBox(names[str(found["category_id"])], tuple(found["bbox"]), found["score"])
                 for found in detections["results"]
                 if found["image_name"] == stem
             ]

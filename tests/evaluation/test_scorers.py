@@ -14,7 +14,7 @@ from kopub.evaluation.characters import (
     normalized_table,
     normalized_text,
 )
-from kopub.evaluation.layout_boxes import Block, coco_map, find
+from kopub.evaluation.layout_boxes import ScoredBox, coco_map, find
 from kopub.evaluation.tables import BoundedTeds, teds
 from tests.support.installed import imported, needs
 
@@ -108,28 +108,28 @@ def test_a_table_in_omnidocbench_s_form_has_no_heads_sections_or_inline_tags():
 
 
 class TestLayout:
-    HALF = Block("text", (0, 0, 10, 10)), Block("text", (0, 0, 10, 20))
+    HALF = ScoredBox("text", (0, 0, 10, 10)), ScoredBox("text", (0, 0, 10, 20))
 
     def test_a_pair_needs_the_same_kind_and_half_of_the_area(self):
         small, large = self.HALF
         assert find([small], [large]).f1 == 1.0
-        assert find([small], [Block("text", (0, 0, 10, 21))]).f1 == 0.0
-        assert find([small], [Block("title", (0, 0, 10, 10))]).f1 == 0.0
+        assert find([small], [ScoredBox("text", (0, 0, 10, 21))]).f1 == 0.0
+        assert find([small], [ScoredBox("title", (0, 0, 10, 10))]).f1 == 0.0
 
     def test_as_many_pairs_as_there_can_be(self):
         """The first region is nearest to both blocks; the second fits only one."""
-        gold = [Block("text", (0, 0, 10, 10)), Block("text", (0, 2, 10, 12))]
-        regions = [Block("text", (0, 1, 10, 11)), Block("text", (0, 5, 10, 15))]
+        gold = [ScoredBox("text", (0, 0, 10, 10)), ScoredBox("text", (0, 2, 10, 12))]
+        regions = [ScoredBox("text", (0, 1, 10, 11)), ScoredBox("text", (0, 5, 10, 15))]
         assert find(gold, regions).same == 2
 
     def test_ignored_blocks_are_neither_missed_nor_wrong_to_find(self):
-        gold = [Block("text", (0, 0, 10, 10)), Block("", (20, 20, 30, 30), ignored=True)]
+        gold = [ScoredBox("text", (0, 0, 10, 10)), ScoredBox("", (20, 20, 30, 30), ignored=True)]
         assert find(gold, [gold[0]]).recall == 1.0
-        assert find(gold, [gold[0], Block("figure", (20, 20, 30, 30))]).precision == 1.0
+        assert find(gold, [gold[0], ScoredBox("figure", (20, 20, 30, 30))]).precision == 1.0
 
     def test_a_page_without_blocks_is_right_when_none_are_found(self):
         assert find([], []).f1 == find([], []).precision == 1.0
-        assert find([], [Block("text", (0, 0, 1, 1))]).f1 == 0.0
+        assert find([], [ScoredBox("text", (0, 0, 1, 1))]).f1 == 0.0
 
     def test_average_precision_without_regions_or_gold(self):
         imported("pycocotools")

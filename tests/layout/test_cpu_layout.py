@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from PIL import Image, ImageFont
+from PIL import Image
 
 from kopub.layout.cpu.engine import CpuLayout
 from kopub.layout.ink import BLANK_SHARE, even_light, ink_share
@@ -56,71 +56,6 @@ def test_boxes_are_in_pixels_of_the_full_page() -> None:
     assert 695 < y1 <= 730
     assert 1700 < x2 <= 2105
     assert 930 < y2 < 990
-
-
-def fraction(sheet: Sheet, x: int, y: int) -> None:
-    sheet.text(x - 50, y + 22, "x  =")
-    sheet.text(x + 24, y, "a + b")
-    sheet.draw.line((x + 10, y + 36, x + 100, y + 36), 0, 2)
-    sheet.text(x + 46, y + 42, "2")
-
-
-def test_a_formula_and_its_number_are_told_from_the_text_around_them() -> None:
-    sheet = Sheet()
-    sheet.paragraph(150, 300, 940, 4)
-    sheet.text(520, 500, "a  =  b + c")
-    sheet.text(1020, 500, "(2.5)")
-    sheet.paragraph(150, 590, 940, 4)
-    layout = detect(sheet)
-    assert labels(layout) == ["text", "display_formula", "formula_number", "text"]
-    assert [region.task for region in layout.regions] == [Task.TEXT, Task.FORMULA, Task.TEXT, Task.TEXT]
-    formula, number = layout.regions[1:3]
-    assert covers(formula, 530, 515)
-    assert formula.bbox[2] < 700
-    assert covers(number, 1050, 515)
-    assert number.bbox[0] > 1000
-
-
-def test_numbered_rows_are_formulas_of_their_own() -> None:
-    sheet = Sheet()
-    sheet.paragraph(150, 300, 940, 4)
-    for row in range(3):
-        sheet.text(520, 500 + 40 * row, "a  =  b + c")
-        sheet.text(1020, 500 + 40 * row, f"(2.{row})")
-    sheet.paragraph(150, 690, 940, 4)
-    assert labels(detect(sheet)) == ["text", *["display_formula", "formula_number"] * 3, "text"]
-
-
-def test_a_fraction_is_one_formula() -> None:
-    sheet = Sheet()
-    sheet.paragraph(150, 300, 940, 4)
-    fraction(sheet, 560, 500)
-    sheet.paragraph(150, 640, 940, 4)
-    layout = detect(sheet)
-    assert labels(layout) == ["text", "display_formula", "text"]
-    assert all(covers(layout.regions[1], x, y) for x, y in ((590, 515), (615, 555)))
-
-
-def test_a_formula_at_the_left_edge_or_as_wide_as_the_text_is_text() -> None:
-    sheet = Sheet()
-    sheet.paragraph(150, 300, 940, 4)
-    sheet.text(150, 500, "a  =  b + c")
-    sheet.paragraph(150, 590, 940, 4)
-    assert "display_formula" not in labels(detect(sheet))
-
-
-def test_a_listing_a_sentence_and_a_title_with_equals_signs_are_no_formulas() -> None:
-    sheet = Sheet()
-    sheet.paragraph(150, 300, 940, 4)
-    for row, line in enumerate(("i = n; while i > 0:", "    j = i * i + 1", "    i = j - n")):
-        for column, letter in enumerate(line):
-            sheet.draw.text((250 + 15 * column, 500 + 36 * row), letter, 0, ImageFont.load_default(24), anchor="ma")
-    sheet.paragraph(150, 690, 940, 4)
-    sheet.text(450, 890, "where the height = twice the width")
-    sheet.paragraph(150, 980, 940, 4)
-    sheet.text(420, 1190, "Layout = Labels", 40)
-    sheet.paragraph(150, 1300, 940, 4)
-    assert not {"display_formula", "formula_number"} & set(labels(detect(sheet)))
 
 
 @pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {install()}")
@@ -222,6 +157,19 @@ def test_what_a_speck_is_stands_in_the_profile() -> None:
     page = sheet.page()
     assert [layout.state for layout in CpuLayout(speck=0.02).detect([page])] == [State.BLANK]
     assert [layout.state for layout in CpuLayout().detect([page])] != [State.BLANK]
+
+
+def test_what_dotted_rules_join_around_a_table_is_a_picture_and_not_lost() -> None:
+    sheet = Sheet()
+    sheet.paragraph(100, 100, 1000, 3)
+    for at in range(0, 1240, 6):
+        sheet.draw.rectangle((at, 820, at + 3, 823), 0)
+        sheet.draw.rectangle((560, 820 + at % 900, 563, 823 + at % 900), 0)
+    for at in range(850, 1700, 50):
+        sheet.text(570, at, "CHF 3 949.75")
+    sheet.grid((580, 660, 740), (1220, 1260, 1300))
+    pictures = [region for region in detect(sheet).regions if region.label == "image"]
+    assert any(covers(picture, 600, 830) and covers(picture, 600, 1660) for picture in pictures)
 
 
 def test_ink_without_a_region_is_a_failure_with_a_reason() -> None:

@@ -213,7 +213,7 @@ def test_half_precision_finds_the_same_regions(
 
 def test_outputs_reach_the_host_in_fp32_whatever_the_precision(folder: Path) -> None:
     for dtype in ("float16", "bfloat16"):
-        model = pp_model.PageModel(
+        model = pp_model.LayoutModel(
             pp_network.load(str(folder), ""), device="cpu", dtype=dtype, compiled=False, batch_size=1, polygons=False
         )
         outputs = model.submit([drawing(0, 800, 800)]).result()
@@ -434,11 +434,11 @@ def test_out_of_memory_halves_the_batch_and_goes_on(
         return forward(network, pixels, polygons)
 
     submitted: list[int] = []
-    submit = pp_model.PageModel.submit
+    submit = pp_model.LayoutModel.submit
     monkeypatch.setattr(pp_model, "forward", small_gpu)
     expected = detect(make(batch_size=2), some_pages(30))
     monkeypatch.setattr(
-        pp_model.PageModel, "submit", lambda m, pages: (submitted.append(len(pages)), submit(m, pages))[1]
+        pp_model.LayoutModel, "submit", lambda m, pages: (submitted.append(len(pages)), submit(m, pages))[1]
     )
     resource = make(batch_size=8, polygons=True)
     with pytest.warns(RuntimeWarning, match="batch halved to 2"):
@@ -476,7 +476,7 @@ def test_tuning_keeps_to_its_memory_and_leaves_no_trace(
     monkeypatch.setattr(pp_model, "forward", limited)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=40e9))
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: limits.append(share))
-    model = pp_model.PageModel(
+    model = pp_model.LayoutModel(
         pp_network.load(str(folder), ""), device="cpu", dtype="float32", compiled=False, batch_size=2, polygons=False
     )
     monkeypatch.setattr(model, "_tuned", False)
@@ -494,7 +494,7 @@ class UntunedModel:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fits: int = 100) -> None:
         self.passes: list[tuple[bool, int, bool]] = []  # (tuned, pages, not empty)
         self._changed = threading.Condition()
-        forward, made = pp_network.forward, pp_model.PageModel.__init__
+        forward, made = pp_network.forward, pp_model.LayoutModel.__init__
 
         def untuned(model: Any, *arguments: Any, **options: Any) -> None:
             made(model, *arguments, **options)
@@ -508,7 +508,7 @@ class UntunedModel:
                 self._changed.notify_all()
             return forward(network, pixels, polygons)
 
-        monkeypatch.setattr(pp_model.PageModel, "__init__", untuned)
+        monkeypatch.setattr(pp_model.LayoutModel, "__init__", untuned)
         monkeypatch.setattr(pp_model, "forward", noted)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=40e9))
         monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: None)
@@ -565,13 +565,13 @@ def recorded(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, graph: Any
 ) -> tuple[dict[str, list[str]], str]:
     """Return what a model that records its pass finds on six pages, and its fallbacks."""
-    made = pp_model.PageModel.__init__
+    made = pp_model.LayoutModel.__init__
 
     def recording(model: Any, *arguments: Any, **options: Any) -> None:
         made(model, *arguments, **options)
         model._records = True
 
-    monkeypatch.setattr(pp_model.PageModel, "__init__", recording)
+    monkeypatch.setattr(pp_model.LayoutModel, "__init__", recording)
     monkeypatch.setattr(pp_model, "CudaGraph", graph)
     resource = make()
     return labels(detect(resource, some_pages(6))), str(resource.report()["fallbacks"])
@@ -623,7 +623,7 @@ def test_a_batch_that_no_longer_fits_is_run_without_its_graph(
 )
 def test_a_graph_gives_what_the_network_gives_on_a_gpu(folder: Path) -> None:
     options = {"device": "cuda", "dtype": "float16", "compiled": False, "batch_size": 4, "polygons": True}
-    plain, graphed = (pp_model.PageModel(pp_network.load(str(folder), ""), **options) for _ in range(2))
+    plain, graphed = (pp_model.LayoutModel(pp_network.load(str(folder), ""), **options) for _ in range(2))
     graphed.first_pass().result()
     assert graphed.fallbacks == [], "it was recorded"
     batches = [[drawing(4 * number + i, 800, 800) for i in range(count)] for number, count in enumerate((4, 4, 3))]
@@ -837,8 +837,8 @@ def test_missing_weights_are_told_without_a_page_too(make: Callable[..., PPDocLa
 def test_nobody_waits_for_a_model_that_is_not_needed_after_all(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loading, closed, close = SlowLoad(monkeypatch), threading.Event(), pp_model.PageModel.close
-    monkeypatch.setattr(pp_model.PageModel, "close", lambda model: (close(model), closed.set()))
+    loading, closed, close = SlowLoad(monkeypatch), threading.Event(), pp_model.LayoutModel.close
+    monkeypatch.setattr(pp_model.LayoutModel, "close", lambda model: (close(model), closed.set()))
     resource = make()
     resource.prepare()
     resource.release()
@@ -1025,8 +1025,8 @@ def test_relu_that_is_refused_when_it_runs_is_taken_apart(folder: Path, monkeypa
         raise pp_network.ReluFusionError("CUDNN_STATUS_NOT_SUPPORTED")
 
     options = {"device": "cpu", "dtype": "float32", "compiled": False, "batch_size": 2, "polygons": False}
-    plain = pp_model.PageModel(pp_network.load(str(folder), ""), **options)
-    model = pp_model.PageModel(network := pp_network.load(str(folder), ""), **options)
+    plain = pp_model.LayoutModel(pp_network.load(str(folder), ""), **options)
+    model = pp_model.LayoutModel(network := pp_network.load(str(folder), ""), **options)
     monkeypatch.setattr(pp_network, "conv_relu", refusing)
     pp_network.fuse_relu(network)
     pages = [drawing(i, 800, 800) for i in range(4)]

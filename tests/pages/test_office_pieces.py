@@ -240,6 +240,15 @@ def test_the_like_rows_of_a_sheet_are_whole_though_a_page_has_its_numbers_first(
     ]
 
 
+def test_no_page_cuts_a_row_of_a_sheet_though_the_next_has_the_number_that_it_lacks() -> None:
+    rows = [[f"{at}번 과제입니다", str(at), str(100 + at)] for at in range(1, 7)]
+    cells = [PieceCell(row, at, 1, 1, text) for row, held in enumerate(rows) for at, text in enumerate(held)]
+    pages = [" ".join(text for row in half for text in row).split() for half in (rows[:3], rows[3:])]
+    pages = [[word for word in pages[0] if word != "103"], ["103", *pages[1]]]
+    placed = place_pieces([Piece("table", tuple(cells), is_sheet=True)], pages)
+    assert [grid(piece) for at in (0, 1) for piece in placed.pages[at]] == [rows[:3], rows[3:]]
+
+
 def test_a_cell_that_is_found_on_a_later_page_takes_no_other_rows_there() -> None:
     rows = [(f"{at}번 항목입니다", f"설명 {at}번은 이것입니다") for at in range(1, 13)]
     # The third row's sign has no place on its own page.
@@ -252,6 +261,28 @@ def test_a_cell_that_is_found_on_a_later_page_takes_no_other_rows_there() -> Non
     assert [grid(piece) for at in (0, 1) for piece in placed.pages[at]] == [
         [list(row) for row in rows[:8]],
         [list(row) for row in rows[8:]],
+    ]
+
+
+def test_a_row_that_a_page_cuts_keeps_its_cells_and_a_table_in_a_cell_has_its_own_page() -> None:
+    rows = [("번호", "설명", "형식")]
+    rows += [(str(at), f"{at}번 항목을 여러 줄로 설명하는 글입니다", "text") for at in (1, 2, 3)]
+    inner = [("구분", "코드"), ("자리", "숫자"), ("코드 설명표", "시군구")]
+    grids = [[PieceCell(row, at, 1, 1, text) for row, held in enumerate(of) for at, text in enumerate(held)]
+             for of in (rows, inner)]  # fmt: skip
+    pages = [
+        "번호 설명 형식 1 1번 항목을 여러 줄로 설명하는 글입니다 구분 코드 자리 숫자 코드 설명표 시군구 text "
+        "2 2번 항목을 여러 text",
+        "번호 설명 형식 줄로 설명하는 글입니다 3 3번 항목을 여러 줄로 설명하는 글입니다 text",
+    ]
+    placed = place_pieces([Piece("table", tuple(cells)) for cells in grids], [page.split() for page in pages])
+    assert placed.unprinted == {}
+    assert [grid(piece) for piece in placed.pages[0]] == [
+        [*map(list, rows[:2]), ["2", "2번 항목을 여러", "text"]],
+        [*map(list, inner)],
+    ]
+    assert [grid(piece) for piece in placed.pages[1]] == [
+        [list(rows[0]), ["", "줄로 설명하는 글입니다", ""], list(rows[3])]
     ]
 
 

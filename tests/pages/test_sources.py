@@ -25,7 +25,7 @@ from kopub.pages.corpus import Corpus, SourceRow
 from kopub.pages.indexing import Others, index
 from kopub.pages.manifest import Manifest
 from kopub.pages.page import problem_with_id, stand_in_id
-from kopub.pages.page_reader import PageReader
+from kopub.pages.page_reader import ImageReader
 from tests.support.sources.corpora import SCHEMA, cut, page_image, pages, query, table, write_arrow, write_corpus
 
 HOSTILE_IDS = ["../x", "a/b", "a\\b", "a\0b", "x" * 300, "가" * 70, "", ".", "..", " x", "x ", "a\nb", "\x1b[2J"]
@@ -35,7 +35,7 @@ def rows_of(home: Path, key: str = "shard_00") -> list[SourceRow]:
     return list(Corpus(home=str(home)).rows(key))
 
 
-def proven(reader: PageReader, row: SourceRow) -> bytes | memoryview:
+def proven(reader: ImageReader, row: SourceRow) -> bytes | memoryview:
     return reader.page(row.page_id, row.row, sha256(row.data)).data
 
 

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from kopub.evaluation.benchmarks.texts import load_texts
 from kopub.evaluation.benchmarks.transformed import FORMS, photographed, skewed, turned
 from kopub.folders import SAMPLES
-from kopub.pages import upright as transforms
+from kopub.pages import straightening
 from kopub.pages.page import decode
-from kopub.pages.upright import PageTransform, find_transform
+from kopub.pages.straightening import find_transform
+from kopub.pages.upright import UprightTransform
 
 Pixels = NDArray[np.uint8]
 
@@ -39,7 +40,7 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(1)
 
 
-def found(pixels: Pixels) -> PageTransform:
+def found(pixels: Pixels) -> UprightTransform:
     transform = find_transform(pixels)
     assert transform is not None
     return transform
@@ -76,7 +77,7 @@ def test_it_is_kept_how_sure_a_skew_and_a_sheet_of_paper_are(page: Pixels):
     straightened = found(skewed(3, page, rng()))
     assert (straightened.skew_sharpness > 1.25, straightened.paper_levels) == (True, 0.0)
     assert found(photographed(False, 0, page, rng())).paper_levels > 12
-    assert "paper_levels" not in PageTransform.picture_of(straightened.row())
+    assert "paper_levels" not in UprightTransform.picture_of(straightened.row())
 
 
 def test_a_page_that_lies_on_its_side_and_is_skewed_is_set_upright(page: Pixels):
@@ -187,18 +188,18 @@ def test_a_page_too_long_for_opencv_is_left_as_it_is(page: Pixels):
 
 def test_a_page_that_would_grow_beyond_the_limit_is_left_as_it_is(page: Pixels, monkeypatch: pytest.MonkeyPatch):
     tilted = skewed(10, page, rng())
-    monkeypatch.setattr(transforms, "MAX_PIXELS", tilted.shape[0] * tilted.shape[1])
+    monkeypatch.setattr(straightening, "MAX_PIXELS", tilted.shape[0] * tilted.shape[1])
     assert find_transform(tilted) is None
 
 
 def test_a_transform_is_kept_as_numbers_and_comes_back_as_it_was(page: Pixels):
     photo = photographed(True, 2, page, rng())
     transform = found(photo)
-    again = PageTransform.of_row(transform.row())
+    again = UprightTransform.of_row(transform.row())
     assert again == transform
     assert again is not None
     assert np.array_equal(again.apply(photo), transform.apply(photo))
-    assert PageTransform.of_row(None) is None
+    assert UprightTransform.of_row(None) is None
 
 
 def test_what_lies_outside_of_the_picture_is_as_its_edge(page: Pixels):

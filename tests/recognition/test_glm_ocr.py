@@ -30,7 +30,7 @@ from kopub.recognition.vlm.client.region_images import (
     MAX_TOKENS,
     MIN_TOKENS,
     PATCH,
-    RegionImage,
+    CropImage,
     cut_strips,
     model_size,
     pack_pixels,
@@ -668,7 +668,7 @@ def test_room_grows_with_the_picture_and_stays_in_the_context() -> None:
 
 def test_a_request_is_valid_json_whatever_the_prompt() -> None:
     body = json.loads(
-        request_body("m", '따옴표 " \\ {}', RegionImage(b"\x00\xff", "image/png", 28, 28), 7, {"max_tokens": 9})
+        request_body("m", '따옴표 " \\ {}', CropImage(b"\x00\xff", "image/png", 28, 28), 7, {"max_tokens": 9})
     )
     image, text = body["messages"][0]["content"]
     assert image["image_url"]["url"] == "data:image/png;base64,AP8="

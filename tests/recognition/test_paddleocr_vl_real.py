@@ -13,7 +13,7 @@ import pytest
 from kopub.pages.page import Page
 from kopub.recognition.vlm.client.chat_requests import PATH, request_body
 from kopub.recognition.vlm.client.paddle import PaddleImage, sized_image
-from kopub.recognition.vlm.client.region_images import RegionImage, encode_image
+from kopub.recognition.vlm.client.region_images import CropImage, encode_image
 from kopub.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
 from kopub.states import State
 from kopub.vllm.endpoint import Endpoint
@@ -32,7 +32,7 @@ AROUND = len("<User: <") + len(">") + len("OCR:\nAssistant:\n")
 """Tokens of the tiny tokenizer around the picture: special ones and bytes."""
 
 
-def asked(endpoint: Endpoint, picture: RegionImage, **sampling: Any) -> dict[str, Any]:
+def asked(endpoint: Endpoint, picture: CropImage, **sampling: Any) -> dict[str, Any]:
     body = request_body(endpoint.model, "OCR:", picture, 8, {"temperature": 0, **sampling})
     headers = {"Authorization": f"Bearer {endpoint.api_key}", "Content-Type": "application/json"}
     with urlopen(Request(endpoint.urls[0] + PATH, body, headers), timeout=300) as response:

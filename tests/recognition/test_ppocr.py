@@ -11,7 +11,7 @@ import pytest
 
 from kopub.engine import missing_modules
 from kopub.recognition.ppocr.recognizer import PpOcrRecognizer
-from kopub.recognition.tesseract import figures
+from kopub.recognition.tesseract import figure_model
 
 INSTALLED = not missing_modules("rapidocr", "onnxruntime")
 READS = """
@@ -38,7 +38,7 @@ def test_lines_and_the_cells_of_a_table_are_read(tmp_path: Path):
             cv2.putText(page, cell, place, cv2.FONT_HERSHEY_SIMPLEX, 1.2, 0, 2, cv2.LINE_AA)
     cv2.imwrite(str(tmp_path / "page.png"), page)
     profile = tmp_path / "ppocr.yaml"
-    profile.write_text(f"extends: cpu\nrecognition: {{engine: ppocr, weights_file: {figures.model()}}}\n")
+    profile.write_text(f"extends: cpu\nrecognition: {{engine: ppocr, weights_file: {figure_model.model()}}}\n")
     # Once ONNX Runtime is imported, no process that is forked from this one would end.
     command = [sys.executable, "-c", READS, str(tmp_path / "page.png"), str(profile)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

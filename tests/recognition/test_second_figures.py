@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kopub.recognition.print_reader import OcrWord
-from kopub.recognition.tesseract import figures
+from kopub.recognition.tesseract import figure_model, figures
 from kopub.recognition.tesseract.figures import SecondReading, figure_runs, with_figure
 from kopub.recognition.tesseract.reader import Reader
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer, tessdata_folder
@@ -66,7 +66,7 @@ def test_hangul_stays_outside_of_what_is_read_again():
 
 def test_tables_read_without_the_model_are_not_called_equal(monkeypatch: pytest.MonkeyPatch):
     engine = TesseractRecognizer()
-    monkeypatch.setattr(figures, "model", lambda: None)
+    monkeypatch.setattr(figure_model, "model", lambda: None)
     # Nothing is read again for want of it, and all is once it is there.
     assert engine.weights().keys() == {"tesserocr", "kor", "eng"}
     [advice] = engine.advises()
@@ -74,7 +74,7 @@ def test_tables_read_without_the_model_are_not_called_equal(monkeypatch: pytest.
 
 
 def test_a_printed_sign_is_read(tmp_path: Path):
-    if figures.model() is None:
+    if figure_model.model() is None:
         pytest.skip("the extra figures is not installed")
     import cv2
 
@@ -89,8 +89,8 @@ def test_a_printed_sign_is_read(tmp_path: Path):
 FORKED = """
 import os, signal, sys
 import numpy as np
-from kopub.recognition.tesseract import figures
-figures.FigureModel(figures.model()).read(np.full((40, 90), 255, np.uint8))
+from kopub.recognition.tesseract import figure_model
+figure_model.FigureModel(figure_model.model()).read(np.full((40, 90), 255, np.uint8))
 child = os.fork()
 if child == 0:
     signal.alarm(5)
@@ -100,6 +100,6 @@ sys.exit(os.waitpid(child, 0)[1])
 
 
 def test_a_process_forked_after_a_reading_ends():
-    if figures.model() is None:
+    if figure_model.model() is None:
         pytest.skip("the extra figures is not installed")
     subprocess.run([sys.executable, "-c", FORKED], check=True)

@@ -23,7 +23,7 @@ from kopub.layout.regions import Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.print_reader import OcrWord, find_cells, find_rows
 from kopub.recognition.regions import PageReading
-from kopub.recognition.tesseract import figures, reader
+from kopub.recognition.tesseract import figure_model, reader
 from kopub.recognition.tesseract.leaders import find_leaders
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install, scripts_of, tessdata_folder
 from kopub.recognition.tesseract.words import (
@@ -461,7 +461,7 @@ def test_an_english_page_needs_english_data_alone(tmp_path: Path, monkeypatch: p
     sheet.text(100, 170, "and 1,024 pages in 1,024 states.", 40)
     assert read_in(sheet, "eng") == "Every page ends in one state,\nand 1,024 pages in 1,024 states."
     assert TesseractRecognizer(languages=["eng"]).lacks() == []
-    monkeypatch.setattr(figures, "model", lambda: None)
+    monkeypatch.setattr(figure_model, "model", lambda: None)
     assert set(TesseractRecognizer(languages=["eng"]).weights()) == {"tesserocr", "eng"}
 
 

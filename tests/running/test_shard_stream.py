@@ -311,11 +311,11 @@ def test_answers_in_any_order_come_to_the_shard_they_are_of(tmp_path: Path):
 @pytest.mark.slow
 @needs("torch", "transformers")
 def test_a_batch_of_the_layout_model_holds_pages_of_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from kopub.layout.pp_doclayout.model import PageModel
+    from kopub.layout.pp_doclayout.model import LayoutModel
 
     batches: list[int] = []
-    submit = PageModel.submit
-    monkeypatch.setattr(PageModel, "submit", lambda model, batch: batches.append(len(batch)) or submit(model, batch))
+    submit = LayoutModel.submit
+    monkeypatch.setattr(LayoutModel, "submit", lambda model, batch: batches.append(len(batch)) or submit(model, batch))
     platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS])
     weights = save_pp_doclayout(tmp_path / "weights")
     platform.engines["layout"] = PPDocLayout(

@@ -13,13 +13,13 @@ from kopub.api.rows import Facts, Picture, Step, TableName
 from kopub.api.sources import source
 from kopub.api.sources.source import OpenFiles, ParquetRows, Place
 from kopub.boxes import Box
-from kopub.corrections.corrected import CorrectedPage, CorrectedTables, correct_page
+from kopub.corrections.corrected import CorrectedRows, CorrectedTables, correct_page
 from kopub.errors import DamagedTable, SourceError, StoreError
 from kopub.fingerprints import fingerprint
 from kopub.pages.manifest import Manifest, shard_source
-from kopub.pages.page_reader import Origin, PageReader, open_shard, origins
+from kopub.pages.page_reader import ImageReader, Origin, open_shard, origins
 from kopub.pages.places import CorpusPlace, place_of
-from kopub.pages.upright import PageTransform
+from kopub.pages.upright import UprightTransform
 from kopub.states import Reason, State, decisive
 from kopub.store import ledger
 from kopub.store.corpus_tables import TABLES, VECTOR_TABLES, Table
@@ -85,14 +85,50 @@ class HomeSource:
         version = fingerprint([self._stamps[asset][shard] for asset in assets])
         cached = self._catalogues.get(shard)
         if cached is None or cached[0] != version:
-            cached = self._catalogues[shard] = version, self._catalogue(shard, assets)
+            pages = self._rows(TABLES.pages.name, shard).read(["page_id", "doc_id", "page_no", "state"])
+            ids = pages["page_id"]
+            states = {TABLES.pages.name: pages["state"].to_pylist()}
+            for asset in assets:
+                if asset != TABLES.pages.name:
+                    states[asset] = self._in_order(asset, shard, ids, "state")
+            ends: dict[tuple[str | None, ...], str] = {}
+            state: list[str] = []
+            for of_page in zip(*states.values(), strict=True):
+                # Few combinations of states occur, so each is decided once.
+                if of_page not in ends:
+                    by_asset = {asset: value for asset, value in zip(states, of_page, strict=True) if value is not None}
+                    ended = decisive(by_asset)
+                    ends[of_page] = by_asset[ended] if ended else "ok"
+                state.append(ends[of_page])
+            texts = TABLES.texts.name
+            doubt = self._in_order(texts, shard, ids, "doubt") if texts in assets else [None] * len(ids)
+            table = pages.set_column(pages.schema.get_field_index("state"), "state", pa.array(state, pa.string()))
+            cached = self._catalogues[shard] = version, table.append_column("doubt", pa.array(doubt, pa.float32()))
         return cached[1]
 
     def table(self, shard: str, name: TableName) -> pa.Table | None:
         if name == "pages":
-            return self._page_table(shard)
+            catalogue, assets = self.catalogue(shard), self._assets(shard)
+            facts = self._rows(TABLES.pages.name, shard).read(["page_id", *_FACTS])
+            columns: dict[str, Any] = {column: catalogue[column] for column in catalogue.column_names}
+            columns |= {column: facts[column] for column in _FACTS}
+            columns["shard"] = [shard] * catalogue.num_rows
+            for asset, column in ((TABLES.texts.name, "text"), (TABLES.readings.name, "markdown")):
+                texts: list[str | None] = [None] * len(facts)
+                if asset in assets:
+                    texts = self._in_order(asset, shard, facts["page_id"], column)
+                # As in a release, a page without a text gets an empty one.
+                columns[column] = [defuse(text or "") if column == "markdown" else text or "" for text in texts]
+            return pa.table({column: columns[column] for column in rows.PAGES.names}, rows.PAGES)
         if name == "regions":
-            return self._region_table(shard)
+            if TABLES.regions.name not in self._assets(shard):
+                return None
+            ids = self.catalogue(shard)["page_id"].to_pylist()
+            regions = []
+            for row, page_id in enumerate(ids):
+                for region in self.regions(Place(shard, row, page_id)):
+                    regions.append({"page_id": page_id, **region.to_dict()})
+            return pa.Table.from_pylist(regions, rows.REGIONS)
         asset = _VECTOR_TABLES[name].name
         if asset not in self._assets(shard):
             return None
@@ -100,11 +136,10 @@ class HomeSource:
 
     def facts(self, place: Place) -> Facts:
         page = self._row(TABLES.pages, place, _FACTS)
-        ends = {
-            asset: row
-            for asset in self._assets(place.shard)
-            if (row := self._find(_PAGE_TABLES[asset], place, ("state", "reason")))
-        }
+        ends: dict[str, dict[str, Any]] = {}
+        for asset in self._assets(place.shard):
+            if row := self._find(_PAGE_TABLES[asset], place, ("state", "reason")):
+                ends[asset] = row
         states = {asset: row["state"] for asset, row in ends.items()}
         ended = decisive(states)
         reason = ends[ended]["reason"] if ended else None
@@ -153,16 +188,16 @@ class HomeSource:
         runs = {asset: ledger.read(self.store, asset, place.shard) for asset in tables}
         return tuple(source.steps(lineage_rows(place.shard, tables, metadata, runs)))
 
-    def upright(self, place: Place) -> PageTransform | None:
+    def upright(self, place: Place) -> UprightTransform | None:
         # Tables of older versions lack the column.
         has_column = "upright" in self._rows(TABLES.pages.name, place.shard).columns
-        return PageTransform.of_row(self._row(TABLES.pages, place, ["upright"])["upright"]) if has_column else None
+        return UprightTransform.of_row(self._row(TABLES.pages, place, ["upright"])["upright"]) if has_column else None
 
     def image_bytes(self, place: Place) -> bytes:
         page = self._row(TABLES.pages, place, ["page_idx", "sha256"])
         if page["sha256"] is None:
             raise SourceError(f"{place.page_id} has no image")
-        reader = PageReader(open_shard(self._manifest, place.shard), place.shard)
+        reader = ImageReader(open_shard(self._manifest, place.shard), place.shard)
         return bytes(reader.page(place.page_id, page["page_idx"], page["sha256"]).data)
 
     def _look(self) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
@@ -202,20 +237,6 @@ class HomeSource:
         if error := self._damaged.get((asset, shard)):
             raise error
 
-    def _catalogue(self, shard: str, assets: Sequence[str]) -> pa.Table:
-        pages = self._rows(TABLES.pages.name, shard).read(["page_id", "doc_id", "page_no", "state"])
-        ids = pages["page_id"]
-        states = {TABLES.pages.name: pages["state"].to_pylist()}
-        for asset in assets:
-            if asset != TABLES.pages.name:
-                states[asset] = self._in_order(asset, shard, ids, "state")
-        ends: dict[tuple[str | None, ...], str] = {}
-        state = [_page_state(tuple(states), of_page, ends) for of_page in zip(*states.values(), strict=True)]
-        texts = TABLES.texts.name
-        doubt = self._in_order(texts, shard, ids, "doubt") if texts in assets else [None] * len(ids)
-        table = pages.set_column(pages.schema.get_field_index("state"), "state", pa.array(state, pa.string()))
-        return table.append_column("doubt", pa.array(doubt, pa.float32()))
-
     def _in_order(self, asset: str, shard: str, ids: pa.ChunkedArray, column: str) -> list[Any]:
         """Return a column of a table in the order of `ids`.
 
@@ -228,28 +249,6 @@ class HomeSource:
             return table[column].to_pylist()
         values = dict(zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True))
         return [values.get(page_id) for page_id in ids.to_pylist()]
-
-    def _page_table(self, shard: str) -> pa.Table:
-        catalogue, assets = self.catalogue(shard), self._assets(shard)
-        facts = self._rows(TABLES.pages.name, shard).read(["page_id", *_FACTS])
-        columns: dict[str, Any] = {name: catalogue[name] for name in catalogue.column_names}
-        columns |= {name: facts[name] for name in _FACTS}
-        columns["shard"] = [shard] * catalogue.num_rows
-        for asset, name in ((TABLES.texts.name, "text"), (TABLES.readings.name, "markdown")):
-            texts = self._in_order(asset, shard, facts["page_id"], name) if asset in assets else [None] * len(facts)
-            # As in a release, a page without a text gets an empty one.
-            columns[name] = [defuse(text or "") if name == "markdown" else text or "" for text in texts]
-        return pa.table({name: columns[name] for name in rows.PAGES.names}, rows.PAGES)
-
-    def _region_table(self, shard: str) -> pa.Table | None:
-        if TABLES.regions.name not in self._assets(shard):
-            return None
-        ids = self.catalogue(shard)["page_id"].to_pylist()
-        regions = []
-        for row, page_id in enumerate(ids):
-            for region in self.regions(Place(shard, row, page_id)):
-                regions.append({"page_id": page_id, **region.to_dict()})
-        return pa.Table.from_pylist(regions, rows.REGIONS)
 
     def _row(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any]:
         row = self._find(table, place, columns)
@@ -268,7 +267,7 @@ class HomeSource:
             return {name: row[name] for name in columns}
         return self._rows(table.name, place.shard).row(place.row, table.key, place.page_id, columns)
 
-    def corrected_page(self, place: Place) -> CorrectedPage | None:
+    def corrected_page(self, place: Place) -> CorrectedRows | None:
         """Return the layout and reading of a page as people corrected it.
 
         None if the page is not read.
@@ -292,12 +291,3 @@ class HomeSource:
             return ParquetRows(self.store.open(asset, shard), f"{asset} of {shard}", again, schema)
 
         return self._files.get((asset, shard), open_rows)
-
-
-def _page_state(assets: Sequence[str], states: tuple[str | None, ...], ends: dict[tuple[str | None, ...], str]) -> str:
-    """Return the state of a page from those of its rows; few combinations occur."""
-    if states not in ends:
-        by_asset = {asset: state for asset, state in zip(assets, states, strict=True) if state is not None}
-        ended = decisive(by_asset)
-        ends[states] = by_asset[ended] if ended else "ok"
-    return ends[states]

@@ -20,7 +20,7 @@ from kopub.boxes import Box
 from kopub.errors import SourceError, StoreError, first_line
 from kopub.pages.fetched_files import FetchedFiles
 from kopub.pages.page_reader import Origin
-from kopub.pages.upright import PageTransform
+from kopub.pages.upright import UprightTransform
 from kopub.release.base import VECTORS as RELEASED_VECTORS
 from kopub.release.files import (
     CONFIGS,
@@ -165,10 +165,10 @@ class ReleaseSource:
         rows = self.rows("lineage", place.shard)
         return tuple(source.steps(self._of_page("lineage", place, rows.columns)))
 
-    def upright(self, place: Place) -> PageTransform | None:
+    def upright(self, place: Place) -> UprightTransform | None:
         # Releases of older versions lack the column.
         has_column = "upright" in self.rows(PAGES, place.shard).columns
-        return PageTransform.of_row(self._page(place, ["upright"])["upright"]) if has_column else None
+        return UprightTransform.of_row(self._page(place, ["upright"])["upright"]) if has_column else None
 
     def image_bytes(self, place: Place) -> bytes:
         if _IMAGE not in self.rows(PAGES, place.shard).columns:
@@ -281,9 +281,29 @@ class ReleaseTables:
         if asset not in _CONFIG_OF_ASSET or columns is None:
             raise StoreError(f"a release does not hold all of {asset}")
         if asset == TABLES.readings.name:
-            return self._readings(shard).select(list(columns))
+            fields = ["page_id", "index", "label", "native_label", "bbox_2d", "content", "state", "reason"]
+            regions = self._release.rows("regions", shard).read(fields).to_pylist()
+            pages = []
+            for page_id, of_page in groupby(regions, lambda row: row["page_id"]):
+                readings = [{**_UNSAID, **row} for row in of_page if row["content"] is not None]
+                pages.append({"page_id": page_id, "regions": readings})
+            return pa.Table.from_pylist(pages, _READINGS).select(list(columns))
         if asset == PASSAGE_VECTORS.name:
-            return self._passages(shard).select(list(columns))
+            rows = self._release.rows(PASSAGES, shard).read(["page_id", "start", "end", "vector"]).combine_chunks()
+            parts = pa.StructArray.from_arrays(
+                [
+                    rows[name].chunk(0) if rows.num_rows else pa.array([], rows.schema.field(name).type)
+                    for name in _PASSAGE
+                ],
+                fields=[rows.schema.field(name) for name in _PASSAGE],
+            )
+            counts = Counter(rows["page_id"].to_pylist())
+            ends = [0, *accumulate(counts.values())]
+            lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), parts)
+            states = pa.array([State.OK.value] * len(counts), pa.string())
+            return pa.table(
+                {"page_id": pa.array(list(counts), pa.string()), "passages": lists, "state": states}
+            ).select(list(columns))
         rows = self._release.rows(_CONFIG_OF_ASSET[asset], shard)
         table = rows.read([name for name in rows.columns if name in columns and name != _STATE.name])
         if "page_idx" in columns:
@@ -310,33 +330,11 @@ class ReleaseTables:
         own = {"engine": row["engine"], "version": version, "parameters": parameters}
         return {**own, "weights": json.loads(row["versions"] or "{}"), **beside}
 
-    def _passages(self, shard: str) -> pa.Table:
-        """Return a row for each page, with its passages, as the store has them."""
-        rows = self._release.rows(PASSAGES, shard).read(["page_id", "start", "end", "vector"]).combine_chunks()
-        parts = pa.StructArray.from_arrays(
-            [rows[name].chunk(0) if rows.num_rows else pa.array([], rows.schema.field(name).type) for name in _PASSAGE],
-            fields=[rows.schema.field(name) for name in _PASSAGE],
-        )
-        counts = Counter(rows["page_id"].to_pylist())
-        ends = [0, *accumulate(counts.values())]
-        lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), parts)
-        states = pa.array([State.OK.value] * len(counts), pa.string())
-        return pa.table({"page_id": pa.array(list(counts), pa.string()), "passages": lists, "state": states})
-
     def _states(self, asset: str, shard: str, count: int) -> list[str]:
         if _CONFIG_OF_ASSET[asset] != PAGES:
             # The other files hold only rows that were made.
             return [State.OK] * count
         return [states[asset] for states in self._release.rows(PAGES, shard).read(["states"])["states"].to_pylist()]
-
-    def _readings(self, shard: str) -> pa.Table:
-        columns = ["page_id", "index", "label", "native_label", "bbox_2d", "content", "state", "reason"]
-        regions = self._release.rows("regions", shard).read(columns).to_pylist()
-        pages = []
-        for page_id, of_page in groupby(regions, lambda row: row["page_id"]):
-            readings = [{**_UNSAID, **row} for row in of_page if row["content"] is not None]
-            pages.append({"page_id": page_id, "regions": readings})
-        return pa.Table.from_pylist(pages, _READINGS)
 
 
 _DIGITS = 16

@@ -19,7 +19,7 @@ from kopub.boxes import Box
 from kopub.errors import StoreError, first_line
 from kopub.layout.regions import Task
 from kopub.pages.page_reader import Origin
-from kopub.pages.upright import PageTransform
+from kopub.pages.upright import UprightTransform
 from kopub.recognition.regions import TextOrigin
 from kopub.states import State
 from kopub.store.corpus_tables import lacking
@@ -99,7 +99,7 @@ class Source(Protocol):
 
     def lineage(self, place: Place) -> tuple[Step, ...]: ...
 
-    def upright(self, place: Place) -> PageTransform | None:
+    def upright(self, place: Place) -> UprightTransform | None:
         """Return the transform that set the page upright.
 
         None for an unchanged page, or for a table without this information.

@@ -21,7 +21,7 @@ from kopub.states import joined, phrase
 
 if TYPE_CHECKING:
     from kopub.pages.indexing import Others
-    from kopub.pages.manifest import Manifest, PageSource
+    from kopub.pages.manifest import CorpusSource, Manifest
 
 SOURCE_HELP = (
     "Folder or URL of PDFs, images, HWP, office and text files, or of Arrow or Parquet shards; one such file; a Hub "
@@ -218,7 +218,7 @@ def remove(
     tell(phrase("next: {command}, which brings search and the release up to date", with_profile("kopub run")))
 
 
-def _cells(manifest: "Manifest", source: "PageSource") -> list[str | Text]:
+def _cells(manifest: "Manifest", source: "CorpusSource") -> list[str | Text]:
     state = _state(manifest, source)
     return [
         visible(source.name),
@@ -230,7 +230,7 @@ def _cells(manifest: "Manifest", source: "PageSource") -> list[str | Text]:
     ]
 
 
-def _values(manifest: "Manifest", source: "PageSource") -> dict[str, object]:
+def _values(manifest: "Manifest", source: "CorpusSource") -> dict[str, object]:
     return {
         "source": source.name,
         "path": manifest.location_of(source),
@@ -244,11 +244,11 @@ def _values(manifest: "Manifest", source: "PageSource") -> dict[str, object]:
     }
 
 
-def _pages(manifest: "Manifest", source: "PageSource") -> int:
+def _pages(manifest: "Manifest", source: "CorpusSource") -> int:
     return sum(shard.rows for shard in manifest.shards_of(source.name))
 
 
-def _state(manifest: "Manifest", source: "PageSource") -> str:
+def _state(manifest: "Manifest", source: "CorpusSource") -> str:
     """Return whether the source exists, and whether all its pages were made."""
     place = manifest.location_of(source)
     if not (source.revision or is_url(place) or Path(place).exists()):

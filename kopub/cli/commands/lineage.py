@@ -18,7 +18,7 @@ from kopub.cli.options import local_path
 from kopub.errors import ConfigError, KopubError, visible
 from kopub.files import replace_bytes
 from kopub.pages.page import decode
-from kopub.pages.upright import PageTransform
+from kopub.pages.upright import UprightTransform
 from kopub.states import State, phrase
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _show_source(source: dict[str, Any], out: Console) -> None:
     if source["width"]:
         form = "{format}, {width} x {height} pixels, {bytes:,} bytes"
         rows["image"] = phrase(form, *(source[name] for name in ("format", "width", "height", "n_bytes")))
-    if transform := PageTransform.of_row(source["upright"]):
+    if transform := UprightTransform.of_row(source["upright"]):
         rows["set upright"] = str(transform)
     rows |= {name: str(source[key]) for name, key in (("document", "doc_id"), ("licence", "license")) if source[key]}
     _show_facts(rows, out)

@@ -24,7 +24,7 @@ from kopub.states import phrase
 if TYPE_CHECKING:
     import dagster as dg
 
-    from kopub.web.own_pages import OwnPagesOnly
+    from kopub.web.own_pages import OriginGuard
 
 _QUIET = "ignore:Function"
 """The filter for warnings of Dagster about its own deprecated functions, in each of its processes."""
@@ -47,7 +47,7 @@ def ui(
     """
     from kopub.cli.dagster_home import instance_at, make_databases
     from kopub.config.settings import load_settings
-    from kopub.web.own_pages import OwnPagesOnly
+    from kopub.web.own_pages import OriginGuard
 
     names = host_names(host, allow_host)
     # Otherwise `kill` would end this process at once, and the daemon would go on beside the next one.
@@ -77,7 +77,7 @@ def ui(
 
         instance.optimize_for_webserver(15_000, 3600, 20)
         loaded = stack.enter_context(context.WorkspaceProcessContext(instance, target, version("dagster-webserver")))
-        _serve(OwnPagesOnly(create_app_from_workspace_process_context(loaded), names), listening, daemon)
+        _serve(OriginGuard(create_app_from_workspace_process_context(loaded), names), listening, daemon)
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def _daemon(workspace: Path) -> Iterator["subprocess.Popen[bytes]"]:
             process.kill()
 
 
-def _serve(app: "OwnPagesOnly", listening: socket.socket, daemon: "subprocess.Popen[bytes] | None") -> None:
+def _serve(app: "OriginGuard", listening: socket.socket, daemon: "subprocess.Popen[bytes] | None") -> None:
     """Serve until Ctrl-C. Raises `KopubError` if the daemon ends earlier."""
     import uvicorn
 

@@ -143,7 +143,13 @@ def load_kie(folder: Path) -> Benchmark:
     for row in parquet_rows(folder, "test", ("annotations",)):
         id = f"row_{row.number}"
         try:
-            fields = _fields(row.values.get("annotations"))
+            annotations = row.values.get("annotations")
+            if isinstance(annotations, str):
+                annotations = json.loads(annotations)
+            if not isinstance(annotations, dict):
+                raise ValueError("annotations is no object of fields")
+            texts = {str(name): str(value).strip() for name, value in annotations.items() if value is not None}
+            fields = {name: text for name, text in texts.items() if text}
         except ValueError as error:
             gathered.leave_out(id, f"its gold cannot be read: {error}")
             continue
@@ -153,16 +159,6 @@ def load_kie(folder: Path) -> Benchmark:
         else:
             gathered.leave_out(id, "all its fields are empty")
     return gathered.benchmark(KIE)
-
-
-def _fields(annotations: object) -> dict[str, str]:
-    """Return a document's fields that have a value, from an object or its JSON."""
-    if isinstance(annotations, str):
-        annotations = json.loads(annotations)
-    if not isinstance(annotations, dict):
-        raise ValueError("annotations is no object of fields")
-    texts = {str(name): str(value).strip() for name, value in annotations.items() if value is not None}
-    return {name: text for name, text in texts.items() if text}
 
 
 OCRBENCH = Adapter(

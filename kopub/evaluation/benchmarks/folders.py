@@ -27,14 +27,13 @@ from kopub.pages.arrow import (
     IMAGE,
     LICENSE,
     PAGE_NUMBER,
-    PageFile,
+    ShardFile,
     check_schema,
     open_pages,
 )
 from kopub.pages.arrow_stream import open_stream
-from kopub.pages.documents.folder import natural
 from kopub.pages.page import problem_with_id
-from kopub.pages.source_files import require_utf8
+from kopub.pages.places import natural, require_utf8
 
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})
 
@@ -290,5 +289,5 @@ class _Image:
 
 
 @lru_cache(maxsize=2)
-def _open_file(path: Path, format: str) -> PageFile:
+def _open_file(path: Path, format: str) -> ShardFile:
     return open_pages(path, format)

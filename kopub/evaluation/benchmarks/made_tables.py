@@ -27,11 +27,10 @@ from kopub.evaluation.benchmarks.folders import SampleCollector
 from kopub.evaluation.benchmarks.tables_and_formulas import read_tables
 from kopub.evaluation.benchmarks.texts import page_texts
 from kopub.evaluation.benchmarks.transformed import blurred, noisy, skewed
-from kopub.evaluation.made_tables.content import SEED, TABLES, MadeCell, MadeTable, Sheet, sheets
+from kopub.evaluation.made_tables.content import SEED, TABLES, MadeCell, MadeTable, sheets
 from kopub.evaluation.made_tables.producers import PRODUCERS, print_sheets
 from kopub.evaluation.table_cells import cell_rows, named_in
-from kopub.pages.documents.pdf import DPI
-from kopub.pages.page import decode
+from kopub.pages.page import DPI, decode
 
 VERSION = "1"
 """A new version makes the tables again."""
@@ -69,34 +68,30 @@ def _pages(folder: Path, gathered: SampleCollector) -> Iterator[Sample]:
         try:
             if not pdf.is_file():
                 print_sheets(producer, documents, pdf)
-            yield from _pages_of(producer, documents, pdf)
+            texts = list(page_texts(pdf))
+            for place, sheet in enumerate(documents):
+                on_page: dict[int, list[MadeTable]] = {}
+                for table in sheet.tables:
+                    rows: dict[int, list[Sequence[MadeCell]]] = {}
+                    for row in table.rows[table.heads :]:
+                        amount = next(cell.text for cell in row if _AMOUNT.fullmatch(cell.text))
+                        page = next((page for page, text in enumerate(texts, start=1) if amount in text), 0)
+                        if not page:
+                            raise SourceError(f"{pdf.name} is not the file that was made: delete it to make it again")
+                        rows.setdefault(page, []).append(row)
+                    for page, body in rows.items():
+                        on_page.setdefault(page, []).append(replace(table, rows=[*table.rows[: table.heads], *body]))
+                for number, (page, tables) in enumerate(on_page.items(), start=1):
+                    document = f"{producer}_{sheet.name}"
+                    slices = {
+                        "producer": producer,
+                        "look": tables[0].look.value if len(tables) == 1 else "two tables",
+                        "half": ("first", "second")[place % 2],
+                    }
+                    gold = PageTables(tuple(map(_html, tables)))
+                    yield Sample(f"{document}_{number}", document, SamplePicture(pdf, page), slices, gold)
         except SourceError as error:
             gathered.leave_out(producer, str(error))
-
-
-def _pages_of(producer: str, documents: Sequence[Sheet], pdf: Path) -> Iterator[Sample]:
-    texts = list(page_texts(pdf))
-    for at, sheet in enumerate(documents):
-        on_page: dict[int, list[MadeTable]] = {}
-        for table in sheet.tables:
-            rows: dict[int, list[Sequence[MadeCell]]] = {}
-            for row in table.rows[table.heads :]:
-                amount = next(cell.text for cell in row if _AMOUNT.fullmatch(cell.text))
-                page = next((page for page, text in enumerate(texts, start=1) if amount in text), 0)
-                if not page:
-                    raise SourceError(f"{pdf.name} is not the file that was made: delete it to make it again")
-                rows.setdefault(page, []).append(row)
-            for page, body in rows.items():
-                on_page.setdefault(page, []).append(replace(table, rows=[*table.rows[: table.heads], *body]))
-        for number, (page, tables) in enumerate(on_page.items(), start=1):
-            document = f"{producer}_{sheet.name}"
-            slices = {
-                "producer": producer,
-                "look": tables[0].look.value if len(tables) == 1 else "two tables",
-                "half": ("first", "second")[at % 2],
-            }
-            gold = PageTables(tuple(map(_html, tables)))
-            yield Sample(f"{document}_{number}", document, SamplePicture(pdf, page), slices, gold)
 
 
 def _html(table: MadeTable) -> str:

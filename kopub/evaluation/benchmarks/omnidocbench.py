@@ -37,7 +37,7 @@ from kopub.evaluation.benchmarks.tables_and_formulas import (
     read_tables,
     teds_scores,
 )
-from kopub.evaluation.layout_boxes import Block, coco_map, find
+from kopub.evaluation.layout_boxes import ScoredBox, coco_map, find
 from kopub.evaluation.metrics import ALL, means
 from kopub.layout.regions import Task
 from kopub.states import LOST
@@ -84,10 +84,42 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
     assert isinstance(sample.gold, PageElements)
     elements = [element for element in sample.gold.elements if not element.ignored]
     texts = sorted((e for e in elements if e.category in _TEXT_CATEGORIES), key=_order)
-    scores = _text_scores(sample, texts, reading)
+    text_regions: list[Region] = []
+    for region in reading.regions:
+        if (
+            region.task is Task.TEXT
+            and _REGION_KINDS.get(region.label, "text") in ("text", "title")
+            and region.state not in LOST
+        ):
+            text_regions.append(region)
+    gold = "".join(characters.normalized_text(element.text) for element in texts)
+    text = "".join(characters.normalized_text(region.content or "") for region in text_regions)
+    page = characters.Edits.between(gold, text)
+    scores = [
+        SampleScore(sample.id, "page_edit", page.share, page.size),
+        SampleScore(sample.id, "bag_f1", characters.bag_f1(gold, text)),
+    ]
+    ordered = [element for element in texts if element.order is not None]
+    if len(ordered) > 1:
+        # A block that no region covers is missing; a region that covers several counts as reading them in order.
+        places: list[tuple[int, int]] = []
+        for at, block in enumerate(ordered):
+            box = Box(*_grid(block.bbox))
+            shared = [box.intersection(region.box_2d).area for region in reading.regions]
+            most = max(shared, default=0.0)
+            if most > _COVERED * box.width * box.height:
+                places.append((shared.index(most), at))
+        distance = characters.edit(list(range(len(ordered))), [at for _, at in sorted(places)])
+        scores.append(SampleScore(sample.id, "order_edit", distance, len(ordered)))
     tables = [element.html for element in sorted(elements, key=_order) if element.category == "table"]
     if tables:
-        scores += _table_scores(sample, tables, reading, tools)
+        read = [characters.normalized_table(table) for table in read_tables(reading)]
+        pairs = pair_answers([characters.normalized_table(table) for table in tables], read)
+        shares = [characters.Edits.between(gold, text).share for gold, text in pairs]
+        scores += [
+            *teds_scores(sample.id, pairs, tools.teds),
+            SampleScore(sample.id, "table_edit", sum(shares) / len(shares), len(shares)),
+        ]
     formulas = [element.latex for element in sorted(elements, key=_order) if KINDS.get(element.category) == "formula"]
     if formulas:
         scores += formula_scores(sample.id, pair_answers(formulas, read_formulas(reading)), tools.cdm)
@@ -113,72 +145,21 @@ def whole(read: Sequence[tuple[Sample, SampleReading]], scores: Sequence[SampleS
     return [precision, _overall([sample for sample, _ in read], scores)]
 
 
-def gold_blocks(gold: PageElements) -> list[Block]:
+def gold_blocks(gold: PageElements) -> list[ScoredBox]:
     """Return the blocks of a page, with boxes on a grid of 1,000.
 
     A block of an unknown category is ignored.
     """
     return [
-        Block(KINDS.get(e.category, ""), _grid(e.bbox), ignored=e.ignored or e.category not in KINDS)
+        ScoredBox(KINDS.get(e.category, ""), _grid(e.bbox), ignored=e.ignored or e.category not in KINDS)
         for e in gold.elements
     ]
 
 
-def region_blocks(regions: Sequence[Region]) -> list[Block]:
+def region_blocks(regions: Sequence[Region]) -> list[ScoredBox]:
     """Return a page's regions on a grid of 1,000, except parts of other regions."""
     kinds = [(region, _REGION_KINDS.get(region.label, "text")) for region in regions]
-    return [Block(kind, region.box_2d, region.score) for region, kind in kinds if kind]
-
-
-def _text_scores(sample: Sample, texts: Sequence[Element], reading: SampleReading) -> list[SampleScore]:
-    read = [
-        region
-        for region in reading.regions
-        if region.task is Task.TEXT
-        and _REGION_KINDS.get(region.label, "text") in ("text", "title")
-        and region.state not in LOST
-    ]
-    gold = "".join(characters.normalized_text(element.text) for element in texts)
-    text = "".join(characters.normalized_text(region.content or "") for region in read)
-    page = characters.Edits.between(gold, text)
-    scores = [
-        SampleScore(sample.id, "page_edit", page.share, page.size),
-        SampleScore(sample.id, "bag_f1", characters.bag_f1(gold, text)),
-    ]
-    ordered = [element for element in texts if element.order is not None]
-    if len(ordered) > 1:
-        scores.append(SampleScore(sample.id, "order_edit", _order_edit(ordered, reading.regions), len(ordered)))
-    return scores
-
-
-def _order_edit(blocks: Sequence[Element], regions: Sequence[Region]) -> float:
-    """Return the edit distance of the reading order.
-
-    A block that no region covers is missing. A region that covers several blocks counts as reading them in order.
-    """
-    places: list[tuple[int, int]] = []
-    for at, block in enumerate(blocks):
-        if (place := _place(block, regions)) is not None:
-            places.append((place, at))
-    return characters.edit(list(range(len(blocks))), [at for _, at in sorted(places)])
-
-
-def _place(block: Element, regions: Sequence[Region]) -> int | None:
-    """Return the position, in reading order, of the region that covers most of a block."""
-    box = Box(*_grid(block.bbox))
-    shared = [box.intersection(region.box_2d).area for region in regions]
-    most = max(shared, default=0.0)
-    return shared.index(most) if most > _COVERED * box.width * box.height else None
-
-
-def _table_scores(sample: Sample, tables: Sequence[str], reading: SampleReading, tools: Tools) -> list[SampleScore]:
-    read = [characters.normalized_table(table) for table in read_tables(reading)]
-    pairs = pair_answers([characters.normalized_table(table) for table in tables], read)
-    shares = [characters.Edits.between(gold, text).share for gold, text in pairs]
-    return [
-        *teds_scores(sample.id, pairs, tools.teds),
-        SampleScore(sample.id, "table_edit", sum(shares) / len(shares), len(shares)),
-    ]
+    return [ScoredBox(kind, region.box_2d, region.score) for region, kind in kinds if kind]
 
 
 def _overall(samples: Sequence[Sample], scores: Sequence[SampleScore]) -> SampleScore:
@@ -234,7 +215,9 @@ def _load(
     unknown: Counter[str] = Counter()
     named: set[Path] = set()
     for at, page in enumerate(gold):
-        stem = _stem(page)
+        info = page.get("page_info")
+        name = info.get("image_path") if isinstance(info, dict) else None
+        stem = characters.composed(Path(name).stem) if isinstance(name, str) and name else None
         if stem is None:
             gathered.leave_out(f"page {at}", "it names no picture")
             continue
@@ -248,7 +231,8 @@ def _load(
         except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
             gathered.leave_out(stem, f"its gold cannot be read: {error!r}")
             continue
-        gathered.add(stem, SamplePicture(path) if path else None, elements, _document(stem), slices)
+        part = _PDF_PAGE.match(stem) or _PHOTOGRAPH.match(stem)
+        gathered.add(stem, SamplePicture(path) if path else None, elements, (part[1] if part else stem), slices)
     gathered.leave_out_pictures(files, named)
     for category, count in sorted(unknown.items()):
         gathered.leave_out(f"category {category}", f"{count} blocks of it are not scored: it is not known")
@@ -269,12 +253,6 @@ def _gold(folder: Path) -> Sequence[Page]:
     raise SourceError(faults[0] if faults else f"{folder} has no .json file with pages of layout_dets")
 
 
-def _stem(page: Page) -> str | None:
-    info = page.get("page_info")
-    name = info.get("image_path") if isinstance(info, dict) else None
-    return characters.composed(Path(name).stem) if isinstance(name, str) and name else None
-
-
 def _elements(page: Page, picture: Path | None, unknown: Counter[str]) -> PageElements:
     info = page["page_info"]
     width, height = info.get("width"), info.get("height")
@@ -284,7 +262,23 @@ def _elements(page: Page, picture: Path | None, unknown: Counter[str]) -> PageEl
             with Image.open(picture) as image:
                 width, height = image.size
     blocks = [_element(block, width, height, unknown) for block in page["layout_dets"]]
-    return PageElements(tuple(_join_cut_paragraphs(blocks, page)), float(width), float(height))
+    # Paragraphs cut in two by a column or page are joined, at their first part.
+    related = (page.get("extra") or {}).get("relation") or ()
+    parts: list[set[str]] = []
+    for relation in related:
+        if relation.get("relation_type") == "truncated":
+            pair = {str(relation["source_anno_id"]), str(relation["target_anno_id"])}
+            touched = [group for group in parts if group & pair]
+            parts = [group for group in parts if not group & pair] + [pair.union(*touched)]
+    first: dict[str, Element] = {}
+    gone: set[str] = set()
+    for group in parts:
+        cut = sorted((b for b in blocks if b.id in group and not b.ignored), key=lambda block: block.order or 0)
+        if len(cut) > 1:
+            first[cut[0].id] = replace(cut[0], text="".join(block.text for block in cut))
+            gone.update(block.id for block in cut[1:])
+    whole = tuple(first.get(block.id, block) for block in blocks if block.id not in gone)
+    return PageElements(whole, float(width), float(height))
 
 
 def _element(block: Mapping[str, Any], width: float, height: float, unknown: Counter[str]) -> Element:
@@ -304,34 +298,6 @@ def _element(block: Mapping[str, Any], width: float, height: float, unknown: Cou
         block.get("latex") or "",
         ignored=bool(block.get("ignore")) or masked or category not in KINDS,
     )
-
-
-def _join_cut_paragraphs(blocks: Sequence[Element], page: Page) -> list[Element]:
-    """Join paragraphs cut in two by a column or page, at their first part."""
-    related = (page.get("extra") or {}).get("relation") or ()
-    parts: list[set[str]] = []
-    for relation in related:
-        if relation.get("relation_type") == "truncated":
-            pair = {str(relation["source_anno_id"]), str(relation["target_anno_id"])}
-            touched = [group for group in parts if group & pair]
-            parts = [group for group in parts if not group & pair] + [pair.union(*touched)]
-    first: dict[str, Element] = {}
-    gone: set[str] = set()
-    for group in parts:
-        cut = sorted((b for b in blocks if b.id in group and not b.ignored), key=lambda block: block.order or 0)
-        if len(cut) > 1:
-            first[cut[0].id] = replace(cut[0], text="".join(block.text for block in cut))
-            gone.update(block.id for block in cut[1:])
-    return [first.get(block.id, block) for block in blocks if block.id not in gone]
-
-
-def _document(stem: str) -> str:
-    """Return the document of a page, given the stem of its file.
-
-    The pages of one PDF belong to one document, and so do the photographs of one page.
-    """
-    part = _PDF_PAGE.match(stem) or _PHOTOGRAPH.match(stem)
-    return part[1] if part else stem
 
 
 def _slices(page: Page, stem: str) -> dict[str, str]:

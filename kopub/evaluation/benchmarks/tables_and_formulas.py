@@ -249,7 +249,21 @@ def load_unimer(folder: Path) -> Benchmark:
     gathered = SampleCollector()
     texts = [path for path in with_suffix(folder, ".txt") if path.stem.lower() in _UNIMER_PARTS]
     for path in texts:
-        _load_part(path, gathered)
+        name = path.stem.lower()
+        # Only a line end ends a formula: `str.splitlines` would also cut at a form feed, and move all that follow.
+        lines = [line.decode("utf-8", "replace") for line in path.read_bytes().splitlines()]
+        images = pictures(path.with_suffix("")) if path.with_suffix("").is_dir() else []
+        for number, (line, picture) in enumerate(zip_longest(lines, images)):
+            if line is None:
+                gathered.leave_out(f"{name}/{picture.name}", "it is a picture without gold")
+            else:
+                _add_formula(
+                    gathered,
+                    f"{name}_{number}",
+                    SamplePicture(picture) if picture else None,
+                    line,
+                    {"part": _UNIMER_PARTS[name]},
+                )
     if not texts:
         if not with_suffix(folder, ".parquet"):
             raise SourceError(f"{folder} has neither spe.txt, cpe.txt, sce.txt, hwe.txt nor .parquet files of UniMER")
@@ -258,25 +272,6 @@ def load_unimer(folder: Path) -> Benchmark:
                 break
             _add_formula(gathered, f"row_{row.number}", row.picture, str(row.values.get("text") or ""), {})
     return gathered.benchmark(UNIMER)
-
-
-def _load_part(path: Path, gathered: SampleCollector) -> None:
-    """Add the formulas of a text file, line i with picture i of its folder."""
-    name = path.stem.lower()
-    # Only a line end ends a formula: `str.splitlines` would also cut at a form feed, and move all that follow.
-    lines = [line.decode("utf-8", "replace") for line in path.read_bytes().splitlines()]
-    images = pictures(path.with_suffix("")) if path.with_suffix("").is_dir() else []
-    for number, (line, picture) in enumerate(zip_longest(lines, images)):
-        if line is None:
-            gathered.leave_out(f"{name}/{picture.name}", "it is a picture without gold")
-        else:
-            _add_formula(
-                gathered,
-                f"{name}_{number}",
-                SamplePicture(picture) if picture else None,
-                line,
-                {"part": _UNIMER_PARTS[name]},
-            )
 
 
 def _add_formula(

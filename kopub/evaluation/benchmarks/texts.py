@@ -30,7 +30,6 @@ from kopub.evaluation.benchmarks.folders import (
 )
 from kopub.evaluation.characters import Errors, composed, edit, without_blanks
 from kopub.layout.regions import Task
-from kopub.pages.documents.folder import find_documents, is_pdf
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -99,19 +98,15 @@ def _blocks(tokens: "list[Token]") -> "Iterator[str]":
         elif token.type in ("code_block", "fence"):
             yield token.content
         elif token.type == "html_block":
-            yield _without_tags(token.content)
+            from bs4 import BeautifulSoup
+
+            yield BeautifulSoup(token.content, "html.parser").get_text(" ")
 
 
 def _inline(token: "Token") -> str:
     if token.type in ("text", "code_inline"):
         return token.content
     return "\n" if token.type in ("softbreak", "hardbreak") else ""
-
-
-def _without_tags(html: str) -> str:
-    from bs4 import BeautifulSoup
-
-    return BeautifulSoup(html, "html.parser").get_text(" ")
 
 
 _AGREE = 0.1
@@ -188,6 +183,9 @@ def _add_file(path: Path, gold: Path | None, folder: Path, gathered: SampleColle
 
 
 def load_pdf_texts(folder: Path) -> Benchmark:
+    # What is scored needs no reader of documents.
+    from kopub.pages.documents.folder import find_documents, is_pdf
+
     gathered = SampleCollector()
     documents = [document for document in find_documents(folder).documents if is_pdf(document.path)]
     if not documents:

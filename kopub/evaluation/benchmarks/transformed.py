@@ -35,19 +35,19 @@ def load_transformed(folder: Path) -> Benchmark:
     samples: list[Sample] = []
     left_out = list(benchmark.left_out)
     for sample in benchmark.samples:
-        forms = [_in_form(sample, form) for form in FORMS]
+        forms: list[Sample] = []
+        for form in FORMS:
+            assert sample.picture is not None
+            id = f"{sample.id}__{form.replace(' ', '_')}"
+            picture = SamplePicture(sample.picture.path, sample.picture.page, partial(_draw, sample.picture, id, form))
+            forms.append(
+                Sample(id, sample.document, picture, {**sample.slices, "form": form}, sample.gold, sample.regions)
+            )
         if problem := next(filter(None, (problem_with_id(form_sample.id) for form_sample in forms)), None):
             left_out.append(SkippedSample(quoted(sample.id), f"its id with the name of a form {problem}"))
         else:
             samples += forms
     return Benchmark(TRANSFORMED.name, "2", benchmark.licence, benchmark.source, samples, left_out)
-
-
-def _in_form(sample: Sample, form: str) -> Sample:
-    assert sample.picture is not None
-    id = f"{sample.id}__{form.replace(' ', '_')}"
-    picture = SamplePicture(sample.picture.path, sample.picture.page, partial(_draw, sample.picture, id, form))
-    return Sample(id, sample.document, picture, {**sample.slices, "form": form}, sample.gold, sample.regions)
 
 
 def _draw(picture: SamplePicture, id: str, form: str) -> bytes:

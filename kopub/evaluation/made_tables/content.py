@@ -102,7 +102,17 @@ def _table(random: Random, rows: int, long: bool) -> MadeTable:
     ruled = look in (Look.RULED, Look.COLOURED_HEAD)
     head = list(_heads(random, kinds, note, tall=ruled and not long and random.random() < 0.4))
     by_office = ruled and not long and random.random() < 0.5
-    body = list(_body(random, rows, kinds, note, by_office))
+    body: list[list[MadeCell]] = []
+    left = 0
+    for row in range(rows):
+        first: list[MadeCell] = []
+        if by_office and not left:
+            left = min(random.randint(1, 4), rows - row)
+            first = [MadeCell(random.choice(_OFFICES), left)]
+        left -= 1
+        name = f"{random.choice(_SUBJECTS)} {random.choice(_WORKS)}"
+        last = [MadeCell(random.choice(_NOTES) if random.random() < 0.6 else "")] if note else []
+        body.append([*first, MadeCell(name), *_figures(random, kinds), *last])
     if not by_office and random.random() < 0.4:
         body.append([MadeCell("합계"), *_figures(random, kinds), *([MadeCell("")] if note else [])])
     if by_office:
@@ -131,19 +141,6 @@ def _heads(random: Random, kinds: Sequence[str], note: bool, tall: bool) -> Iter
         return
     yield [MadeCell("사업명", 2), MadeCell(f"{2015 + random.randrange(10)}년", 1, len(kinds)), *last]
     yield names
-
-
-def _body(random: Random, rows: int, kinds: Sequence[str], note: bool, by_office: bool) -> Iterator[list[MadeCell]]:
-    left = 0
-    for row in range(rows):
-        first: list[MadeCell] = []
-        if by_office and not left:
-            left = min(random.randint(1, 4), rows - row)
-            first = [MadeCell(random.choice(_OFFICES), left)]
-        left -= 1
-        name = f"{random.choice(_SUBJECTS)} {random.choice(_WORKS)}"
-        last = [MadeCell(random.choice(_NOTES) if random.random() < 0.6 else "")] if note else []
-        yield [*first, MadeCell(name), *_figures(random, kinds), *last]
 
 
 def _figures(random: Random, kinds: Sequence[str]) -> Iterator[MadeCell]:

@@ -39,22 +39,6 @@ def _by_chromium(sheets: Sequence[Sheet], pdf: Path) -> None:
     if program is None:
         raise SourceError("Chromium is not installed")
     page = pdf.with_name("made.html")
-    page.write_text(_html(sheets), "utf-8")
-    options = ["--headless", "--disable-gpu", "--no-pdf-header-footer", f"--user-data-dir={pdf.parent / 'browser'}"]
-    # Chromium refuses to sandbox itself for root, as in a container.
-    options += ["--no-sandbox"] if os.geteuid() == 0 else []
-    try:
-        subprocess.run(
-            [program, *options, f"--print-to-pdf={pdf}", page.as_uri()],
-            check=False,
-            capture_output=True,
-            timeout=_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SourceError(f"Chromium does not print: {error}") from None
-
-
-def _html(sheets: Sequence[Sheet]) -> str:
     style = (
         "@page{size:A4;margin:18mm} body{font-family:'Noto Sans CJK KR','NanumGothic',sans-serif;font-size:10pt}"
         "section{break-before:page} section:first-child{break-before:auto} h1{font-size:14pt} tr{break-inside:avoid}"
@@ -73,7 +57,19 @@ def _html(sheets: Sequence[Sheet]) -> str:
         for lead, table in zip(sheet.leads, sheet.tables, strict=True):
             parts.append(f"<p>{lead}</p>{_html_table(table)}")
         parts.append("</section>")
-    return "".join(parts)
+    page.write_text("".join(parts), "utf-8")
+    options = ["--headless", "--disable-gpu", "--no-pdf-header-footer", f"--user-data-dir={pdf.parent / 'browser'}"]
+    # Chromium refuses to sandbox itself for root, as in a container.
+    options += ["--no-sandbox"] if os.geteuid() == 0 else []
+    try:
+        subprocess.run(
+            [program, *options, f"--print-to-pdf={pdf}", page.as_uri()],
+            check=False,
+            capture_output=True,
+            timeout=_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SourceError(f"Chromium does not print: {error}") from None
 
 
 def _html_table(table: MadeTable) -> str:
@@ -93,7 +89,25 @@ def _by_libreoffice(sheets: Sequence[Sheet], pdf: Path) -> None:
     if libreoffice.program() is None:
         raise SourceError("LibreOffice is not installed")
     source = pdf.with_name("made.fodt")
-    source.write_text(_flat_odt(sheets), "utf-8")
+    styles = [
+        _paragraph_style("title", 14, "left", 'fo:break-before="page"'),
+        _paragraph_style("lead", 10, "left", 'fo:margin-top="0.4cm"'),
+        *(_paragraph_style(f"t{points}{side}", points, side) for points in range(8, 12) for side in ("left", "right")),
+        *(
+            f'<style:style style:name="w{width}" style:family="table-column"><style:table-column-properties '
+            f'style:rel-column-width="{width + 2}*"/></style:style>'
+            for width in range(1, 30)
+        ),
+        *(_cell_style(look, part) for look in Look for part in ("head", "top", "odd", "even", "last")),
+    ]
+    body = "".join(part for sheet in sheets for part in _odt_sheet(sheet))
+    source.write_text(
+        f'<?xml version="1.0" encoding="UTF-8"?><office:document {_SPACES} office:version="1.3" '
+        'office:mimetype="application/vnd.oasis.opendocument.text">'
+        f"<office:automatic-styles>{''.join(styles)}</office:automatic-styles>"
+        f"<office:body><office:text>{body}</office:text></office:body></office:document>",
+        "utf-8",
+    )
     libreoffice.print_pdf(source, pdf)
 
 
@@ -107,27 +121,6 @@ _SPACES = " ".join(
         ("fo", "xsl-fo-compatible"),
     )
 )
-
-
-def _flat_odt(sheets: Sequence[Sheet]) -> str:
-    styles = [
-        _paragraph_style("title", 14, "left", 'fo:break-before="page"'),
-        _paragraph_style("lead", 10, "left", 'fo:margin-top="0.4cm"'),
-        *(_paragraph_style(f"t{points}{side}", points, side) for points in range(8, 12) for side in ("left", "right")),
-        *(
-            f'<style:style style:name="w{width}" style:family="table-column"><style:table-column-properties '
-            f'style:rel-column-width="{width + 2}*"/></style:style>'
-            for width in range(1, 30)
-        ),
-        *(_cell_style(look, part) for look in Look for part in ("head", "top", "odd", "even", "last")),
-    ]
-    body = "".join(part for sheet in sheets for part in _odt_sheet(sheet))
-    return (
-        f'<?xml version="1.0" encoding="UTF-8"?><office:document {_SPACES} office:version="1.3" '
-        'office:mimetype="application/vnd.oasis.opendocument.text">'
-        f"<office:automatic-styles>{''.join(styles)}</office:automatic-styles>"
-        f"<office:body><office:text>{body}</office:text></office:body></office:document>"
-    )
 
 
 def _paragraph_style(name: str, points: int, side: str, more: str = "") -> str:
@@ -198,7 +191,7 @@ def _by_reportlab(sheets: Sequence[Sheet], pdf: Path) -> None:
     from reportlab.lib.styles import ParagraphStyle
     from reportlab.pdfbase import pdfmetrics
     from reportlab.pdfbase.cidfonts import UnicodeCIDFont
-    from reportlab.platypus import PageBreak, Paragraph, SimpleDocTemplate, Spacer
+    from reportlab.platypus import PageBreak, Paragraph, SimpleDocTemplate, Spacer, Table, TableStyle
 
     pdfmetrics.registerFont(UnicodeCIDFont(_FONT))
     title, lead = (ParagraphStyle("", fontName=_FONT, fontSize=size, leading=1.5 * size) for size in (14, 10))
@@ -207,38 +200,43 @@ def _by_reportlab(sheets: Sequence[Sheet], pdf: Path) -> None:
         story += [PageBreak()] if story else []
         story.append(Paragraph(sheet.title, title))
         for text, table in zip(sheet.leads, sheet.tables, strict=True):
-            story += [Spacer(1, 10), Paragraph(text, lead), Spacer(1, 6), _reportlab_table(table)]
+            last, end = len(table.rows) - 1, table.columns - 1
+            grid: list[list[str]] = [[""] * table.columns for _ in table.rows]
+            commands: list[tuple] = [
+                ("FONT", (0, 0), (-1, -1), _FONT, table.points),
+                ("LEFTPADDING", (0, 0), (-1, -1), 8),
+            ]
+            for row, column, cell in placed(table.rows):
+                grid[row][column] = cell.text
+                if cell.rows > 1 or cell.columns > 1:
+                    commands.append(("SPAN", (column, row), (column + cell.columns - 1, row + cell.rows - 1)))
+                if cell.figure:
+                    commands.append(("ALIGN", (column, row), (column, row), "RIGHT"))
+            head = (0, 0), (-1, table.heads - 1)
+            match table.look:
+                case Look.RULED | Look.COLOURED_HEAD:
+                    commands.append(("GRID", (0, 0), (-1, -1), 0.5, _RULE))
+                case Look.HEAD_RULES:
+                    commands += [
+                        ("LINEABOVE", (0, 0), (-1, 0), 1, _RULE),
+                        ("LINEBELOW", (0, last), (-1, last), 1, _RULE),
+                    ]
+                    commands.append(("LINEBELOW", (0, table.heads - 1), (-1, table.heads - 1), 0.5, _RULE))
+                case Look.BANDS:
+                    commands += [("BACKGROUND", (0, row), (end, row), _BAND) for row in range(0, last + 1, 2)]
+            if table.look is Look.COLOURED_HEAD:
+                commands.append(("BACKGROUND", *head, _HEAD))
+            story += [
+                Spacer(1, 10),
+                Paragraph(text, lead),
+                Spacer(1, 6),
+                Table(grid, style=TableStyle(commands), repeatRows=table.heads, hAlign="LEFT"),
+            ]
     SimpleDocTemplate(str(pdf), invariant=1).build(story)
 
 
 _FONT = "HYGothic-Medium"
 """A Korean font that every PDF viewer replaces: reportlab cannot embed the usual free ones."""
-
-
-def _reportlab_table(table: MadeTable) -> object:
-    from reportlab.platypus import Table, TableStyle
-
-    last, end = len(table.rows) - 1, table.columns - 1
-    grid: list[list[str]] = [[""] * table.columns for _ in table.rows]
-    commands: list[tuple] = [("FONT", (0, 0), (-1, -1), _FONT, table.points), ("LEFTPADDING", (0, 0), (-1, -1), 8)]
-    for row, column, cell in placed(table.rows):
-        grid[row][column] = cell.text
-        if cell.rows > 1 or cell.columns > 1:
-            commands.append(("SPAN", (column, row), (column + cell.columns - 1, row + cell.rows - 1)))
-        if cell.figure:
-            commands.append(("ALIGN", (column, row), (column, row), "RIGHT"))
-    head = (0, 0), (-1, table.heads - 1)
-    match table.look:
-        case Look.RULED | Look.COLOURED_HEAD:
-            commands.append(("GRID", (0, 0), (-1, -1), 0.5, _RULE))
-        case Look.HEAD_RULES:
-            commands += [("LINEABOVE", (0, 0), (-1, 0), 1, _RULE), ("LINEBELOW", (0, last), (-1, last), 1, _RULE)]
-            commands.append(("LINEBELOW", (0, table.heads - 1), (-1, table.heads - 1), 0.5, _RULE))
-        case Look.BANDS:
-            commands += [("BACKGROUND", (0, row), (end, row), _BAND) for row in range(0, last + 1, 2)]
-    if table.look is Look.COLOURED_HEAD:
-        commands.append(("BACKGROUND", *head, _HEAD))
-    return Table(grid, style=TableStyle(commands), repeatRows=table.heads, hAlign="LEFT")
 
 
 def placed(rows: Sequence[Sequence[MadeCell]]) -> Iterator[tuple[int, int, MadeCell]]:

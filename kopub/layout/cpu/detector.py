@@ -1,23 +1,15 @@
 """Blocks of a page, labelled by size, weight and position."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 import cv2
-import numpy as np
 
 from kopub.errors import UndecodableImage
-from kopub.layout.cpu.formulas import find_formulas
-from kopub.layout.cpu.segmentation import FOOT, HEAD, PageBlock, Segmentation, segment
+from kopub.layout.cpu.segmentation import FOOT, HEAD, Segment, Segmentation, segment
 from kopub.layout.ink import blank_reason, has_writing, readable_grey
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.page import Page
 from kopub.states import Reason, State
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-_TASKS = {"table": Task.TABLE, "display_formula": Task.FORMULA, "image": Task.SKIP, "chart": Task.SKIP}
+_TASKS = {"table": Task.TABLE, "image": Task.SKIP}
 """Everything else is read as text, even running heads and page numbers, which cost next to nothing on a CPU."""
 
 
@@ -30,35 +22,21 @@ def detect_page(page: Page, speck: float) -> PageLayout:
     if not has_ink or not has_writing(gray, speck):
         return PageLayout(page.page_id, State.BLANK, blank_reason(gray))
     try:
-        boxes = list(_label_boxes(segment(gray), gray))
+        page_parts = segment(gray)
     except cv2.error as error:
         return PageLayout(page.page_id, State.FAILED, Reason("the page cannot be segmented: {error}", error=error.err))
-    if not boxes:
-        return PageLayout(page.page_id, State.FAILED, "the page has ink, but no text, table or picture was found")
-    regions = (Region(index, label, _TASKS.get(label, Task.TEXT), 1.0, box) for index, (box, label) in enumerate(boxes))
-    return PageLayout(page.page_id, State.OK, regions=tuple(regions))
-
-
-def _label_boxes(
-    page: Segmentation, gray: "NDArray[np.uint8]"
-) -> Iterator[tuple[tuple[float, float, float, float], str]]:
-    """Yield boxes in pixels of the full page with their labels, in reading order."""
-    labels = label_blocks(page)
-    formulas = {formula.blocks[0]: formula for formula in find_formulas(page, labels, gray)}
-    inside = {place for formula in formulas.values() for place in formula.blocks}
     height, width = gray.shape
-    for place, (block, label) in enumerate(zip(page.blocks, labels, strict=True)):
-        if place in formulas:
-            parts = formulas[place].parts
-        elif place in inside:
-            continue
-        else:
-            # Shrinking cut off the soft edge of the letters; one more pixel on each side brings it back.
-            x1, y1, x2, y2 = block.box
-            grown = (x1 - 1, y1 - 1, x2 + 1, y2 + 1)
-            parts = ((tuple(edge / page.scale for edge in grown), label),)
-        for (x1, y1, x2, y2), part in parts:
-            yield (max(0.0, x1), max(0.0, y1), min(float(width), x2), min(float(height), y2)), part
+    regions: list[Region] = []
+    for block, label in zip(page_parts.blocks, label_blocks(page_parts), strict=True):
+        # Shrinking cut off the soft edge of the letters; one more pixel on each side brings it back.
+        x1, y1, x2, y2 = block.box
+        grown = (x1 - 1, y1 - 1, x2 + 1, y2 + 1)
+        x1, y1, x2, y2 = (edge / page_parts.scale for edge in grown)
+        box = (max(0.0, x1), max(0.0, y1), min(float(width), x2), min(float(height), y2))
+        regions.append(Region(len(regions), label, _TASKS.get(label, Task.TEXT), 1.0, box))
+    if not regions:
+        return PageLayout(page.page_id, State.FAILED, "the page has ink, but no text, table or picture was found")
+    return PageLayout(page.page_id, State.OK, regions=tuple(regions))
 
 
 LARGE = 1.25
@@ -84,7 +62,7 @@ def label_blocks(page: Segmentation) -> list[str]:
     return [_label(block, page, body_stroke) for block in page.blocks]
 
 
-def _label(block: PageBlock, page: Segmentation, body_stroke: float) -> str:
+def _label(block: Segment, page: Segmentation, body_stroke: float) -> str:
     if block.kind != "text":
         return "table" if block.kind == "table" else "image"
     if margin := _margin_label(block, page):
@@ -111,7 +89,7 @@ def _label(block: PageBlock, page: Segmentation, body_stroke: float) -> str:
     return "doc_title" if is_main else "paragraph_title"
 
 
-def _margin_label(block: PageBlock, page: Segmentation) -> str | None:
+def _margin_label(block: Segment, page: Segmentation) -> str | None:
     """Return the label of a head or foot: an outermost row near an edge."""
     height = page.shape[0]
     if len(block.rows) != 1 or block.rows[0].box.height > 1.4 * page.em:
@@ -126,7 +104,7 @@ def _margin_label(block: PageBlock, page: Segmentation) -> str | None:
     return "header" if above else "footer"
 
 
-def _is_caption(block: PageBlock, page: Segmentation, bold: bool) -> bool:
+def _is_caption(block: Segment, page: Segmentation, bold: bool) -> bool:
     """Return whether a block is a caption.
 
     A caption is one or two rows directly above or below a picture or table, bold or on its axis.

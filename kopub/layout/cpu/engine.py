@@ -25,6 +25,7 @@ class CpuLayout(LayoutDetector):
             4: "a blank page that is dark all over has a reason, and is doubted",
             5: "pale boxes are found in uneven light, and what they hold stays together",
             6: "tables without upright rules are found, and letters at an edge are no rules",
+            7: "formulas are text, and what dotted rules join around a table is a picture; it was lost",
         },
     )
     typical_seconds: ClassVar[float] = 0.15

@@ -6,12 +6,14 @@ All steps work on the page's working copy (`kopub.layout.ink`).
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.boxes import Box, union
+from kopub.layout.grid import RuledLines
 from kopub.layout.ink import (
     INK_CONTRAST,
     PAPER_REACH,
@@ -23,19 +25,15 @@ from kopub.layout.ink import (
     working_scale,
 )
 from kopub.layout.lines import (
-    RuledLines,
     TextLine,
     erase_rules,
     estimate_em,
     find_lines,
     find_ruled_areas,
     find_rules,
-    merge_intervals,
 )
 from kopub.layout.open_tables import find_open_tables
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from kopub.layout.runs import merge_intervals
 
 _FLAT = 6
 """Grey levels around the most common one that count as the same tint."""
@@ -56,7 +54,7 @@ Kind = Literal["text", "table", "picture"]
 
 
 @dataclass(frozen=True, slots=True)
-class PageBlock:
+class Segment:
     """A block of text, a table or a picture.
 
     `rows` are the lines of a text block, top to bottom; parts of one row are joined.
@@ -87,14 +85,14 @@ class Segmentation:
     `em` is the height of its body text.
     """
 
-    blocks: tuple[PageBlock, ...]
+    blocks: tuple[Segment, ...]
     rules: RuledLines
     em: float
     scale: float
     shape: tuple[int, int]
 
 
-def segment(gray: "NDArray[np.uint8]") -> Segmentation:
+def segment(gray: NDArray[np.uint8]) -> Segmentation:
     """Find the blocks of a page, uint8 (height, width) at full size."""
     scale = working_scale(*gray.shape)
     gray = shrink(gray, scale)
@@ -120,6 +118,9 @@ def segment(gray: "NDArray[np.uint8]") -> Segmentation:
             if touches and table.x1 <= box.x1 and box.x2 <= table.x2:
                 tables[at] = union([tables[at], box])
     tables += find_open_tables([line.box for line in lines if not line.box.inside_any(tables)], em)
+    # What dotted rules join is no part of a table in its middle, but nothing that can be read either.
+    tallest = max((table.height for table in tables), default=0)
+    pictures += [line.box for line in lines if line.box.height > tallest and line.box.inside_any(tables)]
     items = [Item("text", line.box, line) for line in lines if not line.box.inside_any(tables)]
     items += [Item("table", box) for box in tables]
     items += [Item("picture", box) for box in pictures]
@@ -130,13 +131,13 @@ def segment(gray: "NDArray[np.uint8]") -> Segmentation:
     return Segmentation(tuple(blocks), rules, em, scale, gray.shape)
 
 
-def _clear_boxes(ink: "NDArray[np.uint8]", boxes: Sequence[Box]) -> None:
+def _clear_boxes(ink: NDArray[np.uint8], boxes: Sequence[Box]) -> None:
     """Clear boxes from an ink mask, with the soft edge around them."""
     for x1, y1, x2, y2 in boxes:
         ink[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = 0
 
 
-def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[Box], list[Box]]:
+def find_filled(gray: NDArray[np.uint8], em: float) -> tuple[list[Box], list[Box]]:
     """Find pictures and tinted boxes of a page, in pixels.
 
     Filled areas are those that survive an opening wider than any stroke. An area mostly of its most frequent level is a
@@ -165,7 +166,7 @@ def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[Box], list[B
     return _merge_overlapping(pictures), tints
 
 
-def _solid_parts(filled: "NDArray[np.uint8]", wide: int) -> Iterator[tuple[Box, int]]:
+def _solid_parts(filled: NDArray[np.uint8], wide: int) -> Iterator[tuple[Box, int]]:
     """Yield boxes and areas of a mask's filled parts; hollow ones are opened wider."""
     _, parts, stats, _ = cv2.connectedComponentsWithStats(filled, connectivity=8)
     for part, (x, y, w, h, area) in enumerate(stats[1:].tolist(), start=1):
@@ -178,7 +179,7 @@ def _solid_parts(filled: "NDArray[np.uint8]", wide: int) -> Iterator[tuple[Box, 
                 yield Box(box.x1 + x, box.y1 + y, box.x2 + x, box.y2 + y), inside
 
 
-def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[Box]:
+def find_drawings(ink: NDArray[np.uint8], em: float) -> list[Box]:
     """Find icons and line drawings in an ink mask of 0 and 1.
 
     They are connected strokes larger than letters. Letters of a large title are as large, but have others of the same
@@ -229,7 +230,7 @@ def _merge_overlapping(boxes: list[Box]) -> list[Box]:
     return done
 
 
-def order_blocks(items: list[Item], frames: list[Box], height: int, em: float) -> list[PageBlock]:
+def order_blocks(items: list[Item], frames: list[Box], height: int, em: float) -> list[Segment]:
     """Order items into blocks by recursive XY-cut (Nagy and Seth, 1984).
 
     The page is `height` pixels high, its body text `em`. The contents of a frame stay together.
@@ -248,7 +249,7 @@ def order_blocks(items: list[Item], frames: list[Box], height: int, em: float) -
         start = 1
     if len(rows) > 1 and boxes[-1].y1 > FOOT * height and boxes[-1].y1 - boxes[-2].y2 > 0.8 * em:
         end -= 1
-    blocks: list[PageBlock] = []
+    blocks: list[Segment] = []
     for part in (rows[:start], rows[start:end], rows[end:]):
         if group := [item for row in part for item in row]:
             blocks += _order(group, em)
@@ -272,12 +273,12 @@ def _rows(items: Sequence[Item]) -> list[list[Item]]:
     return rows
 
 
-def _order(items: Sequence[Item], em: float) -> list[PageBlock]:
+def _order(items: Sequence[Item], em: float) -> list[Segment]:
     """Cut a group at a column gap, else at white rows, else nowhere."""
     if len(items) == 1 and items[0].kind != "text":
         item = items[0]
-        return _order(item.inner, em) if item.kind == "frame" else [PageBlock(item.kind, item.box)]  # type: ignore[arg-type]
-    blocks: list[PageBlock] = []
+        return _order(item.inner, em) if item.kind == "frame" else [Segment(item.kind, item.box)]  # type: ignore[arg-type]
+    blocks: list[Segment] = []
     if parts := _split_columns(items, em) or _split_bands(items, em):
         for part in parts:
             blocks += _order(part, em)
@@ -292,7 +293,7 @@ def _order(items: Sequence[Item], em: float) -> list[PageBlock]:
         stroke = sum(line.stroke * line.box.width for line in lines) / sum(line.box.width for line in lines)
         rows.append(TextLine(_around(lines), stroke))
     if rows:
-        blocks.append(PageBlock("text", _around(rows), tuple(rows)))
+        blocks.append(Segment("text", _around(rows), tuple(rows)))
     return sorted(blocks, key=lambda block: block.box.y1)
 
 
@@ -320,7 +321,10 @@ def _split_columns(items: Sequence[Item], em: float) -> list[list[Item]]:
 
 def _are_pairs(left: list[Item], right: list[Item]) -> bool:
     """Return whether several boxes face one on the other side, like examples and results."""
-    few, many = sorted(([item.box for item in side if item.kind != "text"] for side in (left, right)), key=len)
+    few = [item.box for item in left if item.kind != "text"]
+    many = [item.box for item in right if item.kind != "text"]
+    if len(many) < len(few):
+        few, many = many, few
     facing = 0
     for box in few:
         for other in many:
@@ -332,7 +336,8 @@ def _are_pairs(left: list[Item], right: list[Item]) -> bool:
 
 def _are_table_columns(left: list[Item], right: list[Item], em: float) -> bool:
     """Return whether the sides are columns of an unruled table: aligned rows, mostly white."""
-    lefts, rights = (np.array([(item.box.y1 + item.box.y2) / 2 for item in side]) for side in (left, right))
+    lefts = np.array([item.box.middle[1] for item in left])
+    rights = np.array([item.box.middle[1] for item in right])
     is_level = (np.abs(rights[:, None] - lefts) < 0.3 * em).any(axis=1)
     fill: list[float] = []
     for side in (left, right):

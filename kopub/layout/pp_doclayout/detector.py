@@ -16,7 +16,7 @@ from kopub.fingerprints import CodeVersion, file_sha256
 from kopub.gpu import all_gpus, named_gpus
 from kopub.layout.base import SPECK, SPECK_FIELD, LayoutDetector
 from kopub.layout.pp_doclayout.devices import batch_error, import_packages, named_devices, visible_gpus
-from kopub.layout.pp_doclayout.page_regions import Health, PageFindings, PageInput, PageRules, find_regions, prepare
+from kopub.layout.pp_doclayout.page_regions import Findings, Health, LayoutRules, ModelInput, find_regions, prepare
 from kopub.layout.pp_doclayout.postprocess import BoxRules, Containment, make_rules
 from kopub.layout.pp_doclayout.process import ModelProcess, ModelStart
 from kopub.layout.regions import PageLayout, check_labels, tasks_by_label
@@ -36,8 +36,8 @@ three seconds while the model is loaded, which then starts with a full queue."""
 class _RunningBatch(NamedTuple):
     """A batch submitted to the model, with its future findings."""
 
-    pages: list[PageInput]
-    findings: Future[list[PageFindings]]
+    pages: list[ModelInput]
+    findings: Future[list[Findings]]
 
 
 class PPDocLayout(LayoutDetector):
@@ -311,9 +311,9 @@ class PPDocLayout(LayoutDetector):
         devices = named_devices(self.device)
         return Replicas(load(self.repo, self.revision), devices, self._page_rules(), **options)
 
-    def _page_rules(self) -> PageRules:
+    def _page_rules(self) -> LayoutRules:
         tasks = tasks_by_label(self.tasks)
-        return PageRules(self._rules(), tasks, frozenset(self.tasks), self.threshold, self.dtype, self.speck)
+        return LayoutRules(self._rules(), tasks, frozenset(self.tasks), self.threshold, self.dtype, self.speck)
 
     def _rules(self) -> BoxRules:
         try:
@@ -334,7 +334,7 @@ class PPDocLayout(LayoutDetector):
 
         The model and the rules run on other threads.
         """
-        waiting: deque[PageInput] = deque()
+        waiting: deque[ModelInput] = deque()
         running: deque[_RunningBatch] = deque()
         most = BATCHES_AHEAD * self.batch_size
         # No decoded pages are taken while the caller works on a batch, so the threads get a batch's work in advance.
@@ -359,7 +359,7 @@ class PPDocLayout(LayoutDetector):
                 self._submit(waiting, running, last=True)
                 yield from self._finish(running.popleft())
 
-    def _submit(self, waiting: deque[PageInput], running: deque[_RunningBatch], last: bool = False) -> None:
+    def _submit(self, waiting: deque[ModelInput], running: deque[_RunningBatch], last: bool = False) -> None:
         """Submit whole batches to the model or, for the `last` pages, a partial one."""
         model = self._loaded()
         while len(running) < model.under_way and len(waiting) >= (1 if last else model.batch_size):

@@ -74,7 +74,7 @@ def _joined_masks(parts: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
     return torch.cat(present) if present else None
 
 
-class PageModel:
+class LayoutModel:
     """The network on one device, ready for batches of at most `batch_size` pages.
 
     On a GPU, a batch runs as one CUDA graph. `batch_size` is halved if the GPU's memory does not suffice, and a network

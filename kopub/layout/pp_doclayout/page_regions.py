@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+import cv2
 import numpy as np
 from PIL import Image
 
@@ -30,7 +31,7 @@ _EXIF_ORIENTATION = 0x0112
 
 
 @dataclass(frozen=True, slots=True)
-class PageInput:
+class ModelInput:
     """A page as input for the model.
 
     `pixels` is RGB uint8 (SIDE, SIDE, 3), or None if `state` says that preparing it failed.
@@ -45,7 +46,7 @@ class PageInput:
     reason: str | None = None
 
 
-def prepare(page: Page, gpu_jpeg: bool) -> PageInput:
+def prepare(page: Page, gpu_jpeg: bool) -> ModelInput:
     """Decode and shrink one page; a fault becomes its state, never an exception."""
     started = time.perf_counter()
     try:
@@ -55,16 +56,14 @@ def prepare(page: Page, gpu_jpeg: bool) -> PageInput:
             else _decode_and_shrink(page.packed or page.data)
         )
     except UndecodableImage as error:
-        return PageInput(page.page_id, 0, 0, None, time.perf_counter() - started, error.state, str(error))
+        return ModelInput(page.page_id, 0, 0, None, time.perf_counter() - started, error.state, str(error))
     except Exception as error:
         reason = Reason("preparing the page failed: {error}", error=f"{type(error).__name__}: {error}")
-        return PageInput(page.page_id, 0, 0, None, time.perf_counter() - started, State.FAILED, reason)
-    return PageInput(page.page_id, width, height, pixels, time.perf_counter() - started)
+        return ModelInput(page.page_id, 0, 0, None, time.perf_counter() - started, State.FAILED, reason)
+    return ModelInput(page.page_id, width, height, pixels, time.perf_counter() - started)
 
 
 def _decode_and_shrink(data: Picture) -> tuple[np.ndarray, int, int]:
-    import cv2
-
     image = decode(data)
     height, width = image.shape[:2]
     return cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_CUBIC), width, height
@@ -113,7 +112,7 @@ NO_REGION = "no region was found on a page with ink ({share:.2%})"
 
 
 @dataclass(frozen=True, slots=True)
-class PageRules:
+class LayoutRules:
     """The rules for the model's boxes, and each label's task.
 
     `named` are the labels whose task the settings give, `dtype` is the precision of the model, `outline` the
@@ -129,14 +128,14 @@ class PageRules:
     speck: float
 
 
-class PageFindings(NamedTuple):
+class Findings(NamedTuple):
     """A page's layout, with counts of dropped boxes by rule and regions by label."""
 
     layout: PageLayout
     counts: Counter[str]
 
 
-def find_regions(pages: Sequence[PageInput], outputs: "Outputs", rules: PageRules) -> list[PageFindings]:
+def find_regions(pages: Sequence[ModelInput], outputs: "Outputs", rules: LayoutRules) -> list[Findings]:
     """Find the regions of decoded pages; `outputs` are in the same order."""
     findings = []
     for i, page in enumerate(pages):
@@ -147,11 +146,11 @@ def find_regions(pages: Sequence[PageInput], outputs: "Outputs", rules: PageRule
             # One page must not fail the shard, so its row states the reason.
             reason = Reason("post-processing: {error}", error=f"{type(error).__name__}: {error}")
             layout = PageLayout(page.page_id, State.FAILED, reason)
-        findings.append(PageFindings(layout, counts))
+        findings.append(Findings(layout, counts))
     return findings
 
 
-def _layout(page: PageInput, i: int, outputs: "Outputs", rules: PageRules, counts: Counter[str]) -> PageLayout:
+def _layout(page: ModelInput, i: int, outputs: "Outputs", rules: LayoutRules, counts: Counter[str]) -> PageLayout:
     scores, boxes, votes = outputs.scores[i], outputs.boxes[i], outputs.votes[i]
     if not (np.isfinite(scores).all() and np.isfinite(boxes).all() and np.isfinite(votes).all()):
         reason = Reason("the model's output is not finite in {dtype}; use bfloat16 or float32", dtype=rules.dtype)
@@ -172,7 +171,7 @@ def _layout(page: PageInput, i: int, outputs: "Outputs", rules: PageRules, count
 
 
 def _regions(
-    detections: Detections, page: PageInput, outputs: "Outputs", i: int, rules: PageRules
+    detections: Detections, page: ModelInput, outputs: "Outputs", i: int, rules: LayoutRules
 ) -> tuple[Region, ...]:
     masks = outputs.masks(i, detections.queries) if outputs.mask_queries is not None else None
     alone = ~boxes_with_inner(detections.boxes)

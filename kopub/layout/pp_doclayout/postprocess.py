@@ -7,14 +7,13 @@ Ties are broken the same way everywhere: by reading order, then score, then labe
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.layout.regions import LABELS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 CONTAINED_SHARE = 0.8
 """A box is inside another if this share of its area is."""
@@ -43,16 +42,16 @@ class Containment(StrEnum):
 class BoxRules(NamedTuple):
     """The rules as arrays over the class ids."""
 
-    thresholds: "NDArray[np.float64]"
+    thresholds: NDArray[np.float64]
     """(C,) lowest score kept."""
     nms_same: float
     nms_different: float
     """IoU from which the box with the lower score is dropped, within one label and between two."""
-    inner_goes: "NDArray[np.bool_]"
+    inner_goes: NDArray[np.bool_]
     """(C,) `Containment.LARGE`."""
     outer_goes: tuple[int, ...]
     """Class ids with `Containment.SMALL`."""
-    unclip: "NDArray[np.float64]"
+    unclip: NDArray[np.float64]
     """(C, 2) factors by which width and height grow about the centre."""
     overlap: float | None = None
     """Share of the smaller of two boxes above which it is dropped; None for no such rule."""
@@ -62,18 +61,18 @@ class BoxRules(NamedTuple):
 class Detections:
     """A page's detections in reading order; `dropped` counts the boxes dropped by each rule."""
 
-    boxes: "NDArray[np.float64]"
+    boxes: NDArray[np.float64]
     """(n, 4) x1, y1, x2, y2 in pixels of the page."""
-    labels: "NDArray[np.intp]"
-    scores: "NDArray[np.float64]"
-    queries: "NDArray[np.intp]"
+    labels: NDArray[np.intp]
+    scores: NDArray[np.float64]
+    queries: NDArray[np.intp]
     """(n,) index of the model's query that made the region."""
     dropped: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def only(self, keep: "NDArray[np.bool_]", rule: str) -> "Detections":
+    def only(self, keep: NDArray[np.bool_], rule: str) -> "Detections":
         """Return the detections that a rule keeps, and count the others."""
         dropped = {**self.dropped, rule: len(keep) - int(np.count_nonzero(keep))}
         return Detections(self.boxes[keep], self.labels[keep], self.scores[keep], self.queries[keep], dropped)
@@ -103,9 +102,9 @@ def make_rules(
 
 
 def postprocess(
-    scores: "NDArray[np.float32]",
-    boxes: "NDArray[np.float32]",
-    votes: "NDArray[np.float32]",
+    scores: NDArray[np.float32],
+    boxes: NDArray[np.float32],
+    votes: NDArray[np.float32],
     width: int,
     height: int,
     rules: BoxRules,
@@ -141,8 +140,8 @@ def postprocess(
 
 
 def _candidates(
-    scores: "NDArray[np.float32]", votes: "NDArray[np.float32]", thresholds: "NDArray[np.float64]"
-) -> "tuple[NDArray[np.intp], NDArray[np.intp]]":
+    scores: NDArray[np.float32], votes: NDArray[np.float32], thresholds: NDArray[np.float64]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return (query, label) pairs above their thresholds, in reading order."""
     n_queries, n_labels = scores.shape
     flat = scores.ravel()
@@ -158,7 +157,7 @@ def _candidates(
     return queries[order], labels[order]
 
 
-def _not_overlapped(detections: Detections, rules: BoxRules) -> "NDArray[np.bool_]":
+def _not_overlapped(detections: Detections, rules: BoxRules) -> NDArray[np.bool_]:
     """Mark the boxes that greedy non-maximum suppression keeps.
 
     IoU counts pixels, so a box is one pixel wider and higher than its coordinates.
@@ -179,7 +178,7 @@ def _not_overlapped(detections: Detections, rules: BoxRules) -> "NDArray[np.bool
     return keep
 
 
-def _not_page_sized(detections: Detections, width: int, height: int) -> "NDArray[np.bool_]":
+def _not_page_sized(detections: Detections, width: int, height: int) -> NDArray[np.bool_]:
     """Mark all boxes except images as large as the page, unless nothing else is left."""
     limit = PAGE_IMAGE_LANDSCAPE if width > height else PAGE_IMAGE_PORTRAIT
     inside = np.clip(detections.boxes, 0.0, [width, height, width, height])
@@ -188,7 +187,7 @@ def _not_page_sized(detections: Detections, width: int, height: int) -> "NDArray
     return keep if keep.any() else ~keep
 
 
-def boxes_with_inner(boxes: "NDArray[np.float64]") -> "NDArray[np.bool_]":
+def boxes_with_inner(boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Mark the boxes (n, 4) that have another one inside, (n,)."""
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     inside = _intersections(boxes, 0.0) >= CONTAINED_SHARE * areas[:, None]
@@ -196,7 +195,7 @@ def boxes_with_inner(boxes: "NDArray[np.float64]") -> "NDArray[np.bool_]":
     return np.asarray(inside.any(axis=0))
 
 
-def _not_contained(detections: Detections, rules: BoxRules) -> "NDArray[np.bool_]":
+def _not_contained(detections: Detections, rules: BoxRules) -> NDArray[np.bool_]:
     boxes, labels = detections.boxes, detections.labels
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     candidates = (areas > 0) & ~_NEVER_CONTAINED[labels]
@@ -210,7 +209,7 @@ def _not_contained(detections: Detections, rules: BoxRules) -> "NDArray[np.bool_
     return keep
 
 
-def _not_sharing(detections: Detections, overlap: float | None) -> "NDArray[np.bool_]":
+def _not_sharing(detections: Detections, overlap: float | None) -> NDArray[np.bool_]:
     """Mark the boxes to keep of those that overlap.
 
     The smaller of two boxes is dropped if they share more than `overlap` of it; of two equal ones, the later. A picture
@@ -236,7 +235,7 @@ def _not_sharing(detections: Detections, overlap: float | None) -> "NDArray[np.b
     return keep
 
 
-def _intersections(boxes: "NDArray[np.float64]", extra: float) -> "NDArray[np.float64]":
+def _intersections(boxes: NDArray[np.float64], extra: float) -> NDArray[np.float64]:
     """Return the (n, n) areas that boxes share, each side grown by `extra`."""
     x1, y1, x2, y2 = boxes.T
     across = np.minimum(x2[:, None], x2) - np.maximum(x1[:, None], x1) + extra
@@ -249,15 +248,13 @@ DETAIL = 0.004
 
 
 def trace_outline(
-    logits: "NDArray[np.float32]", bbox: tuple[float, float, float, float], width: int, height: int, threshold: float
+    logits: NDArray[np.float32], bbox: tuple[float, float, float, float], width: int, height: int, threshold: float
 ) -> tuple[tuple[float, float], ...] | None:
     """Return the corners of the largest part of a mask (h, w) inside its box.
 
     They are in page pixels; None if the part has no area. `logits` cover the whole page of `width` x `height` pixels; a
     pixel is set if its probability exceeds `threshold`.
     """
-    import cv2
-
     rows, columns = logits.shape
     scale = np.array([width / columns, height / rows])
     left, top = np.floor(np.array(bbox[:2]) / scale).astype(int)

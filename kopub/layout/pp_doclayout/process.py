@@ -26,16 +26,15 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.errors import EngineError, first_line
 from kopub.layout.pp_doclayout.devices import StageSeconds, batch_error, import_packages, named_devices
-from kopub.layout.pp_doclayout.page_regions import SIDE, PageFindings, PageInput, PageRules
+from kopub.layout.pp_doclayout.page_regions import SIDE, Findings, LayoutRules, ModelInput
 from kopub.processes import end_child, how_it_ended, lasting_caches, start_child
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-    from numpy.typing import NDArray
 
     from kopub.layout.pp_doclayout.replicas import Replicas
 
@@ -46,12 +45,12 @@ host a few minutes; anything longer hangs, as a driver may."""
 
 @dataclass(frozen=True, slots=True)
 class ModelStart:
-    """The model that the process loads; `options` are those of `PageModel`."""
+    """The model that the process loads; `options` are those of `LayoutModel`."""
 
     repo: str
     revision: str
     device: str
-    rules: PageRules
+    rules: LayoutRules
     options: Mapping[str, Any]
 
 
@@ -84,7 +83,7 @@ class BatchAnswer:
     """
 
     part: int
-    findings: list[PageFindings] | str
+    findings: list[Findings] | str
     batch_size: int
     fallbacks: list[str]
     memory_peak: int
@@ -98,7 +97,7 @@ class LoadFailure:
     why: str
 
 
-def map_parts(descriptor: int, loaded: ModelReady) -> "NDArray[np.uint8]":
+def map_parts(descriptor: int, loaded: ModelReady) -> NDArray[np.uint8]:
     """Map the shared memory as uint8 (under_way, batch_size, SIDE, SIDE, 3)."""
     return np.frombuffer(mmap.mmap(descriptor, prod(loaded.shape)), np.uint8).reshape(loaded.shape)
 
@@ -135,7 +134,7 @@ class ModelProcess:
         self.seconds = StageSeconds()
         self._sums: Mapping[str, float] = {}
         self._sending = threading.Lock()
-        self._answers: dict[int, Future[list[PageFindings]]] = {}
+        self._answers: dict[int, Future[list[Findings]]] = {}
         self._free: SimpleQueue[int] = SimpleQueue()
         for part in range(self.under_way):
             self._free.put(part)
@@ -143,7 +142,7 @@ class ModelProcess:
         self._listener = threading.Thread(target=self._listen, name="layout-answers", daemon=True)
         self._listener.start()
 
-    def submit(self, pages: Sequence[PageInput], pixels: "Sequence[NDArray[np.uint8]]") -> Future[list[PageFindings]]:
+    def submit(self, pages: Sequence[ModelInput], pixels: Sequence[NDArray[np.uint8]]) -> Future[list[Findings]]:
         """Submit pages as `Replicas.submit` does, but no more than the first `batch_size`."""
         return self._threads.submit(self._run, pages, pixels)
 
@@ -162,7 +161,7 @@ class ModelProcess:
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._connection.close()
 
-    def _run(self, pages: Sequence[PageInput], pixels: "Sequence[NDArray[np.uint8]]") -> list[PageFindings]:
+    def _run(self, pages: Sequence[ModelInput], pixels: Sequence[NDArray[np.uint8]]) -> list[Findings]:
         part = self._free.get()
         try:
             for place, page in zip(self._parts[part, : len(pages)], pixels, strict=True):
@@ -249,7 +248,7 @@ def _work(connection: Connection, memory: int) -> None:
             replicas.pin(parts)
         assert isinstance(batch, BatchRequest)
         pixels = parts[batch.part, : len(batch.pages)]
-        pages = [PageInput(*page, pixels[i], seconds=0.0) for i, page in enumerate(batch.pages)]
+        pages = [ModelInput(*page, pixels[i], seconds=0.0) for i, page in enumerate(batch.pages)]
         findings = replicas.submit(pages, pixels)
         findings.add_done_callback(partial(_answer, connection, sending, replicas, batch.part))
 
@@ -274,7 +273,7 @@ def _load_replicas(start: ModelStart) -> "Replicas | LoadFailure":
 
 
 def _answer(
-    connection: Connection, sending: threading.Lock, replicas: "Replicas", part: int, batch: Future[list[PageFindings]]
+    connection: Connection, sending: threading.Lock, replicas: "Replicas", part: int, batch: Future[list[Findings]]
 ) -> None:
     error = batch.exception()
     findings = batch.result() if error is None else str(batch_error(error))

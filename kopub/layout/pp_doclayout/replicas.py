@@ -12,29 +12,29 @@ import torch
 from numpy.typing import NDArray
 
 from kopub.layout.pp_doclayout.devices import StageSeconds, fall_back
-from kopub.layout.pp_doclayout.model import Outputs, PageModel, Pixels
-from kopub.layout.pp_doclayout.page_regions import PageFindings, PageInput, PageRules, find_regions
+from kopub.layout.pp_doclayout.model import LayoutModel, Outputs, Pixels
+from kopub.layout.pp_doclayout.page_regions import Findings, LayoutRules, ModelInput, find_regions
 
 _FOR_EVERY_GPU = 1
 """The flag `cudaHostRegisterPortable` of CUDA."""
 
 
 class Replicas:
-    """A `PageModel` on each of several devices, used as one.
+    """A `LayoutModel` on each of several devices, used as one.
 
     Batches go, in order, to a free device. The first device takes over `network`, and the others run copies of it.
-    `options` are those of `PageModel`. First passes begin at once. A thread finds the regions in the outputs of a batch
-    while the devices run the next ones.
+    `options` are those of `LayoutModel`. First passes begin at once. A thread finds the regions in the outputs of a
+    batch while the devices run the next ones.
     """
 
-    def __init__(self, network: Any, devices: Sequence[str], rules: PageRules, **options: Any) -> None:
+    def __init__(self, network: Any, devices: Sequence[str], rules: LayoutRules, **options: Any) -> None:
         self.seconds = StageSeconds()
         networks = [network, *(copy.deepcopy(network) for _ in devices[1:])]
         self._models = [
-            PageModel(own_network, device=device, seconds=self.seconds, **options)
+            LayoutModel(own_network, device=device, seconds=self.seconds, **options)
             for own_network, device in zip(networks, devices, strict=True)
         ]
-        self._free: SimpleQueue[PageModel] = SimpleQueue()
+        self._free: SimpleQueue[LayoutModel] = SimpleQueue()
         for model in self._models:
             # The models tune one after another, and each starts work as soon as it has done so.
             model.first_pass().add_done_callback(lambda _, model=model: self._free.put(model))
@@ -73,14 +73,14 @@ class Replicas:
         if any(device.startswith("cuda") for device in self._devices) and (error := pin(memory)):
             fall_back(self._not_pinned, "pages not pinned", f"CUDA error {error}")
 
-    def submit(self, pages: Sequence[PageInput], pixels: Pixels) -> Future[list[PageFindings]]:
+    def submit(self, pages: Sequence[ModelInput], pixels: Pixels) -> Future[list[Findings]]:
         """Find the regions of decoded pages on the first free device.
 
-        `pixels` are those of the pages, see `PageModel.submit`. The future holds anything that the model raised.
+        `pixels` are those of the pages, see `LayoutModel.submit`. The future holds anything that the model raised.
         """
         return self._finder.submit(self._find, pages, self._threads.submit(self._run, pixels))
 
-    def _find(self, pages: Sequence[PageInput], batch: Future[Outputs]) -> list[PageFindings]:
+    def _find(self, pages: Sequence[ModelInput], batch: Future[Outputs]) -> list[Findings]:
         outputs = batch.result()
         started = time.perf_counter()
         findings = find_regions(pages, outputs, self._rules)

@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from filelock import FileLock, Timeout
+from pypdfium2 import PdfDocument, PdfiumError
 
 from kopub.confinement import Reach
 from kopub.errors import SourceError, UndecodableImage, counted, first_line, visible, without_paths
@@ -68,7 +69,7 @@ def suffixes() -> frozenset[str]:
     return hwp.SUFFIXES | office.SUFFIXES
 
 
-def is_converted(path: "os.PathLike[str] | str") -> bool:
+def is_converted(path: os.PathLike[str] | str) -> bool:
     """Return whether a file, judged by its suffix, is first converted to PDF."""
     return os.path.splitext(os.fspath(path))[1].lower() in suffixes()
 
@@ -189,7 +190,7 @@ class Conversions:
                 self._running.discard(process)
 
 
-def _kill(process: "subprocess.Popen[bytes]") -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and all that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -239,8 +240,6 @@ def _convert_attachment(path: Path, folder: Path) -> ConvertedDocument:
 
 
 def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
-    from pypdfium2 import PdfDocument, PdfiumError
-
     if path.suffix.lower() == mail.SUFFIX:
         return mail.convert(path, folder, _convert_attachment)
     is_office = path.suffix.lower() in office.SUFFIXES
@@ -262,7 +261,7 @@ def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
     return ConvertedDocument(pdf, unprinted, placed.pages)
 
 
-def _text_of(document: "object", at: int) -> str:
+def _text_of(document: object, at: int) -> str:
     page = document[at]  # pyright: ignore[reportIndexIssue]
     text = page.get_textpage()
     found = text.get_text_range()

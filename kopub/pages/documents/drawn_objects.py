@@ -7,15 +7,12 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
+from pypdfium2 import PdfImage, PdfiumError, PdfMatrix, PdfObject, PdfPage, raw
 
-from kopub.boxes import Box
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from pypdfium2 import PdfMatrix, PdfObject, PdfPage
+from kopub.boxes import Box, is_within
 
 _TEXT, _IMAGE = 1, 3
 """The kinds of objects that PDFium calls `FPDF_PAGEOBJ_TEXT` and `FPDF_PAGEOBJ_IMAGE`."""
@@ -40,17 +37,15 @@ _MOST_CLEAR = 0.5
 class Placement:
     """The transform from a PDF's points to the upright page's pixels."""
 
-    matrix: "NDArray[np.float64]"
-    offset: "NDArray[np.float64]"
+    matrix: NDArray[np.float64]
+    offset: NDArray[np.float64]
 
     @classmethod
-    def of(cls, page: "PdfPage", width: int, height: int) -> "Placement":
+    def of(cls, page: PdfPage, width: int, height: int) -> "Placement":
         """Return the transform of a page that is drawn with these pixels."""
-        from pypdfium2 import raw
-
         x, y = ctypes.c_int(), ctypes.c_int()
 
-        def pixel(across: float, up: float) -> "NDArray[np.float64]":
+        def pixel(across: float, up: float) -> NDArray[np.float64]:
             size = (width * _SUBPIXELS, height * _SUBPIXELS)
             raw.FPDF_PageToDevice(page.raw, 0, 0, *size, 0, across, up, x, y)
             return np.array((x.value, y.value), np.float64) / _SUBPIXELS
@@ -70,7 +65,7 @@ class Placement:
 class Coverings:
     """The pictures of a page, which hide text drawn before them, as in scans."""
 
-    def __init__(self, page: "PdfPage", placement: Placement) -> None:
+    def __init__(self, page: PdfPage, placement: Placement) -> None:
         self._order: dict[int, int] = {}
         """The position of each text object in drawing order, by its address."""
         self._found: list[tuple[int, Box, PdfObject]] = []
@@ -91,9 +86,7 @@ class Coverings:
             for at, around, picture in self._found
         )
 
-    def _is_opaque(self, at: int, picture: "PdfObject") -> bool:
-        from pypdfium2 import PdfImage, PdfiumError
-
+    def _is_opaque(self, at: int, picture: PdfObject) -> bool:
         if at not in self._hides:
             assert isinstance(picture, PdfImage)
             try:
@@ -111,7 +104,7 @@ def address(drawn: object) -> int:
     return ctypes.cast(drawn, ctypes.c_void_p).value or 0  # pyright: ignore[reportArgumentType]
 
 
-def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
+def _bounds(drawn: PdfObject) -> tuple[float, float, float, float]:
     """Return (left, bottom, right, top) on the page; PDFium gives them relative to a form."""
     left, bottom, right, top = drawn.get_bounds()
     corners = [(x, y) for x in (left, right) for y in (bottom, top)]
@@ -124,24 +117,18 @@ def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
     return min(xs), min(ys), max(xs), max(ys)
 
 
-def pixels_of(drawn: "PdfObject", page: "PdfPage", pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+def pixels_of(drawn: PdfObject, page: PdfPage, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the part of a drawn page that an object occupies, which may be empty."""
     height, width = pixels.shape[:2]
     left, top, right, bottom = Placement.of(page, width, height).box(*_bounds(drawn))
     return pixels[max(0, round(top)) : max(0, round(bottom)), max(0, round(left)) : max(0, round(right))]
 
 
-def pictures_of(page: "PdfPage", width: int, height: int) -> Iterator[Box]:
+def pictures_of(page: PdfPage, width: int, height: int) -> Iterator[Box]:
     """Yield the boxes of a page's pictures in pixels; charts and drawings are none."""
     placement = Placement.of(page, width, height)
     for drawn in islice(page.get_objects(filter=[_IMAGE]), _MOST_RULES):
         yield _pixels(placement, _bounds(drawn))
-
-
-def is_within(box: Box, whole: tuple[float, float, float, float]) -> bool:
-    """Return whether the middle of a box lies within another."""
-    x, y = box.middle
-    return whole[0] <= x < whole[2] and whole[1] <= y < whole[3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +139,11 @@ class Shapes:
     fills: tuple[Box, ...] = ()
 
 
-def shapes_of(page: "PdfPage", placement: Placement) -> Shapes:
+def shapes_of(page: PdfPage, placement: Placement) -> Shapes:
     """Return the level and upright lines, and the filled boxes, of a page.
 
     A stroked box gives its four sides, a thin filled one is a line. Curves and slanting lines are left out.
     """
-    from pypdfium2 import PdfMatrix, raw
-
     rules: dict[Box, None] = {}
     fills: dict[Box, None] = {}
     left = _MOST_SEGMENTS
@@ -192,10 +177,8 @@ def shapes_of(page: "PdfPage", placement: Placement) -> Shapes:
     return Shapes(tuple(rules), tuple(fills))
 
 
-def _clip_of(path: "PdfObject", forms: "PdfMatrix") -> list[float]:
+def _clip_of(path: PdfObject, forms: PdfMatrix) -> list[float]:
     """Return the box in points to which a path is clipped."""
-    from pypdfium2 import raw
-
     clip = raw.FPDFPageObj_GetClipPath(path.raw)
     box = [-np.inf, -np.inf, np.inf, np.inf]
     x, y = ctypes.c_float(), ctypes.c_float()
@@ -217,10 +200,8 @@ def _clipped(points: Sequence[tuple[float, float]], clip: Sequence[float]) -> tu
     return max(min(xs), clip[0]), max(min(ys), clip[1]), min(max(xs), clip[2]), min(max(ys), clip[3])
 
 
-def _lines_of(path: "PdfObject", forms: "PdfMatrix") -> Iterator[list[tuple[float, float]]]:
+def _lines_of(path: PdfObject, forms: PdfMatrix) -> Iterator[list[tuple[float, float]]]:
     """Yield the corners of each line or outline of a path."""
-    from pypdfium2 import raw
-
     matrix = path.get_matrix().multiply(forms)
     x, y = ctypes.c_float(), ctypes.c_float()
     corners: list[tuple[float, float]] = []
@@ -263,8 +244,6 @@ def is_white(drawn: ctypes.c_void_p) -> bool:
 
 def _filling(drawn: ctypes.c_void_p) -> tuple[int, int, int, int]:
     """Return red, green, blue and alpha; opaque black if PDFium does not know."""
-    from pypdfium2 import raw
-
     red, green, blue, alpha = (ctypes.c_uint() for _ in range(4))
     if not raw.FPDFPageObj_GetFillColor(drawn, red, green, blue, alpha):
         return 0, 0, 0, 255
@@ -276,8 +255,6 @@ def begins_line(page: ctypes.c_void_p, index: int) -> bool:
 
     PDFium joins lines on a page that it takes for vertical writing.
     """
-    from pypdfium2 import raw
-
     a, b = raw.FS_RECTF(), raw.FS_RECTF()
     if not (raw.FPDFText_GetLooseCharBox(page, index - 1, a) and raw.FPDFText_GetLooseCharBox(page, index, b)):
         return False

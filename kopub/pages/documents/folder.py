@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,7 +12,7 @@ from kopub.errors import SourceError, spelt
 from kopub.pages.documents import conversion, pdf, pictures, plain
 from kopub.pages.documents.pdf import is_pdf
 from kopub.pages.page import MAX_ID_BYTES
-from kopub.pages.places import ObjectPath, SourcePath
+from kopub.pages.places import ObjectPath, SourcePath, natural
 
 _OFFICE = frozenset([".docm", ".key", ".numbers", ".pages", ".pptm", ".xlsb", ".xlsm"])
 _LOCK = "~$"
@@ -198,8 +197,3 @@ def _name(place: str) -> str:
 def _compose(text: str) -> str:
     """Return `text` in NFC, because macOS stores Hangul syllables as single letters."""
     return unicodedata.normalize("NFC", text)
-
-
-def natural(name: str) -> list[str | int]:
-    """Return a sort key that puts part-2 before part-10."""
-    return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", name))]

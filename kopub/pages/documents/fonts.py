@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from pypdfium2 import PdfDocument, PdfSysfontBase, raw
 
 from kopub.pages.documents.drawn_objects import is_white
 
@@ -37,22 +38,28 @@ trailer <</Root 1 0 R>>
 def korean_faces() -> tuple[str, ...]:
     """Return the fonts with Hangul that fontconfig knows, as PDFium names them."""
     try:
-        known = ctypes.CDLL("libfontconfig.so.1")
+        fontconfig = ctypes.CDLL("libfontconfig.so.1")
     except OSError:
         return ()
-    for function in (known.FcInitLoadConfigAndFonts, known.FcNameParse, known.FcObjectSetCreate, known.FcFontList):
+    for function in (
+        fontconfig.FcInitLoadConfigAndFonts,
+        fontconfig.FcNameParse,
+        fontconfig.FcObjectSetCreate,
+        fontconfig.FcFontList,
+    ):
         function.restype = ctypes.c_void_p
-    wanted = ctypes.c_void_p(known.FcObjectSetCreate())
-    for each in (b"family", b"style"):
-        known.FcObjectSetAdd(wanted, each)
-    asked = ctypes.c_void_p(known.FcInitLoadConfigAndFonts()), ctypes.c_void_p(known.FcNameParse(b":lang=ko")), wanted
-    found = known.FcFontList(*asked)
-    fonts = ctypes.cast(found, ctypes.POINTER(_FontSet)).contents if found else _FontSet()
+    wanted = ctypes.c_void_p(fontconfig.FcObjectSetCreate())
+    for name in (b"family", b"style"):
+        fontconfig.FcObjectSetAdd(wanted, name)
+    settings = ctypes.c_void_p(fontconfig.FcInitLoadConfigAndFonts())
+    korean = ctypes.c_void_p(fontconfig.FcNameParse(b":lang=ko"))
+    listing = fontconfig.FcFontList(settings, korean, wanted)
+    fonts = ctypes.cast(listing, ctypes.POINTER(_FontSet)).contents if listing else _FontSet()
 
     def text(font: int, name: bytes) -> str:
-        held = ctypes.c_char_p()
-        known.FcPatternGetString(ctypes.c_void_p(fonts.patterns[font]), name, 0, ctypes.byref(held))
-        return (held.value or b"").decode("utf-8", "replace")
+        value = ctypes.c_char_p()
+        fontconfig.FcPatternGetString(ctypes.c_void_p(fonts.patterns[font]), name, 0, ctypes.byref(value))
+        return (value.value or b"").decode("utf-8", "replace")
 
     names = {f"{text(font, b'family')} {text(font, b'style')}" for font in range(fonts.count)}
     return tuple(sorted(name.removesuffix(" Regular") for name in names))
@@ -69,35 +76,34 @@ def has_korean_font() -> bool:
     return sys.platform == "darwin" or bool(korean_faces())
 
 
+class KoreanFonts(PdfSysfontBase):
+    """The choice of fonts as before, except for Hangul without a glyph."""
+
+    # PDFium calls it by position, whatever the stub names.
+    def MapFont(self, _: Any, *request: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        _weight, _italic, charset, *_others = request
+        font = self.default.MapFont(self.default, *request)
+        if charset != _HANGUL:
+            return font
+        if font:
+            name = ctypes.create_string_buffer(_LONGEST_NAME)
+            self.default.GetFaceName(self.default, font, name, _LONGEST_NAME)
+            text = name.value.decode("utf-8", "replace")
+            if text and any(face.startswith(text) for face in korean_faces()):
+                return font
+        for face in korean_faces():
+            if korean := self.default.GetFont(self.default, face.encode()):
+                return korean
+        return font
+
+
 @cache
 def prefer_korean_fonts() -> None:
     """Let PDFium draw Hangul in a font that has it, from its next PDF on.
 
     PDFium believes fonts such as Droid Sans Fallback, which claim Hangul and have none.
     """
-    from pypdfium2 import PdfSysfontBase
-
-    faces = korean_faces()
-
-    class KoreanFonts(PdfSysfontBase):
-        """The choice of fonts as before, except for Hangul without a glyph."""
-
-        # PDFium calls it by position, whatever the stub names.
-        def MapFont(self, _: Any, *asked: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-            _weight, _italic, charset, *_others = asked
-            chosen = self.default.MapFont(self.default, *asked)
-            name = self._name(chosen) if chosen and charset == _HANGUL else ""
-            if charset != _HANGUL or (name and any(known.startswith(name) for known in faces)):
-                return chosen
-            found = (self.default.GetFont(self.default, known.encode()) for known in faces)
-            return next(filter(None, found), chosen)
-
-        def _name(self, font: Any) -> str:
-            name = ctypes.create_string_buffer(_LONGEST_NAME)
-            self.default.GetFaceName(self.default, font, name, _LONGEST_NAME)
-            return name.value.decode("utf-8", "replace")
-
-    if faces:
+    if korean_faces():
         KoreanFonts(PdfSysfontBase.SINGLETON).setup()
 
 
@@ -107,8 +113,6 @@ def draws_hangul() -> bool:
 
     Two syllables that look the same are boxes for a missing glyph.
     """
-    from pypdfium2 import PdfDocument
-
     prefer_korean_fonts()
     document = PdfDocument(_HANGUL_PAGE)
     try:
@@ -121,8 +125,6 @@ def draws_hangul() -> bool:
 
 def lacks_font(drawn: ctypes.c_void_p, letters: Iterable[str]) -> bool:
     """Return whether visible Hangul is in no font of the PDF or this machine."""
-    from pypdfium2 import raw
-
     if not any("가" <= letter <= "힣" for letter in letters):
         return False
     is_lent = raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(drawn)) == 0

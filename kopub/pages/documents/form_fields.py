@@ -2,26 +2,22 @@
 
 import ctypes
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+
+from pypdfium2 import PdfPage, raw
 
 from kopub.boxes import Box
 from kopub.pages.documents.drawn_objects import Placement
-
-if TYPE_CHECKING:
-    from pypdfium2 import PdfPage
 
 _PASSWORD = 1 << 13
 _MOST = 10_000
 """Most characters of a value, and most annotations of a page: more than either has room for in print."""
 
 
-def field_texts(page: "PdfPage", placement: Placement) -> Iterator[tuple[str, Box]]:
+def field_texts(page: PdfPage, placement: Placement) -> Iterator[tuple[str, Box]]:
     """Yield the text of each field that is shown, and its box in pixels.
 
     A ticked box is ☑, another one ☐; a chosen button is ◉, another one ○. What is typed is in no text of the page.
     """
-    from pypdfium2 import raw
-
     form = page.formenv
     if form is None:
         return
@@ -41,8 +37,6 @@ def field_texts(page: "PdfPage", placement: Placement) -> Iterator[tuple[str, Bo
 
 
 def _text(form: object, annotation: object) -> str:
-    from pypdfium2 import raw
-
     match raw.FPDFAnnot_GetFormFieldType(form, annotation):
         case raw.FPDF_FORMFIELD_CHECKBOX:
             return "☑" if raw.FPDFAnnot_IsChecked(form, annotation) else "☐"

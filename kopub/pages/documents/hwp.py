@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
+import olefile
+
 from kopub.errors import UndecodableImage, first_line, is_of_machine, visible, without_paths
 from kopub.fingerprints import CodeVersion
 from kopub.pages.documents import hwp5, hwpx
@@ -22,7 +24,12 @@ RENDERER = "rsvg-convert"
 
 _HWP3 = b"HWP Document File V3"
 PIECES = CodeVersion(
-    "pages.hwp_pieces", {1: "the first release", 2: "rows of a table are on the pages of most of their letters"}
+    "pages.hwp_pieces",
+    {
+        1: "the first release",
+        2: "rows of a table are on the pages of most of their letters",
+        3: "a row that a page cuts keeps its cells, and a table in a cell is on its own page",
+    },
 )
 """A new version converts HWP documents again."""
 
@@ -60,8 +67,6 @@ def pieces(path: Path) -> list[Piece]:
 
     Raises a one-line `UndecodableImage` for a file that is locked, damaged or too large.
     """
-    import olefile
-
     with path.open("rb") as file:
         start = file.read(len(_HWP3))
     try:

@@ -6,6 +6,8 @@ import zipfile
 from collections.abc import Iterator
 from typing import IO, Any
 
+from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
+
 from kopub.errors import UndecodableImage
 from kopub.pages.documents.archives import MOST_TEXT, require_usable, too_large
 from kopub.pages.documents.extents import require_small
@@ -46,8 +48,6 @@ def paragraphs(archive: zipfile.ZipFile) -> Iterator[HwpParagraph]:
 
 def accept_changes(content: bytes) -> bytes:
     """Return a document without the text that tracked changes have deleted."""
-    from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
-
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         changed: dict[str, bytes] = {}
         for name in filter(_SECTION.fullmatch, archive.namelist()):
@@ -80,8 +80,6 @@ def _accept_changes(section: Any) -> bool:
 
 def _parsed(xml: IO[bytes]) -> Any:
     """Return an XML file's root, without resolving or fetching."""
-    from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
-
     options: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
     with xml:
         return etree.parse(xml, etree.XMLParser(**options, remove_comments=True, remove_pis=True)).getroot()
@@ -117,7 +115,7 @@ class _Section:
                 self._add(child, texts, tied)
         return HwpParagraph("".join(texts), self._levels.get(element.get("paraPrIDRef"), 0), tied)
 
-    def _add(self, element: Any, texts: list[str], tied: "list[HwpTable | HwpBox | HwpFormula]") -> None:
+    def _add(self, element: Any, texts: list[str], tied: list[HwpTable | HwpBox | HwpFormula]) -> None:
         """Add the text of an element of a run, or the object that it is."""
         name = _name(element)
         if name in _UNPRINTED:

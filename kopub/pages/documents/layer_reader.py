@@ -9,29 +9,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING
 
+import cv2
 import numpy as np
+from numpy.typing import NDArray
+from pypdfium2 import PdfPage, raw
 
-from kopub.boxes import Box
+from kopub.boxes import Box, is_within
 from kopub.pages.documents.drawn_objects import (
     Coverings,
     Placement,
     address,
     begins_line,
     is_clear,
-    is_within,
     shapes_of,
 )
 from kopub.pages.documents.fonts import lacks_font
 from kopub.pages.documents.form_fields import field_texts
-from kopub.pages.documents.structure_tags import PageTags
+from kopub.pages.documents.structure_tags import StructureTags
 from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word, characters_of
 from kopub.pages.nameless import nameless
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from pypdfium2 import PdfPage
 
 _Place = tuple[float, float, float, float]
 _DIVIDED = 0x02
@@ -67,13 +64,11 @@ _MOST = 200_000
 """Most characters of a layer that is read, more than a page has room for in print."""
 
 
-def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None:
+def read_layer(page: PdfPage, pixels: NDArray[np.uint8]) -> TextLayer | None:
     """Return the layer of an open page, or None if it has no text.
 
     `pixels` are the drawn page: (height, width) or (height, width, BGR). Raises `PdfiumError`.
     """
-    import cv2
-
     height, width = pixels.shape[:2]
     text = page.get_textpage()
     try:
@@ -82,7 +77,7 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
             return TextLayer.failed(f"it has {count:,} characters")
         placement = Placement.of(page, width, height)
         shapes = shapes_of(page, placement)
-        tags = PageTags(page)
+        tags = StructureTags(page)
         drawing = _Drawing(Coverings(page, placement), _Fences(shapes.rules), tags)
         drawn = drawing.fonts.marked(list(_words(text.raw, count, placement, drawing)))
         fields = [Word(value, box, Mark.LINE) for value, box in field_texts(page, placement)]
@@ -130,8 +125,6 @@ class _Fonts:
 
     def note(self, page: ctypes.c_void_p, drawn: ctypes.c_void_p | None, pending: "_OpenWord", words: int) -> None:
         """Measure the letters of a word that is drawn as so many words."""
-        from pypdfium2 import raw
-
         font = address(raw.FPDFTextObj_GetFont(drawn)) if drawn else 0
         self._of_words += [font] * words
         widths = self._widths[font]
@@ -161,7 +154,7 @@ def _is_even(widths: Mapping[str, float]) -> bool:
 class _Drawing:
     """The drawing around the letters of a page, and their fonts."""
 
-    def __init__(self, pictures: Coverings, fences: _Fences, tags: PageTags) -> None:
+    def __init__(self, pictures: Coverings, fences: _Fences, tags: StructureTags) -> None:
         self.pictures = pictures
         self.fences = fences
         self.tags = tags
@@ -209,8 +202,6 @@ class _OpenWord:
 
 def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Drawing) -> Iterator[Word]:
     """Yield the words in the PDF's order, split at blanks and upright rules."""
-    from pypdfium2 import raw
-
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
     pending = _OpenWord(Mark.LINE)
     for index in range(count):
@@ -253,8 +244,6 @@ def _begins_word(page: ctypes.c_void_p, pending: _OpenWord, index: int, letter: 
     It does if it was drawn later to stand before the word, as signs in another font are. The raised number of a note
     would be a digit of the number that it stands at.
     """
-    from pypdfium2 import raw
-
     if not pending.boxes or min(box[3], pending.boxes[-1][3]) <= max(box[1], pending.boxes[-1][1]):
         return False
     first, last = pending.boxes[0], pending.boxes[-1]
@@ -278,8 +267,6 @@ def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:
 
     `end` is the index of the line end, which is of one or two characters.
     """
-    from pypdfium2 import raw
-
     before, after = end, end
     while before >= 0 and raw.FPDFText_GetUnicode(page, before) in _LINE_END:
         before -= 1
@@ -296,8 +283,6 @@ def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:
 
 
 def _finish(page: ctypes.c_void_p, pending: _OpenWord, drawing: _Drawing) -> Iterator[Word]:
-    from pypdfium2 import raw
-
     drawn = raw.FPDFText_GetTextObject(page, pending.places[0])
     mode = raw.FPDFTextObj_GetTextRenderMode(drawn) if drawn else None
     is_hidden = mode == raw.FPDF_TEXTRENDERMODE_INVISIBLE or (mode == raw.FPDF_TEXTRENDERMODE_FILL and is_clear(drawn))
@@ -329,7 +314,7 @@ def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:
             yield word
 
 
-def _with_ink_mark(word: Word, grey: "NDArray[np.uint8]") -> Word:
+def _with_ink_mark(word: Word, grey: NDArray[np.uint8]) -> Word:
     """Return a word marked if nothing is printed at its place."""
     x1, y1, x2, y2 = word.box
     if word.marks & Mark.UNDRAWN:
@@ -338,7 +323,7 @@ def _with_ink_mark(word: Word, grey: "NDArray[np.uint8]") -> Word:
     return word if printed.size and int(np.ptp(printed)) >= _INK else replace(word, marks=word.marks | Mark.NO_INK)
 
 
-def _bare(grey: "NDArray[np.uint8]", words: Sequence[Word], cell: int) -> "NDArray[np.bool_]":
+def _bare(grey: NDArray[np.uint8], words: Sequence[Word], cell: int) -> NDArray[np.bool_]:
     """Return the squares (rows, columns) of `cell` pixels with ink that no word covers."""
     height, width = grey.shape
     rows, columns = -(-height // cell), -(-width // cell)

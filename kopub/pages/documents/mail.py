@@ -10,6 +10,7 @@ from io import BytesIO
 from pathlib import Path, PurePath
 
 from PIL import Image
+from pypdfium2 import PdfDocument
 
 from kopub.errors import UndecodableImage, visible
 from kopub.pages.documents import pdf, pictures, plain, web_page
@@ -150,8 +151,6 @@ def _converted(part: MIMEPart, folder: Path, convert_file: Convert) -> Converted
 
 def _joined(documents: list[ConvertedDocument], path: Path, lost: list[str]) -> ConvertedDocument:
     """Return documents one after another, the first of which has `lost` more."""
-    from pypdfium2 import PdfDocument
-
     losses, pieces = dict[int, str](), dict[int, Sequence[Piece]]()
     with PdfDocument.new() as whole:
         for document in documents:

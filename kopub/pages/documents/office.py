@@ -5,6 +5,8 @@ import shutil
 import zipfile
 from pathlib import Path
 
+import olefile
+
 from kopub import confinement
 from kopub.errors import UndecodableImage, first_line, is_of_machine, visible
 from kopub.fingerprints import CodeVersion
@@ -36,7 +38,8 @@ PIECES = CodeVersion(
         2: "titles have the levels of the file, heads, feet and notes are pieces, and cells of several lines keep "
         "their sheet",
         3: "rows of a table are on the pages of most of their letters",
-        4: "the charset of a web page is not guessed a second time",
+        4: "a row that a page cuts keeps its cells, a table in a cell is on its own page, and the charset of a web "
+        "page is not guessed a second time",
     },
 )
 """A new version converts office files again."""
@@ -164,8 +167,6 @@ def _require_usable(path: Path) -> None:
 
 def _require_unlocked(path: Path) -> None:
     """Raise `UndecodableImage` for a compound file that is encrypted."""
-    import olefile
-
     with olefile.OleFileIO(str(path)) as file:
         if file.exists("EncryptedPackage") or file.exists("EncryptedSummary"):
             raise UndecodableImage(LOCKED)

@@ -11,7 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import cv2
 import numpy as np
+from pypdfium2 import PDFIUM_INFO, PYPDFIUM_INFO, PdfDocument, PdfImage, PdfiumError, PdfPage, raw
+from pypdfium2.internal import get_bufreader
 
 from kopub.errors import UndecodableImage, counted, first_line, is_of_machine
 from kopub.fingerprints import CodeVersion
@@ -26,13 +29,9 @@ from kopub.pages.page import MAX_PIXELS
 from kopub.states import Reason
 
 if TYPE_CHECKING:
-    from pypdfium2 import PdfDocument, PdfPage
-
     from kopub.pages.places import SourcePath
 
 SUFFIX = ".pdf"
-DPI = 300
-"""The usual resolution of scans, which OCR engines expect, and that of the pages of SDS KoPub."""
 _POINTS = 72
 """PDF units per inch."""
 _MAX_SIDE = 1_000_000
@@ -86,8 +85,6 @@ def version() -> str:
 
     Pixels also depend on the PDF, the resolution, and fonts that are not embedded.
     """
-    from pypdfium2 import PDFIUM_INFO, PYPDFIUM_INFO
-
     return f"pypdfium2 {PYPDFIUM_INFO}, PDFium {PDFIUM_INFO}, {CODE.number}"
 
 
@@ -141,9 +138,6 @@ class Pdfs:
         return self._made(path, page, dpi, with_text=True, pieces=pieces)
 
     def _made(self, path: Path, page: int, dpi: int, with_text: bool, pieces: Sequence[Piece] = ()) -> MadePage:
-        import cv2
-        from pypdfium2 import PdfiumError
-
         try:
             opened = _page_of(self._opened(path), page)
             _set_upright(opened)
@@ -159,7 +153,7 @@ class Pdfs:
             self._require_readable(path)
             raise UndecodableImage("the page cannot be drawn: {error}", error=str(error)) from None
 
-    def _damage(self, path: Path, page: int, opened: "PdfPage", pixels: np.ndarray) -> str | None:
+    def _damage(self, path: Path, page: int, opened: PdfPage, pixels: np.ndarray) -> str | None:
         """Return what PDFium silently left out. Raises `UndecodableImage` if it was everything."""
         contents, forms, faxes = _streams_of(opened.pdf, page)
         nothing_drawn = _is_empty(pixels) and next(iter(opened.get_objects()), None) is None
@@ -181,10 +175,7 @@ class Pdfs:
                 self._lacks_contents = _lacks_contents(file.read())
         return "it is missing from the file" if self._lacks_contents else None
 
-    def _opened(self, path: Path) -> "PdfDocument":
-        from pypdfium2 import PdfDocument, PdfiumError, raw
-        from pypdfium2.internal import get_bufreader
-
+    def _opened(self, path: Path) -> PdfDocument:
         if self._document is not None and self._path == path:
             return self._document
         prefer_korean_fonts()
@@ -218,7 +209,7 @@ class Pdfs:
                 pass
 
 
-def _page_of(document: "PdfDocument", number: int) -> "PdfPage":
+def _page_of(document: PdfDocument, number: int) -> PdfPage:
     """Return a page, counted from 0, with a crop box that is not empty."""
     page = document[number]
     if not min(page.get_size()):
@@ -231,13 +222,11 @@ def _page_of(document: "PdfDocument", number: int) -> "PdfPage":
     return page
 
 
-def _set_upright(page: "PdfPage") -> None:
+def _set_upright(page: PdfPage) -> None:
     """Turn a page whose letters are drawn sideways, unlike one that says so itself.
 
     PDFium has the angle of each letter, clockwise and before the page's own rotation.
     """
-    from pypdfium2 import raw
-
     text = page.get_textpage()
     try:
         count = text.count_chars()
@@ -250,15 +239,13 @@ def _set_upright(page: "PdfPage") -> None:
         page.set_rotation((360 - angle) % 360)
 
 
-def _picture_damage(page: "PdfPage", pixels: np.ndarray) -> str | None:
+def _picture_damage(page: PdfPage, pixels: np.ndarray) -> str | None:
     """Return what is wrong with the first damaged picture of a page.
 
     PDFium omits such a picture or draws it in part. Damage shows in the data of JPEGs and deflated pictures, and in the
     segments of JBIG2. Other pictures are decoded if nothing was drawn in their place. Damage within JBIG2 or JPEG 2000
     data that continues after it goes unnoticed.
     """
-    from pypdfium2 import PdfImage, PdfiumError, raw
-
     for picture in islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]), _MOST_PICTURES):
         assert isinstance(picture, PdfImage)
         filters = picture.get_filters() or ["no filter"]
@@ -281,10 +268,8 @@ def _picture_damage(page: "PdfPage", pixels: np.ndarray) -> str | None:
     return None
 
 
-def _last_page(document: "PdfDocument") -> int:
+def _last_page(document: PdfDocument) -> int:
     """Return the number of the last page that can be loaded, or 0."""
-    from pypdfium2 import raw
-
     for number in range(len(document), 0, -1):
         if page := raw.FPDF_LoadPage(document.raw, number - 1):
             raw.FPDF_ClosePage(page)
@@ -296,13 +281,11 @@ _Stream = tuple[bytes, bytes]
 """The dictionary and the bytes of a stream."""
 
 
-def _streams_of(document: "PdfDocument", page: int) -> tuple[list[_Stream], list[_Stream], list[_Stream]]:
+def _streams_of(document: PdfDocument, page: int) -> tuple[list[_Stream], list[_Stream], list[_Stream]]:
     """Return the streams of a page's content, forms and fax pictures.
 
     PDFium does not give access to them, so they are found in a copy of the page, which PDFium writes in a plain form.
     """
-    from pypdfium2 import PdfDocument
-
     copy, file = PdfDocument.new(), io.BytesIO()
     copy.import_pages(document, [page])
     copy.save(file)
@@ -391,7 +374,7 @@ def _is_empty(pixels: np.ndarray) -> bool:
     return bool((pixels[::_APART, ::_APART] == first).all() and (pixels == first).all())
 
 
-def _layer(page: "PdfPage", pixels: np.ndarray, pieces: Sequence[Piece]) -> TextLayer | None:
+def _layer(page: PdfPage, pixels: np.ndarray, pieces: Sequence[Piece]) -> TextLayer | None:
     try:
         layer = read_layer(page, pixels)
     # Hostile text may raise anything; the page is drawn anyway, and its layer states the failure.
@@ -443,8 +426,6 @@ def _png(page: np.ndarray) -> bytes:
     It decodes to the same page. OpenCV is the fastest installed encoder for rendered pages, which are no larger without
     PNG filters. Raises `UndecodableImage`.
     """
-    import cv2
-
     blue, green, red = (page[..., channel] for channel in range(3))
     grey = np.array_equal(blue, green) and np.array_equal(green, red)
     options = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_DEFAULT]

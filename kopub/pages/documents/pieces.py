@@ -36,7 +36,7 @@ class Piece:
     `label` is a label of regions. A table has cells in the order of their rows; anything else has one. `slide` is the
     number of its slide among those that are shown, from 0. `box` is the place (x1, y1, x2, y2) of a chart in shares of
     its page. A piece that is not `printed`, such as a speaker's note, is on the page of its neighbours. `level` is that
-    of a title, 1 for the uppermost below the document's own.
+    of a title, 1 for the uppermost below the document's own. No page cuts a row of a sheet.
     """
 
     label: str
@@ -45,6 +45,7 @@ class Piece:
     box: tuple[float, float, float, float] | None = None
     printed: bool = True
     level: int = 1
+    is_sheet: bool = False
 
     @classmethod
     def of(cls, label: str, text: str, slide: int | None = None, level: int = 1) -> Self:
@@ -124,6 +125,8 @@ _SEED = 6
 """Letters of a text that are looked up at once."""
 _SHORT = 4
 """Letters below which a whole text must be a word of the print, and a last part must follow the others."""
+_LONG = 24
+"""Letters of a cell that takes its words before others if it is printed once and whole."""
 _FAR = 4000
 """Most letters of the print between two parts of one text: those of a foot, a head and other cells."""
 _PLACED = 0.7
@@ -171,26 +174,57 @@ class PrintedWords:
         """
         return self._take(text, self._at, self._within(page), None)
 
-    def take_cells(self, cells: Iterable[PieceCell], page: int | None = None) -> list[list[int | None] | None]:
+    def take_cells(self, cells: Sequence[PieceCell], page: int | None = None) -> list[list[int | None] | None]:
         """Return what `take` returns for each cell of a table, in the order of rows.
 
-        A cell is first looked for on the page of the cells before it and the next, right behind print that is taken:
-        a sheet's page has its numbers before its texts, both in the order of rows. Of two such places, a cell has the
-        one nearer to that of the cell above it.
+        A cell is first looked for on the pages of its row and the next, near the cell above it: a sheet's page has its
+        numbers before its texts, both in the order of rows. A row begins where the one above it ends. A table within a
+        row of another is on an earlier page than the text before it.
         """
+        letters = [letters_of(cell.text) for cell in cells]
+        longest = max(letters, key=len)
+        place = self._find(longest, self._at, self._within(page), False, 0) if len(longest) >= _SHORT else None
+        if place is not None and self.page_of(self._words[place]) < self.page_of(self._words[max(self._at - 1, 0)]):
+            self._at = place
+        whole = self._take_whole(cells, letters, self._within(page))
         found: list[list[int | None] | None] = []
         above: dict[int, int] = {}
+        row, pages = -1, list[int]()
         near: range | None = None
-        for cell in cells:
+        for number, cell in enumerate(cells):
+            if pages and cell.row != row:
+                pages = [max(pages[1:] or pages)]
+            row = cell.row
             at = above.get(cell.column, self._at)
-            at = min(max(at, near.start), near.stop) if near else at
-            found.append(self._take(cell.text, at, self._within(page), near))
+            if pages:
+                after = next((letters.stop for letters in self._pages[max(pages) + 1 :] if letters), len(self._letters))
+                near = range(self._pages[min(pages)].start, after) if page is None else self._pages[page]
+                at = min(max(at, near.start), near.stop)
+            words, self._at = whole.get(number) or (self._take(cell.text, at, self._within(page), near), self._at)
+            found.append(words)
             if found[-1] is not None:
                 above[cell.column] = self._at
-                own = bisect_right(self._pages, self._at - 1, key=lambda letters: letters.start) - 1
-                after = next((letters.stop for letters in self._pages[own + 1 :] if letters), self._pages[own].stop)
-                near = range(self._pages[own].start, after) if page is None else self._pages[page]
+                pages.append(self.page_of(self._words[self._at - 1]))
         return found
+
+    def _take_whole(
+        self, cells: Sequence[PieceCell], letters: Sequence[str], within: range
+    ) -> dict[int, tuple[list[int | None] | None, int]]:
+        """Take the long cells that are printed once and whole, lest others take parts of them.
+
+        They are by their numbers, each with its words and the place after it.
+        """
+        whole: dict[int, tuple[list[int | None] | None, int]] = {}
+        begin = at = self._at
+        for number, text in enumerate(letters):
+            near = range(max(within.start, at - _FAR), min(within.stop, at + _FAR))
+            if len(text) >= _LONG and self._letters.count(text, near.start, near.stop) == 1:
+                place = self._find(text, at, near, False, 0)
+                if place is not None:
+                    words = self._take(cells[number].text, place, near, None)
+                    whole[number] = words, (at := self._at)
+        self._at = begin
+        return whole
 
     def _within(self, page: int | None) -> range:
         return range(len(self._letters)) if page is None else self._pages[page]
@@ -205,8 +239,7 @@ class PrintedWords:
         whole = None
         if wanted and near is not None:
             within = near if len(wanted) < _SEED else within
-            whole = self._find(wanted, at, near, False, 0, follows=True)
-            whole = self._find(wanted, at, near, False, 0) if whole is None else whole
+            whole = self._find(wanted, at, near, False, 0)
         if wanted and whole is None:
             whole = self._find(wanted, at, within, False, len(wanted))
         while done < len(wanted):
@@ -258,11 +291,8 @@ class PrintedWords:
         sizes = Counter(self._words)
         return {word for word in range(self._word_counts[-1]) if 2 * taken[word] < sizes[word] or not sizes[word]}
 
-    def _find(self, seed: str, at: int, within: range, has_begun: bool, size: int, follows: bool = False) -> int | None:
-        """Return the free place of a seed nearest to `at`.
-
-        If it `follows`, the letter before it is taken.
-        """
+    def _find(self, seed: str, at: int, within: range, has_begun: bool, size: int) -> int | None:
+        """Return the free place of a seed nearest to `at`."""
         start, end = within.start, within.stop
         if has_begun:
             start, end = max(start, at - _FAR), min(end, at + _FAR)
@@ -270,25 +300,23 @@ class PrintedWords:
             start, end = max(start, at), min(end, at + len(seed))
         must_be_word = size < _SHORT
         after = self._letters.find(seed, at, end)
-        while after >= 0 and not self._is_free(after, len(seed), must_be_word, follows):
+        while after >= 0 and not self._is_free(after, len(seed), must_be_word):
             after = self._letters.find(seed, after + 1, end)
         if after >= 0:
             # What is farther back is farther off.
             start = max(start, 2 * at - after - len(seed))
         before = self._letters.rfind(seed, start, at)
-        while before >= 0 and not self._is_free(before, len(seed), must_be_word, follows):
+        while before >= 0 and not self._is_free(before, len(seed), must_be_word):
             before = self._letters.rfind(seed, start, before + len(seed) - 1)
-        if must_be_word and max(after, before) < 0 and self._letters.startswith(seed, at, end) and not follows:
+        if must_be_word and max(after, before) < 0 and self._letters.startswith(seed, at, end):
             # Words of narrow columns are joined in print.
             return at if self._is_free(at, len(seed), False) else None
         if min(after, before) < 0:
             return max(after, before) if max(after, before) >= 0 else None
         return after if after - at <= at - before - len(seed) else before
 
-    def _is_free(self, place: int, size: int, must_be_word: bool, follows: bool = False) -> bool:
+    def _is_free(self, place: int, size: int, must_be_word: bool) -> bool:
         if any(self._taken[place : place + size]):
-            return False
-        if follows and not any(self._taken[max(place - 1, 0) : place]):
             return False
         return not must_be_word or all(map(self._is_edge, (place, place + size)))
 

@@ -4,9 +4,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.pages.documents.pieces import (
     BLANK,
@@ -17,9 +17,6 @@ from kopub.pages.documents.pieces import (
     PrintedWords,
     letters_of,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _TABLE_PLACED = 0.5
 """Share of a table's letters that must be in print; some of its cells may be cut off."""
@@ -144,7 +141,7 @@ def _table(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[in
             rows[cell.row][at] += len(letters_of(text))
     if not printed or printed < _TABLE_PLACED * letters:
         return []
-    pages_of_rows = _pages_of_rows(rows)
+    pages_of_rows = _pages_of_rows(rows, piece.is_sheet)
     pages: dict[int, dict[int, list[PieceCell]]] = defaultdict(dict)
     """The cells of each row of each page; a row may have none of its own."""
     for row, own in enumerate(pages_of_rows):
@@ -167,25 +164,28 @@ def _table(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[in
     return tables
 
 
-def _pages_of_rows(rows: Sequence[Counter[int]]) -> list[list[int]]:
+def _pages_of_rows(rows: Sequence[Counter[int]], are_whole: bool) -> list[list[int]]:
     """Return the pages of each row of a table, by its letters on each page.
 
-    No row begins on a page before those of the row above it; as many letters as possible are on their row's pages.
+    No row begins on a page before those of the row above it; as many letters as possible are on their row's pages. Rows
+    that `are_whole` have one page.
     """
     pages = sorted(set().union(*rows))
     best = np.zeros(len(pages))
     before: list[NDArray[np.intp]] = []
     """For each row and its last page, the last page of the row above."""
     for row in rows:
-        sums = np.cumsum([row[at] for at in pages])
-        gain = best - np.concatenate(([0], sums[:-1]))
+        own = np.array([row[at] for at in pages])
+        sums = np.cumsum(own)
+        gain = best if are_whole else best - sums + own
         tops = np.maximum.accumulate(gain)
         before.append(np.searchsorted(tops, tops))
-        best = sums + tops
+        best = tops + (own if are_whole else sums)
     last, pages_of_rows = int(np.argmax(best)), list[list[int]]()
     for row, above in zip(reversed(rows), reversed(before), strict=True):
         first = int(above[last])
-        pages_of_rows.append([at for at in pages[first : last + 1] if row[at]] or [pages[first]])
+        within = pages[last : last + 1] if are_whole else pages[first : last + 1]
+        pages_of_rows.append([at for at in within if row[at]] or [within[0]])
         last = first
     return pages_of_rows[::-1]
 

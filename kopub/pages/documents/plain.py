@@ -5,6 +5,9 @@ import io
 import re
 from html import escape
 
+from bs4.dammit import EncodingDetector
+from markdown_it import MarkdownIt
+
 from kopub.errors import UndecodableImage
 
 TEXTS = frozenset({".txt", ".md", ".markdown"})
@@ -24,8 +27,6 @@ def decoded(content: bytes) -> str:
 
     Raises `UndecodableImage` for bytes that are no text.
     """
-    from bs4.dammit import EncodingDetector
-
     bare, marked = EncodingDetector.strip_byte_order_mark(content)
     for encoding in [marked] if marked else ["utf-8", "cp949"]:
         try:
@@ -46,7 +47,6 @@ def web_page(suffix: str, content: bytes) -> bytes:
 def _body(suffix: str, text: str) -> str:
     if suffix == ".txt":
         return paragraphs(text)
-    from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).render(text)
 

@@ -134,7 +134,7 @@ def _size(future: Future[Any]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class PageRange:
+class RowRange:
     """Consecutive pages of a document: `count` of its `pages`, from `first`, counted from 0.
 
     A document that cannot be opened has 0 `pages`, and one range of one row with the `problem`, which `may_pass` if it
@@ -170,7 +170,7 @@ class PageRange:
         return stored
 
 
-def first_pages(ranges: Iterable[PageRange], most: int) -> Iterator[PageRange]:
+def first_pages(ranges: Iterable[RowRange], most: int) -> Iterator[RowRange]:
     """Yield the ranges up to `most` pages; the last one may be shortened."""
     for pages in ranges:
         if most <= 0:
@@ -179,7 +179,7 @@ def first_pages(ranges: Iterable[PageRange], most: int) -> Iterator[PageRange]:
         most -= pages.count
 
 
-def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], most: int) -> list[list[PageRange]]:
+def pack(ranges: Iterable[RowRange], before: Sequence[Sequence[RowRange]], most: int) -> list[list[RowRange]]:
     """Return the ranges of every shard, given those `before`.
 
     No range has more than `most` pages. A range stays in its shard, even if its document changed, unless the shard
@@ -187,7 +187,7 @@ def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], mos
     replaces one that lost all its ranges, or else comes last; a shard that lost all and is not replaced stays empty.
     """
     wanted = {pages.key: pages for pages in ranges}
-    shards: list[list[PageRange]] = []
+    shards: list[list[RowRange]] = []
     for shard in before:
         room = 2 * most - sum(pages.count for pages in shard if wanted.get(pages.key) == pages)
         shards.append([])
@@ -197,7 +197,7 @@ def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], mos
                 continue
             room -= 0 if now == pages else now.count
             shards[-1].append(wanted.pop(pages.key))
-    fresh: deque[list[PageRange]] = deque()
+    fresh: deque[list[RowRange]] = deque()
     room = 0
     for pages in wanted.values():
         if pages.count > room:
@@ -229,7 +229,7 @@ class SourceRanges:
     `copies_of` are the sources that already have some of the documents.
     """
 
-    ranges: list[PageRange] = field(default_factory=list)
+    ranges: list[RowRange] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     copies_of: set[str] = field(default_factory=set)
 
@@ -250,8 +250,8 @@ class _Facts:
 def ranges_of(
     documents: Sequence[DocumentFile],
     source: str,
-    before: Iterable[PageRange],
-    known: Iterable[PageRange],
+    before: Iterable[RowRange],
+    known: Iterable[RowRange],
     elsewhere: Mapping[str, tuple[str, str]],
     taken: TakenNames,
     pool: DocumentPool,
@@ -284,14 +284,14 @@ def ranges_of(
         name = f"{source}/{document.name}" if document.name in taken.names else document.name
         for first in range(0, fact.pages or 1, most):
             count = min(most, (fact.pages or 1) - first)
-            ranges.append(PageRange(document.place, name, page_id, first=first, count=count, **asdict(fact)))
+            ranges.append(RowRange(document.place, name, page_id, first=first, count=count, **asdict(fact)))
     return result
 
 
 def _ids(
     documents: Sequence[DocumentFile],
     source: str,
-    before: Iterable[PageRange],
+    before: Iterable[RowRange],
     sha256: Mapping[str, str],
     taken: TakenNames,
 ) -> dict[str, str]:
@@ -315,7 +315,7 @@ def _ids(
     return ids
 
 
-def _facts(documents: Sequence[DocumentFile], pool: DocumentPool, known: Iterable[PageRange]) -> Iterator[_Facts]:
+def _facts(documents: Sequence[DocumentFile], pool: DocumentPool, known: Iterable[RowRange]) -> Iterator[_Facts]:
     """Return the facts about each document, in order."""
     # The same bytes are a PDF or an image depending on the suffix, and another converter makes another PDF.
     before = {(pages.sha256, _suffix(pages.place), pages.converter): pages for pages in known if not pages.may_pass}
@@ -323,7 +323,7 @@ def _facts(documents: Sequence[DocumentFile], pool: DocumentPool, known: Iterabl
     # Files on this disk are read one at a time; remote ones are fetched concurrently.
     local = all(isinstance(document.path, Path) for document in documents)
     hashes = list(map(_sha256, documents) if local else ordered_map(_sha256, documents, _FETCHED_AT_ONCE))
-    same: list[PageRange | None] = []
+    same: list[RowRange | None] = []
     new: list[SourcePath] = []
     for document, sha256, made_by in zip(documents, hashes, converters, strict=True):
         pages = None if isinstance(sha256, OSError) else before.get((sha256, _suffix(document.place), made_by))

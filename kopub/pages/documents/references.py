@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bs4 import BeautifulSoup
+from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
+
 from kopub.errors import UndecodableImage
 from kopub.pages.documents import web_page
 
@@ -77,8 +80,6 @@ def _references(content: bytes, depth: int = 0) -> Iterator[str]:
 
 
 def _in_xml(content: bytes) -> Iterator[str]:
-    from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
-
     options: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "recover": True}
     fields: list[str] = []
     for event, element in etree.iterparse(io.BytesIO(content), events=("end", "pi"), **options):
@@ -107,8 +108,6 @@ def _in_xml(content: bytes) -> Iterator[str]:
 
 def _plain_page(page: bytes) -> bytes:
     """Return a web page without what a program would load."""
-    from bs4 import BeautifulSoup
-
     soup = BeautifulSoup(web_page.decoded(page), "lxml")
     for element in soup.find_all([*_WEB_ELEMENTS]) + [style for style in soup("style") if _STYLES.search(style.text)]:
         element.decompose()

@@ -24,7 +24,7 @@ from kopub.fingerprints import fingerprint
 from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PARTS, PROBLEM, TEXT_LAYER
 from kopub.pages.documents import conversion, pdf, pictures, text_layer
 from kopub.pages.documents.folder import DocumentFile, LeftOut
-from kopub.pages.documents.pool import DocumentPool, PageRange, TakenNames, first_pages, pack, ranges_of
+from kopub.pages.documents.pool import DocumentPool, RowRange, TakenNames, first_pages, pack, ranges_of
 from kopub.pages.documents.text_layer import Failure, MadePage
 from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk
 from kopub.states import Reason, joined, phrase
@@ -128,7 +128,7 @@ class RenderedShard:
     """
 
     renderer: str
-    ranges: tuple[PageRange, ...]
+    ranges: tuple[RowRange, ...]
     failed: tuple[int, ...] = ()
     quarantined: tuple[int, ...] = ()
 
@@ -148,12 +148,12 @@ class RenderedShard:
                 content[name] = rows
         return json.dumps(content)
 
-    def failed_in(self, pages: PageRange) -> set[int]:
+    def failed_in(self, pages: RowRange) -> set[int]:
         """Return the rows of a range to try again, counted from its first."""
         start = self.start_of(pages)
         return {row - start for row in self.failed if start <= row < start + pages.count}
 
-    def start_of(self, pages: PageRange) -> int:
+    def start_of(self, pages: RowRange) -> int:
         """Return the row at which a range begins."""
         return sum(other.count for other in self.ranges[: self.ranges.index(pages)])
 
@@ -172,7 +172,7 @@ class RenderedShard:
         try:
             with pq.ParquetFile(opened) as file:
                 content = json.loads((file.metadata.metadata or {})[_METADATA])
-                ranges = tuple(PageRange(**stored) for stored in content["ranges"])
+                ranges = tuple(RowRange(**stored) for stored in content["ranges"])
                 if FAILED in file.schema_arrow.names:
                     failed, quarantined = content.get("failed", ()), content.get("quarantined", ())
                     return cls(content["renderer"], ranges, tuple(failed), tuple(quarantined))
@@ -319,11 +319,11 @@ class _ShardMaker:
         self._rendered, self._renderer, self._paths, self._pool, self._dpi = rendered, renderer, paths, pool, dpi
         usable = {path: shard for path, shard in stored.items() if shard.renderer == renderer}
         self._whole = {shard.ranges: (path, shard) for path, shard in usable.items() if not shard.failed}
-        self._shard_of: dict[PageRange, tuple[SourcePath, RenderedShard]] = {}
+        self._shard_of: dict[RowRange, tuple[SourcePath, RenderedShard]] = {}
         for path, shard in usable.items():
             self._shard_of |= dict.fromkeys(shard.ranges, (path, shard))
 
-    def shard(self, ranges: tuple[PageRange, ...]) -> tuple[SourcePath, RenderedShard, int | None]:
+    def shard(self, ranges: tuple[RowRange, ...]) -> tuple[SourcePath, RenderedShard, int | None]:
         """Return the ranges' file and shard, and the pages made, None if it existed."""
         if ranges in self._whole:
             return *self._whole[ranges], None
@@ -340,7 +340,7 @@ class _ShardMaker:
 
         return self._rendered.write(write), written[0], lost.made
 
-    def _wanted(self, pages: PageRange) -> list[int]:
+    def _wanted(self, pages: RowRange) -> list[int]:
         """Return the pages of a range that must be made, counted from its first."""
         if pages.problem is not None:
             return []
@@ -348,7 +348,7 @@ class _ShardMaker:
             return list(range(pages.count))
         return sorted(self._shard_of[pages][1].failed_in(pages))
 
-    def _rows(self, ranges: Sequence[PageRange], lost: "_Lost") -> Iterator[Row]:
+    def _rows(self, ranges: Sequence[RowRange], lost: "_Lost") -> Iterator[Row]:
         """Yield a shard's rows: copied from another, made now, or with the document's problem."""
         wanted: list[tuple[SourcePath, int]] = []
         for pages in ranges:
@@ -365,16 +365,16 @@ class _ShardMaker:
                 yield _row(pages, number, next(made)) if at in again else cast("Row", row)
 
 
-def _numbers(pages: PageRange) -> list[int | None]:
+def _numbers(pages: RowRange) -> list[int | None]:
     """Return the page numbers, from 1, or a single None for an unopened document."""
     return [None] if pages.problem is not None else [pages.first + at + 1 for at in range(pages.count)]
 
 
-def _page_id(pages: PageRange, number: int | None) -> str:
+def _page_id(pages: RowRange, number: int | None) -> str:
     return f"{pages.id}{Path(pages.place).suffix.lower()}" if number is None else f"{pages.id}_{number}"
 
 
-def _row(pages: PageRange, number: int | None, page: MadePage | Failure) -> Row:
+def _row(pages: RowRange, number: int | None, page: MadePage | Failure) -> Row:
     made, problem = (page, page.damage) if isinstance(page, MadePage) else (None, page.reason)
     form = "{file}: {reason}" if number is None else "{file}, page {page}: {reason}"
     reason = problem and Reason(form, file=pages.name, page=number, reason=problem)
@@ -390,7 +390,7 @@ def _row(pages: PageRange, number: int | None, page: MadePage | Failure) -> Row:
     }
 
 
-def _copy_rows(pages: PageRange, path: SourcePath, shard: RenderedShard) -> Iterator[Row]:
+def _copy_rows(pages: RowRange, path: SourcePath, shard: RenderedShard) -> Iterator[Row]:
     """Yield a range's rows from another shard. Raises `SourceError` if their ids differ."""
     ids = iter(_page_id(pages, number) for number in _numbers(pages))
     start = shard.start_of(pages)

@@ -101,4 +101,4 @@ def _of_block(cells: Sequence[PieceCell]) -> Iterator[Piece]:
     rest = list(chain.from_iterable(rows))
     first_row, first_column = rest[0].row, min(cell.column for cell in rest)
     table = [replace(cell, row=cell.row - first_row, column=cell.column - first_column) for cell in rest]
-    yield Piece(TABLE, tuple(with_empty_cells(table)))
+    yield Piece(TABLE, tuple(with_empty_cells(table)), is_sheet=True)

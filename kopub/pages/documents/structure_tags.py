@@ -7,12 +7,11 @@ import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pypdfium2 import PdfPage, raw
 
 from kopub.pages.documents.text_layer import Tag
-
-if TYPE_CHECKING:
-    from pypdfium2 import PdfPage
 
 _MOST_ELEMENTS, _DEEPEST = 20_000, 60
 """Elements of a page, and their depth, up to which its structure is read."""
@@ -43,12 +42,10 @@ class _Grid:
         return Tag(role, self.number, max(0, self.row), column, rows, columns)
 
 
-class PageTags:
+class StructureTags:
     """The tags of a page, in their order, and the tag of each marked content."""
 
-    def __init__(self, page: "PdfPage") -> None:
-        from pypdfium2 import raw
-
+    def __init__(self, page: PdfPage) -> None:
         self.tags: list[Tag] = []
         self.by_content: dict[int, int] = {}
         self._tables = 0
@@ -68,8 +65,6 @@ class PageTags:
 
     def _read(self, element: Any, tag: int, grid: _Grid | None, depth: int) -> None:
         """Read an element below the tag of its block, and its table."""
-        from pypdfium2 import raw
-
         self._left -= 1
         if self._left < 0 or depth > _DEEPEST:
             return
@@ -96,14 +91,10 @@ class PageTags:
 
     def of(self, drawn: ctypes.c_void_p) -> int:
         """Return the number of the tag of an object of the page, or -1."""
-        from pypdfium2 import raw
-
         return self.by_content.get(raw.FPDFPageObj_GetMarkedContentID(drawn), -1) if self.by_content else -1
 
 
 def _role(element: Any) -> str:
-    from pypdfium2 import raw
-
     name = ctypes.create_string_buffer(_LONGEST_ROLE)
     size = raw.FPDF_StructElement_GetType(element, name, _LONGEST_ROLE)
     return name.raw[: max(0, size - 2)].decode("utf-16-le", "replace") if size <= _LONGEST_ROLE else ""
@@ -111,8 +102,6 @@ def _role(element: Any) -> str:
 
 def _spans(element: Any) -> Iterator[float]:
     """Yield the rows and the columns that a cell spans."""
-    from pypdfium2 import raw
-
     number = ctypes.c_float()
     for name in (b"RowSpan", b"ColSpan"):
         span = 1.0

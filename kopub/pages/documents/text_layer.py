@@ -11,18 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from enum import IntFlag
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.boxes import Box
 from kopub.errors import SourceError, counted, first_line, quoted
 from kopub.fingerprints import CodeVersion, fingerprint
 from kopub.pages.documents.pieces import Piece
 from kopub.states import Reason
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class Mark(IntFlag):
@@ -99,7 +97,7 @@ class TextLayer:
     words: tuple[Word, ...]
     outside: int
     cell: int
-    bare: "NDArray[np.bool_]"
+    bare: NDArray[np.bool_]
     failure: str = ""
     rules: tuple[Box[int], ...] = ()
     fills: tuple[Box[int], ...] = ()
@@ -127,13 +125,13 @@ class TextLayer:
         return characters_of(self.words, mark)
 
     @cached_property
-    def middles(self) -> "NDArray[np.float64]":
+    def middles(self) -> NDArray[np.float64]:
         """The middle of each word, of shape (words, 2)."""
         boxes = np.array([word.box for word in self.words], np.float64).reshape(-1, 4)
         return (boxes[:, :2] + boxes[:, 2:]) / 2
 
     @cached_property
-    def covered(self) -> "NDArray[np.bool_]":
+    def covered(self) -> NDArray[np.bool_]:
         """The squares that words cover, like `bare`."""
         covered = np.zeros_like(self.bare)
         boxes = np.array([word.box for word in self.words], np.int64).reshape(-1, 4)

@@ -3,10 +3,10 @@
 import codecs
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup
+from bs4.dammit import EncodingDetector, UnicodeDammit
+from soupsieve import SelectorSyntaxError
 
 _WIDER = {"euc_kr": "cp949", "shift_jis": "cp932", "gb2312": "gb18030", "iso8859-1": "cp1252"}
 """Charsets that browsers read as a larger one."""
@@ -26,8 +26,6 @@ def decoded(page: bytes) -> str:
     A byte order mark decides, then valid UTF-8, since other charsets are hardly ever so by chance, then what the page
     declares. A page that declares nothing is tried as EUC-KR, before a charset is guessed by its letters.
     """
-    from bs4.dammit import EncodingDetector, UnicodeDammit
-
     bare, marked = EncodingDetector.strip_byte_order_mark(page)
     declared = EncodingDetector.find_declared_encoding(bare, is_html=True)
     try:
@@ -52,10 +50,7 @@ def printed(page: bytes) -> bytes:
     return str(soup).encode()
 
 
-def _without_hidden(page: bytes) -> "BeautifulSoup":
-    from bs4 import BeautifulSoup
-    from soupsieve import SelectorSyntaxError
-
+def _without_hidden(page: bytes) -> BeautifulSoup:
     soup = BeautifulSoup(decoded(page), "lxml")
     hidden = soup.find_all(hidden=True) + soup.find_all(style=_HIDDEN)
     for style in soup.find_all("style"):

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 from types import MappingProxyType
 
 from kopub.layout.regions import Task
@@ -61,7 +62,7 @@ ShareBox = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerBlock:
+class LabelledText:
     """A block of a page: the model's label, its boxes, its text.
 
     Text before the first tag has no label and no box; a block whose boxes cannot be used has none either. `is_last`
@@ -96,7 +97,7 @@ _NAME = re.compile(r"[A-Za-z0-9_ \-]*")
 _TABLE = re.compile(r"<table", re.IGNORECASE)
 
 
-def parse(answer: str) -> tuple[AnswerBlock, ...]:
+def parse(answer: str) -> tuple[LabelledText, ...]:
     """Parse an answer into its blocks, in reading order.
 
     An answer without text and tags has none. A table's HTML goes to the table even if the tag of its caption comes in
@@ -125,7 +126,7 @@ def parse(answer: str) -> tuple[AnswerBlock, ...]:
     return tuple(blocks)
 
 
-def _blocks(answer: str) -> Iterator[AnswerBlock]:
+def _blocks(answer: str) -> Iterator[LabelledText]:
     label, start, tagged = "", 0, False
     boxes: list[ShareBox] = []
     for tag in _TAG.finditer(answer):
@@ -146,12 +147,12 @@ def _blocks(answer: str) -> Iterator[AnswerBlock]:
         yield block
 
 
-def _block(label: str, boxes: Sequence[ShareBox], text: str) -> AnswerBlock:
+def _block(label: str, boxes: Sequence[ShareBox], text: str) -> LabelledText:
     text = _STRAY.sub("", text).strip()
     if not text and not _NAME.fullmatch(label):
         # If the prompt asks for words instead of blocks, the model writes the printed words in place of the label.
-        return AnswerBlock("", tuple(boxes), label)
-    return AnswerBlock(label.lower(), tuple(boxes), text)
+        return LabelledText("", tuple(boxes), label)
+    return LabelledText(label.lower(), tuple(boxes), text)
 
 
 _KINDS = {"table": Task.TABLE, "display_formula": Task.FORMULA}
@@ -187,7 +188,7 @@ class NamedRegion:
 
 
 @dataclass(frozen=True, slots=True)
-class PageAnswer:
+class LayoutAnswer:
     """The regions of an answer in reading order, its text, and its worst defect.
 
     `unknown` counts labels missing from `OURS`, `pruned` cells whose placeholder was removed.
@@ -200,14 +201,14 @@ class PageAnswer:
     pruned: int = 0
 
 
-def page_answer(answer: ChatAnswer, frame: PixelBox, scripts: Collection[str]) -> PageAnswer:
+def page_answer(answer: ChatAnswer, frame: PixelBox, scripts: Collection[str]) -> LayoutAnswer:
     """Judge an answer about the part of a page in `frame`.
 
     `scripts` are the expected scripts, named as in `script_of`.
     """
     blocks = parse(answer.text)
     if not blocks:
-        return PageAnswer((), "", find_defect("", answer.finish_reason, Task.TEXT, scripts))
+        return LayoutAnswer((), "", find_defect("", answer.finish_reason, Task.TEXT, scripts))
     used_up = answer.finish_reason == "length"
     contents = [_content(block) for block in blocks]
     text = "\n".join(content for _, content in contents)
@@ -228,22 +229,26 @@ def page_answer(answer: ChatAnswer, frame: PixelBox, scripts: Collection[str]) -
         regions += _regions(blocks, at, label, content, doubt, frame)
     unknown = sum(bool(block.label) and block.label not in OURS for block in blocks)
     pruned = sum(count_placeholders(block.text) for block in blocks) - count_placeholders(text)
-    return PageAnswer(tuple(regions), text, defect, unknown, max(0, pruned))
+    return LayoutAnswer(tuple(regions), text, defect, unknown, max(0, pruned))
 
 
-def join_answers(parts: Sequence[PageAnswer]) -> PageAnswer:
+def join_answers(parts: Sequence[LayoutAnswer]) -> LayoutAnswer:
     """Join the answers about the parts of a page, with the worst defect."""
-    defects = [part.defect for part in parts if part.defect is not None]
-    return PageAnswer(
-        tuple(region for part in parts for region in part.regions),
-        "\n".join(part.text for part in parts),
-        min(defects, key=lambda defect: _WORST_FIRST.index(defect.problem), default=None),
-        sum(part.unknown for part in parts),
-        sum(part.pruned for part in parts),
-    )
+    regions: list[NamedRegion] = []
+    defects: list[Defect] = []
+    unknown = pruned = 0
+    for part in parts:
+        regions += part.regions
+        unknown += part.unknown
+        pruned += part.pruned
+        if part.defect is not None:
+            defects.append(part.defect)
+    text = "\n".join(part.text for part in parts)
+    worst = min(defects, key=lambda defect: _WORST_FIRST.index(defect.problem), default=None)
+    return LayoutAnswer(tuple(regions), text, worst, unknown, pruned)
 
 
-def _content(block: AnswerBlock) -> tuple[str, str]:
+def _content(block: LabelledText) -> tuple[str, str]:
     """Return our label and the content of a block, in the form of `RegionText.content`."""
     label = OURS.get(block.label, UNKNOWN)
     if label not in _KINDS and "<table" in block.text.lower():
@@ -254,7 +259,7 @@ def _content(block: AnswerBlock) -> tuple[str, str]:
 
 
 def _defect(
-    blocks: Sequence[AnswerBlock], contents: Sequence[tuple[str, str]], finish_reason: str, scripts: Collection[str]
+    blocks: Sequence[LabelledText], contents: Sequence[tuple[str, str]], finish_reason: str, scripts: Collection[str]
 ) -> Defect | None:
     used_up = finish_reason == "length"
     last, same = blocks[-1], 1
@@ -272,7 +277,7 @@ def _defect(
 
 
 def _regions(
-    blocks: Sequence[AnswerBlock], at: int, label: str, content: str, doubt: Problem | None, frame: PixelBox
+    blocks: Sequence[LabelledText], at: int, label: str, content: str, doubt: Problem | None, frame: PixelBox
 ) -> list[NamedRegion]:
     """Return the regions of a block: one for its text, one for each picture."""
     block = blocks[at]
@@ -291,10 +296,10 @@ def _regions(
     if not content:
         return []
     # Without a box, the text is in the strip between its neighbours, if these have any.
-    bottoms = [bottom for other in blocks[:at] for _, _, _, bottom in other.boxes]
-    tops = [top for other in blocks[at + 1 :] for _, top, _, _ in other.boxes]
-    above, below = bottoms[-1] if bottoms else 0.0, tops[0] if tops else 1.0
-    if (bottoms or tops) and below - above >= _LEAST_HEIGHT:
+    before = list(chain.from_iterable(other.boxes for other in blocks[:at]))
+    after = list(chain.from_iterable(other.boxes for other in blocks[at + 1 :]))
+    above, below = before[-1][3] if before else 0.0, after[0][1] if after else 1.0
+    if (before or after) and below - above >= _LEAST_HEIGHT:
         strip = _in_frame((0.0, above, 1.0, below), frame)
         return [NamedRegion(label, strip, content, doubt, BoxSource.BETWEEN)]
     return [NamedRegion(label, frame, content, doubt, BoxSource.NOWHERE)]

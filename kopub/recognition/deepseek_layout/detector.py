@@ -13,8 +13,8 @@ from kopub.engine import releases
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
 from kopub.layout.regions import PageLayout, check_labels, tasks_by_label
-from kopub.pages.page import Page, PageBatch
-from kopub.recognition.deepseek_layout.reader import PageAttempt, WholePageJob, WholePageReader, WholePageSettings
+from kopub.pages.page import Batch, Page
+from kopub.recognition.deepseek_layout.reader import LayoutAttempt, LayoutJob, LayoutReader, LayoutSettings
 from kopub.recognition.vlm.client.chat_requests import VERSION as REQUESTS
 from kopub.recognition.vlm.client.deepseek import VERSION as IMAGES
 from kopub.recognition.vlm.deepseek_ocr import MARKDOWN, MEMORY, SAMPLING, check_server, image_kind
@@ -26,7 +26,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(slots=True)
-class _PageRequest:
+class _RetryState:
     """A page that was requested.
 
     `wanted` is None until its answer has come, `granted` until its retry is decided.
@@ -44,7 +44,7 @@ class _ShardTries:
 
     began: int = 0
     spent: int = 0
-    undecided: deque[_PageRequest] = field(default_factory=deque)
+    undecided: deque[_RetryState] = field(default_factory=deque)
 
 
 class RetryBudget:
@@ -57,16 +57,16 @@ class RetryBudget:
 
     def __init__(self, share: float) -> None:
         self._share = share
-        self._shards: dict[PageBatch | None, _ShardTries] = {}
-        self._of: dict[int, tuple[_ShardTries, _PageRequest]] = {}
+        self._shards: dict[Batch | None, _ShardTries] = {}
+        self._of: dict[int, tuple[_ShardTries, _RetryState]] = {}
 
-    def note_request(self, number: int, batch: PageBatch | None) -> None:
+    def note_request(self, number: int, batch: Batch | None) -> None:
         """Note the request of the page `number`; pages come in the order of their batch."""
         shard = self._shards.setdefault(batch, _ShardTries())
         shard.began += 1
         pages = shard.began if batch is None else batch.pages
         most = max(1, math.floor(self._share * pages + _ROUNDING)) if self._share else 0
-        request = _PageRequest(number, most)
+        request = _RetryState(number, most)
         shard.undecided.append(request)
         self._of[number] = shard, request
 
@@ -170,15 +170,15 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         return {**super().weights(), **releases("opencv-python-headless")}
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
-        tries, jobs, waiting = RetryBudget(self.halves_share), dict[int, WholePageJob](), dict[int, PageAttempt]()
+        tries, jobs, waiting = RetryBudget(self.halves_share), dict[int, LayoutJob](), dict[int, LayoutAttempt]()
 
-        def requests() -> Iterator[WholePageJob]:
+        def requests() -> Iterator[LayoutJob]:
             for number, page in enumerate(pages):
-                jobs[number] = WholePageJob(number, page.page_id, bytes(page.data))
+                jobs[number] = LayoutJob(number, page.page_id, bytes(page.data))
                 tries.note_request(number, page.batch)
                 yield jobs[number]
 
-        for attempt in self.run_jobs(requests(), partial(WholePageReader, self._settings()), _lost):
+        for attempt in self.run_jobs(requests(), partial(LayoutReader, self._settings()), _lost):
             if attempt.number not in jobs:
                 # This is the result of a retry.
                 self.count(waiting.pop(attempt.number).requests)
@@ -197,7 +197,7 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
                 else:
                     yield self._as_it_is(waiting.pop(number))
 
-    def _as_it_is(self, first: PageAttempt) -> PageLayout:
+    def _as_it_is(self, first: LayoutAttempt) -> PageLayout:
         """Return the page of a first answer that is not good and gets no retry."""
         self.count(first.requests)
         self.count(first.layout_figures)
@@ -206,8 +206,8 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         form = "it was not read in halves, which {share:.0%} of the pages of a shard may be"
         return replace(first.layout, reason=joined([first.layout.reason, Reason(form, share=self.halves_share)]))
 
-    def _settings(self) -> WholePageSettings:
-        return WholePageSettings(
+    def _settings(self) -> LayoutSettings:
+        return LayoutSettings(
             prompt=self.prompt,
             sampling={**SAMPLING, **self.sampling},
             scripts=frozenset(self.scripts),
@@ -219,5 +219,5 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         )
 
 
-def _lost(job: WholePageJob, reason: str) -> PageAttempt:
-    return PageAttempt(job.number, PageLayout(job.page_id, State.FAILED, reason))
+def _lost(job: LayoutJob, reason: str) -> LayoutAttempt:
+    return LayoutAttempt(job.number, PageLayout(job.page_id, State.FAILED, reason))

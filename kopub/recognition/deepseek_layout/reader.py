@@ -4,9 +4,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.boxes import Box
 from kopub.errors import UndecodableImage
@@ -16,8 +18,8 @@ from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.deepseek_layout.answer import (
     BoxSource,
+    LayoutAnswer,
     NamedRegion,
-    PageAnswer,
     PixelBox,
     join_answers,
     page_answer,
@@ -30,8 +32,6 @@ from kopub.states import Reason, State, joined
 from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import JobFigures, OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 _SCORE = 1.0
 """The score of every box, because the model gives none."""
 _HALVES = 2
@@ -43,7 +43,7 @@ _COVERS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class WholePageSettings:
+class LayoutSettings:
     """The content of requests and the limits of answers, sent to the client processes.
 
     `context` is in tokens, `image` is the kind of picture sent to the model. `most_outside` is the share of a page's
@@ -68,7 +68,7 @@ class JudgedAnswer:
     call for a second look because the page has none; this is not a fault, since the page may really have none.
     """
 
-    answer: PageAnswer
+    answer: LayoutAnswer
     missed: tuple[PixelBox, ...]
     outside: float
     most_outside: float
@@ -105,7 +105,7 @@ class JudgedAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class WholePageJob:
+class LayoutJob:
     """A page to be read, sent to a client process.
 
     With a `first` answer, it is read for the second time. `number` identifies a page within a run, so both jobs of a
@@ -119,7 +119,7 @@ class WholePageJob:
 
 
 @dataclass(frozen=True, slots=True)
-class PageAttempt:
+class LayoutAttempt:
     """The result of a job: the layout of the page by its best answer.
 
     If a retry may read more, `first` is the answer, `requests` are the figures of its requests, and `layout_figures`
@@ -134,32 +134,30 @@ class PageAttempt:
 
 
 @dataclass(slots=True)
-class PreparedWholePage:
+class PreparedJob:
     """A page with its placed pictures; `layout` is set if no request is needed."""
 
-    job: WholePageJob
+    job: LayoutJob
     layout: PageLayout | None = None
     parts: list[tuple[TiledImage, PixelBox]] = field(default_factory=list)
-    ink: "PageInk | None" = None
+    ink: "InkMap | None" = None
     figures: JobFigures = field(default_factory=lambda: defaultdict(float))
 
 
-class WholePageReader:
+class LayoutReader:
     """The `Handler` of pages; see `kopub.vllm.client.worker_pool`."""
 
-    def __init__(self, settings: WholePageSettings) -> None:
+    def __init__(self, settings: LayoutSettings) -> None:
         self._settings = settings
         self._prompt_tokens = PromptTokens()
 
     def close(self) -> None:
         """Do nothing, because no resource is held."""
 
-    def prepare(self, job: WholePageJob) -> PreparedWholePage:
+    def prepare(self, job: LayoutJob) -> PreparedJob:
         """Decode the page, find its ink and tables, and make the pictures to send."""
-        import cv2
-
         started = time.perf_counter()
-        prepared = PreparedWholePage(job)
+        prepared = PreparedJob(job)
         try:
             image = Page(job.page_id, job.data).image
         except UndecodableImage as error:
@@ -169,7 +167,7 @@ class WholePageReader:
         if ink_share(gray) < BLANK_SHARE:
             prepared.layout = PageLayout(job.page_id, State.BLANK)
             return prepared
-        prepared.ink = PageInk.of(gray)
+        prepared.ink = InkMap.of(gray)
         pixels, width, top = pack_pixels(image), float(image.shape[1]), 0
         # A second reading cuts the page near its middle, at the row with the least ink.
         for strip in [pixels] if job.first is None else cut_strips(pixels, _HALVES):
@@ -181,15 +179,15 @@ class WholePageReader:
         prepared.figures["prepare_seconds"] += time.perf_counter() - started
         return prepared
 
-    async def finish(self, ready: PreparedWholePage, client: Client) -> tuple[PageAttempt, JobFigures]:
+    async def finish(self, ready: PreparedJob, client: Client) -> tuple[LayoutAttempt, JobFigures]:
         """Request the page; or request its halves, and take the better answer."""
         number, page_id, figures = ready.job.number, ready.job.page_id, ready.figures
         if ready.layout is not None:
-            return PageAttempt(number, ready.layout), figures
+            return LayoutAttempt(number, ready.layout), figures
         try:
             answers = await gather_all(self._request(ready, client, image, frame) for image, frame in ready.parts)
         except UnansweredRequest as error:
-            return PageAttempt(number, PageLayout(page_id, State.FAILED, str(error))), figures
+            return LayoutAttempt(number, PageLayout(page_id, State.FAILED, str(error))), figures
         finally:
             figures["requests_repeated"] += client.take_retries()
         answer = answers[0] if len(answers) == 1 else join_answers(answers)
@@ -201,10 +199,10 @@ class WholePageReader:
         elif judged.may_gain:
             of_layout: JobFigures = defaultdict(float)
             layout = self._layout(ready, judged, of_layout)
-            return PageAttempt(number, layout, judged, figures, of_layout), defaultdict(float)
-        return PageAttempt(number, self._layout(ready, judged, figures)), figures
+            return LayoutAttempt(number, layout, judged, figures, of_layout), defaultdict(float)
+        return LayoutAttempt(number, self._layout(ready, judged, figures)), figures
 
-    def _better(self, ready: PreparedWholePage, first: JudgedAnswer, second: JudgedAnswer) -> JudgedAnswer:
+    def _better(self, ready: PreparedJob, first: JudgedAnswer, second: JudgedAnswer) -> JudgedAnswer:
         """Return the better answer, that of the whole page or that of its halves."""
         problems = {judged.answer.defect and judged.answer.defect.problem for judged in (first, second)}
         answer = second.answer
@@ -219,9 +217,7 @@ class WholePageReader:
         ready.figures["second_tries_taken"] += best is second
         return best
 
-    async def _request(
-        self, ready: PreparedWholePage, client: Client, image: TiledImage, frame: PixelBox
-    ) -> PageAnswer:
+    async def _request(self, ready: PreparedJob, client: Client, image: TiledImage, frame: PixelBox) -> LayoutAnswer:
         settings = self._settings
         _, room = answer_room(Task.TEXT, image.tokens, settings.context)
         sampling = {"temperature": 0.0, **settings.sampling}
@@ -237,7 +233,7 @@ class WholePageReader:
             return _no_answer(Problem.REFUSED, problem)
         return page_answer(answer, frame, settings.scripts)
 
-    def _held_against(self, ready: PreparedWholePage, answer: PageAnswer) -> JudgedAnswer:
+    def _held_against(self, ready: PreparedJob, answer: LayoutAnswer) -> JudgedAnswer:
         assert ready.ink is not None
         by_label = [(region.label, region.bbox) for region in answer.regions if region.place is not BoxSource.NOWHERE]
         tables = [box for label, box in by_label if label == "table"]
@@ -250,7 +246,7 @@ class WholePageReader:
             self._settings.second_look - {label for label, _ in by_label},
         )
 
-    def _layout(self, ready: PreparedWholePage, judged: JudgedAnswer, figures: JobFigures) -> PageLayout:
+    def _layout(self, ready: PreparedJob, judged: JudgedAnswer, figures: JobFigures) -> PageLayout:
         """Make the layout of a page from its answer.
 
         A region whose text is not sound gets no text, so that it is read from its crop.
@@ -279,7 +275,7 @@ class WholePageReader:
             else PageLayout(page_id, State.OK, None, regions)
         )
 
-    def _region(self, index: int, named: NamedRegion, ink: "PageInk", figures: JobFigures) -> Region:
+    def _region(self, index: int, named: NamedRegion, ink: "InkMap", figures: JobFigures) -> Region:
         text = named.text if named.text.strip() and named.doubt is None else None
         if named.doubt is not None:
             figures["texts_in_doubt"] += 1
@@ -289,25 +285,25 @@ class WholePageReader:
         return Region(index, named.label, self._settings.tasks[named.label], _SCORE, named.bbox, text=text)
 
 
-def _no_answer(problem: Problem, reason: str) -> PageAnswer:
-    return PageAnswer((), "", Defect(problem, reason, 0))
+def _no_answer(problem: Problem, reason: str) -> LayoutAnswer:
+    return LayoutAnswer((), "", Defect(problem, reason, 0))
 
 
 @dataclass(frozen=True)
-class PageInk:
+class InkMap:
     """The ink of a page's working copy, its ruled tables, and the copy's scale.
 
     `ink` is bool (height, width). `slack` is how far boxes are extended at each edge, in pixels of the copy: half a
     letter.
     """
 
-    ink: "NDArray[np.bool_]"
+    ink: NDArray[np.bool_]
     tables: tuple[Box, ...]
     scale: float
     slack: int
 
     @classmethod
-    def of(cls, gray: "NDArray[np.uint8]") -> "PageInk":
+    def of(cls, gray: NDArray[np.uint8]) -> "InkMap":
         """Find the ink of a page, given as uint8 (height, width) in full size."""
         scale = working_scale(*gray.shape)
         contrast = ink_contrast(shrink(gray, scale), PAPER_REACH)
@@ -347,7 +343,7 @@ class PageInk:
         ink = self.ink[y1:y2, x1:x2]
         return int((ink & self._within(boxes)[y1:y2, x1:x2]).sum()) >= _COVERS * int(ink.sum())
 
-    def _within(self, boxes: Iterable[PixelBox]) -> "NDArray[np.bool_]":
+    def _within(self, boxes: Iterable[PixelBox]) -> NDArray[np.bool_]:
         inside = np.zeros_like(self.ink)
         for box in boxes:
             x1, y1, x2, y2 = self._on_copy(box)

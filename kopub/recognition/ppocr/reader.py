@@ -1,15 +1,13 @@
 """Reading of text blocks and tables, line by line, with a recognition model of PP-OCR."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kopub.recognition.print_reader import BlockText, OcrWord, PrintReader, find_rows, has_print
-from kopub.recognition.tesseract.figures import keep_from_reporting
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from kopub.recognition.print_reader import OcrWord, PrintedText, PrintReader, find_rows, has_print
+from kopub.recognition.tesseract.figure_model import keep_from_reporting
 
 _BORDER = 4
 """Pixels of paper around a line, as PP-OCR's own detection leaves them."""
@@ -39,10 +37,10 @@ class LineReader(PrintReader):
     def close(self) -> None:
         """Do nothing, because the session goes with the reader."""
 
-    def block(self, gray: "NDArray[np.uint8]") -> BlockText:
+    def block(self, gray: NDArray[np.uint8]) -> PrintedText:
         """Read one block, uint8 (height, width), by its printed lines."""
         if not has_print(gray):
-            return BlockText("", ())
+            return PrintedText("", ())
         words: list[OcrWord] = []
         for row in find_rows(gray):
             top, bottom = max(0, row.y1 - _BORDER), row.y2 + _BORDER
@@ -53,4 +51,4 @@ class LineReader(PrintReader):
             if text := result.txts[0].strip():
                 confidence = 100 * float(result.scores[0])
                 words.append(OcrWord(text, confidence, (row.x1, row.y1, row.x2, row.y2), after_blank=False))
-        return BlockText("\n".join(word.text for word in words), words)
+        return PrintedText("\n".join(word.text for word in words), words)

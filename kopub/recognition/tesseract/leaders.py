@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import cv2
 import numpy as np
+from numpy.typing import NDArray
 
+from kopub.boxes import Box, union
 from kopub.layout.ink import PRINT_CONTRAST, ink_mask, paper_level
 from kopub.recognition.print_reader import CERTAIN, OcrWord
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _LARGEST_DOT = 14
 """Most pixels of a dot; one of a 12-point leader has 7 at 300 dpi."""
@@ -29,10 +28,8 @@ class Leader:
     box: tuple[int, int, int, int]
 
 
-def find_leaders(gray: "NDArray[np.uint8]") -> list[Leader]:
+def find_leaders(gray: NDArray[np.uint8]) -> list[Leader]:
     """Find the dot leaders of a block, uint8 (height, width)."""
-    import cv2
-
     _, _, stats, _ = cv2.connectedComponentsWithStats(ink_mask(gray, PRINT_CONTRAST).astype(np.uint8), connectivity=8)
     width, height = stats[1:, cv2.CC_STAT_WIDTH], stats[1:, cv2.CC_STAT_HEIGHT]
     small = (width <= _LARGEST_DOT) & (height <= _LARGEST_DOT) & (np.abs(width - height) <= 2) & (width >= 2)
@@ -60,7 +57,7 @@ def find_leaders(gray: "NDArray[np.uint8]") -> list[Leader]:
     return leaders
 
 
-def erase_leaders(gray: "NDArray[np.uint8]", leaders: Sequence[Leader]) -> "NDArray[np.uint8]":
+def erase_leaders(gray: NDArray[np.uint8], leaders: Sequence[Leader]) -> NDArray[np.uint8]:
     """Return the block without its leaders, or the same array if it has none."""
     if not leaders:
         return gray
@@ -80,11 +77,11 @@ def insert_leaders(lines: Sequence[list[OcrWord]], leaders: Sequence[Leader]) ->
         word = OcrWord(" ".join("." * leader.dots), CERTAIN, leader.box, True)
         above = 0
         for line in filled:
-            top, bottom = min(word.box[1] for word in line), max(word.box[3] for word in line)
-            if top <= middle <= bottom:
+            around = union(Box(*word.box) for word in line)
+            if around.y1 <= middle <= around.y2:
                 line.insert(sum(other.box[0] < leader.box[0] for other in line), word)
                 break
-            above += top < middle
+            above += around.y1 < middle
         else:
             filled.insert(above, [word])
     return filled

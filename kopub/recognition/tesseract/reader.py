@@ -3,16 +3,17 @@
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import cv2
 import numpy as np
 import tesserocr
+from numpy.typing import NDArray
 
 from kopub.boxes import Box
 from kopub.layout.ink import paper_level
-from kopub.recognition.print_reader import NARROWEST, BlockText, OcrWord, PrintReader, find_gaps, find_rows, has_print
-from kopub.recognition.tesseract import LANGUAGES, figures
+from kopub.recognition.print_reader import NARROWEST, OcrWord, PrintedText, PrintReader, find_gaps, find_rows, has_print
+from kopub.recognition.tesseract import LANGUAGES, figure_model, figures
 from kopub.recognition.tesseract.leaders import erase_leaders, find_leaders, insert_leaders
 from kopub.recognition.tesseract.words import (
     english_is_better,
@@ -22,9 +23,6 @@ from kopub.recognition.tesseract.words import (
     uncertain_runs,
     unsure_words,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _BORDER = 12
 """Pixels of paper added around a row: Tesseract drops letters that touch the edge, and with more it sees a page."""
@@ -52,18 +50,18 @@ class Reader(PrintReader):
         self._main = tesserocr.PyTessBaseAPI(path=folder, lang=main, psm=line)
         self._english = tesserocr.PyTessBaseAPI(path=folder, lang=LANGUAGES[1], psm=line) if apart else None
 
-        model = figures.model()
-        self._figures = None if model is None else figures.FigureModel(model)
+        model = figure_model.model()
+        self._figures = None if model is None else figure_model.FigureModel(model)
 
     def close(self) -> None:
         self._main.End()
         if self._english is not None:
             self._english.End()
 
-    def block(self, gray: "NDArray[np.uint8]") -> BlockText:
+    def block(self, gray: NDArray[np.uint8]) -> PrintedText:
         """Read one block by its printed lines, and its figures a second time."""
         if not has_print(gray):
-            return BlockText("", ())
+            return PrintedText("", ())
         leaders = find_leaders(gray)
         gray = erase_leaders(gray, leaders)
         # Ink without words may be a sign that Tesseract does not know.
@@ -87,9 +85,9 @@ class Reader(PrintReader):
             if line:
                 texts.append(join_words(line))
                 words += line
-        return BlockText("\n".join(texts), words, [*doubted, *unsettled])
+        return PrintedText("\n".join(texts), words, [*doubted, *unsettled])
 
-    def _words(self, engine: Any, gray: "NDArray[np.uint8]", row: Box) -> list[OcrWord]:
+    def _words(self, engine: Any, gray: NDArray[np.uint8], row: Box) -> list[OcrWord]:
         """Return the words of one row of a block, in pixels of the block."""
         pixels = gray[row.y1 : row.y2, row.x1 : row.x2]
         border = (_BORDER, _BORDER, _BORDER, _BORDER)
@@ -118,7 +116,7 @@ class Reader(PrintReader):
             words.append(OcrWord(text, confidence, (max(row.x1, x1 + across), top, x2 + across, bottom), blank))
         return words
 
-    def _corrected(self, gray: "NDArray[np.uint8]", line: list[OcrWord]) -> list[OcrWord]:
+    def _corrected(self, gray: NDArray[np.uint8], line: list[OcrWord]) -> list[OcrWord]:
         """Return a Korean line with the English readings of its uncertain words that are better."""
         if self._english is None:
             return line
@@ -142,8 +140,8 @@ class Reader(PrintReader):
         return line
 
     def _with_figures(
-        self, gray: "NDArray[np.uint8]", line: list[OcrWord]
-    ) -> tuple[list[OcrWord], figures.SecondReading | None, list[str]]:
+        self, gray: NDArray[np.uint8], line: list[OcrWord]
+    ) -> tuple[list[OcrWord], figure_model.SecondReading | None, list[str]]:
         """Return a line with the second reader's figures, and its doubts about others.
 
         Between them is its reading of a whole line in which it knows no figure.
@@ -152,7 +150,7 @@ class Reader(PrintReader):
             return line, None, []
         runs = figures.figure_runs(line)
         crops = [_figure_crop(gray, line, run) for run in runs]
-        other: figures.SecondReading | None = None
+        other: figure_model.SecondReading | None = None
         doubts: list[str] = []
         # From the right, because a run of several words becomes one word.
         for run, crop in reversed(list(zip(runs, crops, strict=True))):
@@ -164,7 +162,7 @@ class Reader(PrintReader):
         return line, other, doubts
 
 
-def _figure_crop(gray: "NDArray[np.uint8]", line: Sequence[OcrWord], run: tuple[int, int]) -> "NDArray[np.uint8]":
+def _figure_crop(gray: NDArray[np.uint8], line: Sequence[OcrWord], run: tuple[int, int]) -> NDArray[np.uint8]:
     """Return the pixels of a figure with the sign before it."""
     top, bottom = max(0, min(word.box[1] for word in line) - _CUT), max(word.box[3] for word in line) + _CUT
     # A dash alone would be stretched to the height of a letter.

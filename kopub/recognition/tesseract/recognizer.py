@@ -99,20 +99,20 @@ class TesseractRecognizer(PrintRecognizer):
         return f"add {' or '.join(languages) or 'its language'} to recognition.languages{data}"
 
     def weights(self) -> dict[str, str]:
-        from kopub.recognition.tesseract import figures
+        from kopub.recognition.tesseract import figure_model
 
-        return {**identity(self.languages), **figures.identity()}
+        return {**identity(self.languages), **figure_model.identity()}
 
     def lacks(self) -> list[str]:
         missing = _without_data(self.languages)
         return [missing_data_message(missing)] if missing else []
 
     def advises(self) -> list[str]:
-        from kopub.recognition.tesseract import figures
+        from kopub.recognition.tesseract import figure_model
 
-        if figures.model() is not None:
+        if figure_model.model() is not None:
             return []
-        return [f"signs such as △ ▲ ± are not read, and figures by one reader alone: {figures.INSTALL}"]
+        return [f"signs such as △ ▲ ± are not read, and figures by one reader alone: {figure_model.INSTALL}"]
 
     def open_reader(self) -> "Reader":
         from kopub.recognition.tesseract.reader import Reader

@@ -24,7 +24,7 @@ from kopub.layout.regions import Region
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading
-from kopub.recognition.vlm.client.reader import PageJob, VlmReader
+from kopub.recognition.vlm.client.reader import ReadingJob, VlmReader
 from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from kopub.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
 from kopub.recognition.vlm.recognizer import VlmRecognizer
@@ -125,7 +125,7 @@ class TransformersRecognizer(Recognizer):
         under_way: set[asyncio.Task[tuple[PageReading, Any]]] = set()
         try:
             for page, regions in pages:
-                prepared = reader.prepare(PageJob(page.page_id, bytes(page.data), tuple(regions)))
+                prepared = reader.prepare(ReadingJob(page.page_id, bytes(page.data), tuple(regions)))
                 under_way.add(loop.create_task(reader.finish(prepared, client)))  # pyright: ignore[reportArgumentType]
                 if len(under_way) >= self.pages_at_once:
                     yield from self._finished(loop, under_way)

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from kopub.fingerprints import CodeVersion
@@ -21,9 +22,6 @@ from kopub.recognition.vlm.client.paddle import (
 from kopub.recognition.vlm.client.region_images import ImageMaker
 from kopub.recognition.vlm.recognizer import VlmRecognizer, by_name
 from kopub.vllm.served_engine import ModelMemory
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _REMOTE_CODE = "--trust-remote-code"
 _PROMPTS: Mapping[str, str] = MappingProxyType(
@@ -105,7 +103,7 @@ class PaddleOcrVlRecognizer(VlmRecognizer):
     def image_maker(self) -> ImageMaker:
         return partial(sized_image, max_tokens=self.most_image_tokens())
 
-    def parts_counter(self) -> "Callable[[NDArray[np.uint8]], int]":
+    def parts_counter(self) -> Callable[[NDArray[np.uint8]], int]:
         return partial(parts_needed, max_tokens=self.most_image_tokens(), least_line=self.least_line_height)
 
     def answer_cleaner(self) -> Callable[[str, Task], str]:

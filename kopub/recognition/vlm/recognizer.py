@@ -4,9 +4,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from kopub.engine import ProfileOnly, releases
@@ -16,13 +17,10 @@ from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading
 from kopub.recognition.vlm.client.chat_requests import VERSION as REQUESTS
-from kopub.recognition.vlm.client.reader import PageJob, RequestSettings, VlmReader
+from kopub.recognition.vlm.client.reader import ReadingJob, RequestSettings, VlmReader
 from kopub.recognition.vlm.client.region_images import ImageMaker, count_one_part
 from kopub.states import State, phrase
 from kopub.vllm.served_engine import ServedEngine
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class VlmRecognizer(ServedEngine, Recognizer):
@@ -90,7 +88,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         jobs = (
-            PageJob(page.page_id, b"" if page.packed else bytes(page.data), tuple(regions), page.packed)
+            ReadingJob(page.page_id, b"" if page.packed else bytes(page.data), tuple(regions), page.packed)
             for page, regions in pages
         )
         yield from self.run_jobs(jobs, partial(VlmReader, self.request_settings()), _lost)
@@ -114,7 +112,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
         """Return the settings that shape the images of a region."""
         return [self.most_image_tokens()]
 
-    def parts_counter(self) -> "Callable[[NDArray[np.uint8]], int]":
+    def parts_counter(self) -> Callable[[NDArray[np.uint8]], int]:
         """Return the function that says in how many strips a crop is first read."""
         return count_one_part
 
@@ -151,5 +149,5 @@ def by_name(prompts: Mapping[Any, str]) -> dict[str, str]:
     return {str(name): prompt for name, prompt in prompts.items()}
 
 
-def _lost(job: PageJob, reason: str) -> PageReading:
+def _lost(job: ReadingJob, reason: str) -> PageReading:
     return PageReading(job.page_id, State.FAILED, reason)

@@ -241,7 +241,10 @@ class Client:
         try:
             status, headers, content = await self._send_watched(replica, path, body)
         except LostServer as error:
-            self._set_aside(replica, str(error))
+            # The others are used until this one answers, unless it is a former one.
+            if replica.up and replica in self._replicas:
+                replica.up = False
+                replica.recovery = asyncio.create_task(self._await_recovery(replica, str(error)))
             if not self._usable():
                 raise
             raise TransientError(str(error)) from error
@@ -273,12 +276,6 @@ class Client:
                     return exchange.result()
         finally:
             exchange.cancel()
-
-    def _set_aside(self, replica: _Replica, reason: str) -> None:
-        """Use the other replicas until this one answers, unless it is a former one."""
-        if replica.up and replica in self._replicas:
-            replica.up = False
-            replica.recovery = asyncio.create_task(self._await_recovery(replica, reason))
 
     async def _await_recovery(self, replica: _Replica, reason: str) -> None:
         """Report a replica again and again, as a report may be lost, until it answers."""

@@ -111,9 +111,9 @@ def _embed(
     order = np.concatenate([start + raster_indexes(grid, merge) for start, grid in zip(counts, grids, strict=False)])
     pixels = pixels.index_select(0, on_device(order, table.device))
     side = round(len(table) ** 0.5)
-    corners, weights = (
-        np.concatenate(each) for each in zip(*(learned_positions(g, merge, side) for g in grids), strict=True)
-    )
+    positions = [learned_positions(grid, merge, side) for grid in grids]
+    corners = np.concatenate([corners for corners, _ in positions])
+    weights = np.concatenate([weights for _, weights in positions])
     around = functional.embedding_bag(
         on_device(corners, table.device),
         table.float(),

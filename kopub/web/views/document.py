@@ -29,10 +29,10 @@ _COMMENT_OR_TABLE = re.compile(r"(<!--.*?-->|</?table\b[^>]*>)", re.DOTALL)
 
 
 def document(room: Room, request: ViewRequest) -> ViewResponse:
-    found, t, to = document_of(room.now.corpus, request), request.t, request.to
+    subject, t, to = document_of(room.now.corpus, request), request.t, request.to
     view = TEXT if request.text("view") == TEXT else ""
-    title = document_name(found, request)
-    before, after = room.now.documents_beside(found.id)
+    title = document_name(subject, request)
+    before, after = room.now.documents_beside(subject.id)
     return ViewResponse(
         "document.html.jinja",
         {
@@ -41,19 +41,19 @@ def document(room: Room, request: ViewRequest) -> ViewResponse:
             "room": "documents",
             "title": title,
             "path": [(t("room.documents"), to.documents()), (title, None)],
-            "document": found,
-            "pages_count": len(found),
-            "states": [(state.value, count) for state, count in found.states.items()],
+            "document": subject,
+            "pages_count": len(subject),
+            "states": [(state.value, count) for state, count in subject.states.items()],
             "view": view,
-            "views": [("", to.document(found)), (TEXT, to.document(found, view=TEXT))],
-            **(_text(room.now, found, request) if view else _pages(found, request)),
+            "views": [("", to.document(subject)), (TEXT, to.document(subject, view=TEXT))],
+            **(_text(room.now, subject, request) if view else _pages(subject, request)),
         },
     )
 
 
-def _pages(found: kopub.Document, request: ViewRequest) -> dict[str, Any]:
-    shown, pager = part(len(found), _PAGES, request, lambda **at: request.to.document(found, **at))
-    cards = [page_card(page, request, _short(page, request)) for page in found.pages[shown]]
+def _pages(document: kopub.Document, request: ViewRequest) -> dict[str, Any]:
+    places, pager = part(len(document), _PAGES, request, lambda **at: request.to.document(document, **at))
+    cards = [page_card(page, request, _short(page, request)) for page in document.pages[places]]
     return {"pages": cards, "pager": pager}
 
 
@@ -71,9 +71,28 @@ def _text(now: Now, found: kopub.Document, request: ViewRequest) -> dict[str, An
     html = elements.markdown(of.to_markdown(picture), figures.get, _LONGEST_TEXT, comments=True)
     marked = [now.corpus.page(page.page_id) for document, _ in of.structured for page in document.pages]
     losses: dict[str, Reason] = {loss: loss for structured in of.structured for loss in _losses(*structured)}
-    told = _QUOTED.sub(lambda quoted: _told(quoted[1], losses, request), html)
-    rendered = Markup("").join(_with_marks(told, [_mark(now, page, request) for page in marked]))
-    return {"rendered": rendered, "source": of.to_markdown(), "pager": pager}
+    html = _QUOTED.sub(lambda quoted: _told(quoted[1], losses, request), html)
+    marks: list[Markup] = []
+    for page in marked:
+        states = [page.state.value] if page.state != State.OK else []
+        if (page.doubt or 0) >= DOUBTFUL and page.id not in now.checked:
+            states.append("doubtful")
+        badges = Markup("")
+        for state in states:
+            badges += Markup('<span class="state {}">{}</span>').format(state, request.t.word("state", state))
+        link = Markup('<a class="leaf" id="{}" href="{}">{}{}</a>')
+        marks.append(link.format(page_anchor(page), to.page(page.id), _short(page, request), badges))
+    # A mark stands in place of the comment where each page begins.
+    pieces: list[Markup] = []
+    in_table = False
+    for piece in _COMMENT_OR_TABLE.split(html):
+        if not piece.startswith("<!--"):
+            in_table = piece.startswith("<table") if _COMMENT_OR_TABLE.fullmatch(piece) else in_table
+            pieces.append(Markup(piece))
+        elif marks and _PAGE_MARK.fullmatch(piece[4:-3].strip()):
+            mark = marks.pop(0)
+            pieces.append(Markup("<tr><td>{}</td></tr>").format(mark) if in_table else mark)
+    return {"rendered": Markup("").join(pieces), "source": of.to_markdown(), "pager": pager}
 
 
 def _losses(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[Reason]:
@@ -92,31 +111,6 @@ def _told(quoted: str, losses: Mapping[str, Reason], request: ViewRequest) -> st
     text = str(Markup(quoted).unescape())
     said, language = request.t.reason(losses.get(text, text))
     return Markup('<blockquote><p lang="{}">{}</p></blockquote>').format(language, said)
-
-
-def _with_marks(html: str, marks: Sequence[Markup]) -> Iterator[Markup]:
-    """Yield the text with a mark in place of the comment where each page begins."""
-    left, in_table = list(marks), False
-    for piece in _COMMENT_OR_TABLE.split(html):
-        if not piece.startswith("<!--"):
-            in_table = piece.startswith("<table") if _COMMENT_OR_TABLE.fullmatch(piece) else in_table
-            yield Markup(piece)
-        elif left and _PAGE_MARK.fullmatch(piece[4:-3].strip()):
-            mark = left.pop(0)
-            yield Markup("<tr><td>{}</td></tr>").format(mark) if in_table else mark
-
-
-def _mark(now: Now, page: kopub.Page, request: ViewRequest) -> Markup:
-    """Return the mark of a page: its link, and what is wrong with it."""
-    t = request.t
-    doubted = (page.doubt or 0) >= DOUBTFUL and page.id not in now.checked
-    states = [*([page.state.value] if page.state != State.OK else []), *(["doubtful"] if doubted else [])]
-    said = Markup("").join(
-        Markup('<span class="state {}">{}</span>').format(each, t.word("state", each)) for each in states
-    )
-    return Markup('<a class="leaf" id="{}" href="{}">{}{}</a>').format(
-        page_anchor(page), request.to.page(page.id), _short(page, request), said
-    )
 
 
 def page_anchor(page: kopub.Page) -> str:

@@ -1,12 +1,12 @@
 """The home page: the size of the corpus, sample questions, and pages to look at."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kopub.errors import KopubError
 from kopub.states import State
-from kopub.web.answers import ScoredBenchmark, explained, legend, other_evaluations
-from kopub.web.elements import counted_lists, document_cards, page_card
+from kopub.web.answers import explained, legend, other_evaluations
+from kopub.web.elements import PageCard, counted_lists, document_cards, page_card
 from kopub.web.requests import ViewRequest, ViewResponse
 from kopub.web.room import CALLS, READING, Room
 
@@ -16,14 +16,15 @@ _QUESTIONS, _DOCUMENTS = 6, 12
 def home(room: Room, request: ViewRequest) -> ViewResponse:
     now, t = room.now, request.t
     corpus = now.corpus
-    scores = [
-        {
-            "name": t(f"home.{score.kind}", benchmark=score.of, retriever=score.of, metric=score.metric),
-            "value": score.value,
-            "samples": score.samples,
-        }
-        for score in now.scores
-    ]
+    scores: list[dict[str, Any]] = []
+    for score in now.scores:
+        scores.append(
+            {
+                "name": t(f"home.{score.kind}", benchmark=score.of, retriever=score.of, metric=score.metric),
+                "value": score.value,
+                "samples": score.samples,
+            }
+        )
     notes = [t.sentence(note)[0] for note in corpus.notes]
     return ViewResponse(
         "home.html.jinja",
@@ -49,61 +50,58 @@ def home(room: Room, request: ViewRequest) -> ViewResponse:
 def _questions(room: Room) -> Sequence[str]:
     """Return questions that came with the corpus, from the first shards that have any."""
     corpus = room.settings.corpus
-    found: list[str] = []
+    questions: list[str] = []
     try:
         for shard in corpus.manifest.keys if corpus.manifest.queries else ():
-            found += [query.query for query in corpus.queries(shard)]
-            if len(found) >= _QUESTIONS:
+            questions += [query.query for query in corpus.queries(shard)]
+            if len(questions) >= _QUESTIONS:
                 break
     except KopubError:
         # A changed file of questions should not prevent the page from being shown; a run reports it.
         return []
-    return list(dict.fromkeys(found))[:_QUESTIONS]
+    return list(dict.fromkeys(questions))[:_QUESTIONS]
 
 
 _WORST = 24
 
 
 def evaluation(room: Room, request: ViewRequest) -> ViewResponse:
+    corpus = room.now.corpus
+    benchmarks: list[dict[str, Any]] = []
+    for benchmark in room.now.scored:
+        if not benchmark.values:
+            continue
+        means: list[dict[str, Any]] = []
+        for row in benchmark.means:
+            if row["value"] is None:
+                continue
+            means.append(
+                {
+                    "metric": row["metric"],
+                    "better": row["better"],
+                    "says": explained(row["metric"], request.t),
+                    "value": f"{row['value']:.3f}",
+                    "interval": "" if row["low"] is None else f"{row['low']:.3f} – {row['high']:.3f}",
+                    "samples": row["samples"],
+                    "lost": row["lost"],
+                }
+            )
+        ids = [sample.id for sample in benchmark.samples if sample.id in corpus.pages and sample.id in benchmark.values]
+        worst: list[PageCard] = []
+        for page_id in ids[:_WORST]:
+            scores = benchmark.values[page_id]
+            figures: list[str] = []
+            for score in [scores[name] for name in benchmark.headline if name in scores] or scores.values():
+                value = request.t("evaluation.skipped") if score.value is None else f"{score.value:.3f}"
+                figures.append(f"{score.metric} {value}")
+            worst.append(page_card(corpus.page(page_id), request, why=", ".join(figures), view="answer"))
+        benchmarks.append({"name": benchmark.name, "means": means, "worst": worst})
     return ViewResponse(
         "evaluation.html.jinja",
         {
             "room": "evaluation",
             "title": request.t("room.evaluation"),
             "others": other_evaluations(room.settings.home),
-            "benchmarks": [_benchmark(room, each, request) for each in room.now.scored if each.values],
+            "benchmarks": benchmarks,
         },
     )
-
-
-def _benchmark(room: Room, benchmark: ScoredBenchmark, request: ViewRequest) -> dict[str, Any]:
-    corpus = room.now.corpus
-    there = [sample.id for sample in benchmark.samples if sample.id in corpus.pages and sample.id in benchmark.values]
-    return {
-        "name": benchmark.name,
-        "means": [_mean(row, request) for row in benchmark.means if row["value"] is not None],
-        "worst": [
-            page_card(corpus.page(page_id), request, why=_figures(benchmark, page_id, request), view="answer")
-            for page_id in there[:_WORST]
-        ],
-    }
-
-
-def _mean(row: Mapping[str, Any], request: ViewRequest) -> dict[str, Any]:
-    interval = "" if row["low"] is None else f"{row['low']:.3f} – {row['high']:.3f}"
-    return {
-        "metric": row["metric"],
-        "better": row["better"],
-        "says": explained(row["metric"], request.t),
-        "value": f"{row['value']:.3f}",
-        "interval": interval,
-        "samples": row["samples"],
-        "lost": row["lost"],
-    }
-
-
-def _figures(benchmark: ScoredBenchmark, page_id: str, request: ViewRequest) -> str:
-    scores = benchmark.values[page_id]
-    shown = [scores[name] for name in benchmark.headline if name in scores] or list(scores.values())
-    skipped = request.t("evaluation.skipped")
-    return ", ".join(f"{score.metric} {skipped if score.value is None else f'{score.value:.3f}'}" for score in shown)

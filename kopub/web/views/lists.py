@@ -7,7 +7,16 @@ from kopub.errors import KopubError
 from kopub.search.answer import Hit
 from kopub.search.options import MOST, Mode, Where
 from kopub.search.pages import PageView
-from kopub.web.elements import counted_lists, document_cards, documents_named, hue, page_card, page_name, pieces
+from kopub.web.elements import (
+    PageCard,
+    counted_lists,
+    document_cards,
+    documents_named,
+    hue,
+    page_card,
+    page_name,
+    pieces,
+)
 from kopub.web.requests import LONGEST_QUERY, ViewRequest, ViewResponse, part
 from kopub.web.room import DOUBTFUL, LISTS, Room
 
@@ -114,8 +123,8 @@ def pages(room: Room, request: ViewRequest) -> ViewResponse:
     kind = request.text("kind")
     if kind not in LISTS:
         kind = next((name for name, count in counts if count), DOUBTFUL)
-    found = now.lists[kind]
-    shown, pager = part(len(found), _PAGES, request, lambda **at: request.to.pages(kind, **at))
+    listed = now.lists[kind]
+    places, pager = part(len(listed), _PAGES, request, lambda **at: request.to.pages(kind, **at))
     return ViewResponse(
         "pages.html.jinja",
         {
@@ -123,9 +132,9 @@ def pages(room: Room, request: ViewRequest) -> ViewResponse:
             "title": request.t(f"list.{kind}"),
             "kind": kind,
             "lists": counts,
-            "pages": [page_card(page, request, why=_why(page, kind, request), walk=kind) for page in found[shown]],
-            "first": request.to.page(found[0].id, walk=kind) if len(found) else None,
-            "start": shown.start,
+            "pages": [page_card(page, request, why=_why(page, kind, request), walk=kind) for page in listed[places]],
+            "first": request.to.page(listed[0].id, walk=kind) if len(listed) else None,
+            "start": places.start,
             "pager": pager,
         },
     )
@@ -144,10 +153,12 @@ _DOCUMENTS = 48
 def documents(room: Room, request: ViewRequest) -> ViewResponse:
     corpus = room.now.corpus
     name, shard = request.text("name"), request.text("shard")
-    found = _of_shard(corpus, shard) if shard in corpus.shards else corpus.documents.ids
-    found = documents_named(found, name)
-    shown, pager = part(
-        len(found), _DOCUMENTS, request, lambda **at: request.to.documents(name=name, shard=shard, **at)
+    ids = corpus.documents.ids
+    if shard in corpus.shards:
+        ids = [document or "" for document in corpus.pages.where(shard=shard).catalogue["doc_id"].unique().to_pylist()]
+    listed = documents_named(ids, name)
+    places, pager = part(
+        len(listed), _DOCUMENTS, request, lambda **at: request.to.documents(name=name, shard=shard, **at)
     )
     return ViewResponse(
         "documents.html.jinja",
@@ -157,15 +168,11 @@ def documents(room: Room, request: ViewRequest) -> ViewResponse:
             "name": name,
             "shard": shard,
             "shards": corpus.shards,
-            "found": len(found),
-            "documents": document_cards([corpus.documents[document] for document in found[shown]], request),
+            "found": len(listed),
+            "documents": document_cards([corpus.documents[document] for document in listed[places]], request),
             "pager": pager,
         },
     )
-
-
-def _of_shard(corpus: kopub.Corpus, shard: str) -> list[str]:
-    return [document or "" for document in corpus.pages.where(shard=shard).catalogue["doc_id"].unique().to_pylist()]
 
 
 def versions(room: Room, request: ViewRequest) -> ViewResponse:
@@ -176,16 +183,17 @@ def versions(room: Room, request: ViewRequest) -> ViewResponse:
     shard = request.text("shard") if request.text("shard") in now.replaced else now.replaced[0]
     diff, upgrades = now.changes(shard)
     changed = [page for page in diff.changed if page.page_id in now.corpus.pages]
-    shown, pager = part(len(changed), _PAGES, request, lambda **at: request.to.versions(shard=shard, **at))
-    cards = [
-        page_card(
-            now.corpus.page(page.page_id),
-            request,
-            why=request.t("versions.damage", count=page.damage.score),
-            view="versions",
+    places, pager = part(len(changed), _PAGES, request, lambda **at: request.to.versions(shard=shard, **at))
+    cards: list[PageCard] = []
+    for page in changed[places]:
+        cards.append(
+            page_card(
+                now.corpus.page(page.page_id),
+                request,
+                why=request.t("versions.damage", count=page.damage.score),
+                view="versions",
+            )
         )
-        for page in changed[shown]
-    ]
     return ViewResponse(
         "versions.html.jinja",
         {
@@ -206,15 +214,15 @@ _FIGURES = 36
 
 def figures(room: Room, request: ViewRequest) -> ViewResponse:
     now = room.now
-    found = now.figures
-    shown, pager = part(found.num_rows, _FIGURES, request, request.to.figures)
-    rows = [row for row in found.slice(shown.start, _FIGURES).to_pylist() if row["page_id"] in now.corpus.pages]
+    rows_of_room = now.figures
+    places, pager = part(rows_of_room.num_rows, _FIGURES, request, request.to.figures)
+    rows = [row for row in rows_of_room.slice(places.start, _FIGURES).to_pylist() if row["page_id"] in now.corpus.pages]
     return ViewResponse(
         "figures.html.jinja",
         {
             "room": "figures",
             "title": request.t("room.figures"),
-            "found": found.num_rows,
+            "found": rows_of_room.num_rows,
             "figures": [
                 {
                     "picture": request.to.figure(row["page_id"], row["region"]),

@@ -7,13 +7,12 @@ from typing import Any
 from urllib.parse import quote
 
 import kopub
-from kopub.config.choices import ReadingRoom
 from kopub.errors import KopubError
 from kopub.recognition.regions import crop_index
 from kopub.search.answer import QueryWords
 from kopub.texts.text_quality import DOUBTFUL
 from kopub.web import elements
-from kopub.web.answers import PageScore, answers_of, explained, page_scores
+from kopub.web.answers import HeadlineScore, answers_of, explained, page_scores
 from kopub.web.editing import edit_view
 from kopub.web.elements import document_name, page_name, rendered
 from kopub.web.pictures import FULL, picture_stamp
@@ -120,7 +119,7 @@ def _jump(page: kopub.Page, kept: Mapping[str, str]) -> dict[str, str]:
     return {"id": page.id, **{name: value for name, value in kept.items() if name != "walk"}}
 
 
-def _score(score: PageScore, href: str, request: ViewRequest) -> dict[str, Any]:
+def _score(score: HeadlineScore, href: str, request: ViewRequest) -> dict[str, Any]:
     says = explained(score.metric, request.t)
     return {**asdict(score), "value": f"{score.value:.3f}", "href": href, "says": says}
 
@@ -202,30 +201,30 @@ def _markdown(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, A
 def _history(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
     origin, problem = elements.origin_of(page)
     several = len(room.settings.corpus.manifest.sources) > 1
-    steps = [_step(step, room.settings.reading_room) for step in page.lineage]
+    steps: list[dict[str, Any]] = []
+    for step in page.lineage:
+        facts = {
+            "reason": step.reason,
+            "engine": step.engine,
+            "model": step.model,
+            "revision": step.revision,
+            "made_at": step.made_at and f"{step.made_at:%Y-%m-%d %H:%M:%S} UTC",
+            "run": step.run_id,
+            "recipe": step.recipe,
+            "code": json.dumps(step.code_version, ensure_ascii=False) if step.code_version else None,
+            "seconds": f"{step.gpu_seconds:.3f}" if step.gpu_seconds else None,
+        }
+        settings = {**step.parameters, **step.versions}
+        steps.append(
+            {
+                "asset": step.asset,
+                "state": step.state.value,
+                "run": room.settings.reading_room.of_run(step.run_id) if step.run_id else None,
+                "facts": [(name, value) for name, value in facts.items() if value],
+                "parameters": json.dumps(settings, ensure_ascii=False, indent=1, default=str) if settings else "",
+            }
+        )
     return {"steps": steps, "origin": origin, "origin_problem": problem, "several_sources": several}
-
-
-def _step(step: kopub.Step, addresses: ReadingRoom) -> dict[str, Any]:
-    facts = {
-        "reason": step.reason,
-        "engine": step.engine,
-        "model": step.model,
-        "revision": step.revision,
-        "made_at": step.made_at and f"{step.made_at:%Y-%m-%d %H:%M:%S} UTC",
-        "run": step.run_id,
-        "recipe": step.recipe,
-        "code": json.dumps(step.code_version, ensure_ascii=False) if step.code_version else None,
-        "seconds": f"{step.gpu_seconds:.3f}" if step.gpu_seconds else None,
-    }
-    settings = {**step.parameters, **step.versions}
-    return {
-        "asset": step.asset,
-        "state": step.state.value,
-        "run": addresses.of_run(step.run_id) if step.run_id else None,
-        "facts": [(name, value) for name, value in facts.items() if value],
-        "parameters": json.dumps(settings, ensure_ascii=False, indent=1, default=str) if settings else "",
-    }
 
 
 def _answer(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:

@@ -273,7 +273,7 @@ class AttemptReading:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionOutcome:
+class Outcome:
     """The outcome of the attempts at a part or a whole region.
 
     `doubt` says why an accepted reading is unsure.
@@ -343,16 +343,16 @@ def reading_text(
     )
 
 
-def doubtful_outcome(readings: Sequence[AttemptReading]) -> RegionOutcome | None:
+def doubtful_outcome(readings: Sequence[AttemptReading]) -> Outcome | None:
     """Return the shortest runaway reading, with the doubt, else None."""
     for reading in sorted(readings, key=lambda reading: len(reading.text)):
         if reading.defect is not None and reading.defect.problem is Problem.RUNAWAY:
             doubt = Reason("{reason}, and no other reading agrees", reason=reading.defect.reason)
-            return RegionOutcome(reading, len(readings), sum_seconds(readings), doubt=doubt)
+            return Outcome(reading, len(readings), sum_seconds(readings), doubt=doubt)
     return None
 
 
-def join_outcomes(task: Task, parts: Sequence[RegionOutcome]) -> RegionOutcome:
+def join_outcomes(task: Task, parts: Sequence[Outcome]) -> Outcome:
     """Join the outcomes of a region's parts; the region fails if any part does."""
     reading = join_readings(task, [part.reading for part in parts])
     failed = next((number for number, part in enumerate(parts, 1) if part.failed), None)
@@ -364,12 +364,10 @@ def join_outcomes(task: Task, parts: Sequence[RegionOutcome]) -> RegionOutcome:
     elif reading.text.strip():
         reading = replace(reading, defect=None)
     attempts, seconds = max(part.attempts for part in parts), max(part.seconds for part in parts)
-    return RegionOutcome(
-        reading, attempts, seconds, failed is not None, next((p.doubt for p in parts if p.doubt), None)
-    )
+    return Outcome(reading, attempts, seconds, failed is not None, next((p.doubt for p in parts if p.doubt), None))
 
 
-def failed_text(region: Region, settled: RegionOutcome) -> RegionText:
+def failed_text(region: Region, settled: Outcome) -> RegionText:
     """Make the text of a failed region from its sound part, with the reason."""
     reading = settled.reading
     assert reading.defect is not None

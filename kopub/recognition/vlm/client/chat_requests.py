@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock
+from numpy.typing import NDArray
 
 from kopub.errors import EngineError
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import Task
-from kopub.recognition.vlm.client.region_images import RegionImage
+from kopub.recognition.vlm.client.region_images import CropImage
 from kopub.states import Reason
 from kopub.vllm.client.requests import Frame, fill_frame, image_part, request_frame
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from kopub.vllm.client.client import Client
 
 VERSION = CodeVersion("recognition.requests", {1: "the first release"})
@@ -82,7 +81,7 @@ def answer_room(task: Task, image_tokens: int, context: int, patches: int | None
     return min(most, max(_LEAST_ANSWER, _TOKENS_PER_PATCH[task] * squares)), most
 
 
-def request_body(model: str, prompt: str, image: RegionImage, max_tokens: int, sampling: Mapping[str, Any]) -> bytes:
+def request_body(model: str, prompt: str, image: CropImage, max_tokens: int, sampling: Mapping[str, Any]) -> bytes:
     """Make a chat completion request as JSON; `sampling` overrides its fields."""
     options = json.dumps({"max_tokens": max_tokens, **sampling})
     return fill_frame(_frame(model, prompt, image.media_type, options), image.data)
@@ -125,7 +124,7 @@ def mend_halves(text: str) -> str:
 
 
 async def ask(
-    client: "Client", body: bytes, image: RegionImage, flow: str, figures: MutableMapping[str, float]
+    client: "Client", body: bytes, image: CropImage, flow: str, figures: MutableMapping[str, float]
 ) -> tuple[ChatAnswer, float]:
     """Send a request about an image, and return the answer with its seconds.
 
@@ -192,7 +191,7 @@ class CachedAnswer:
     scale: float
 
 
-def region_key(pixels: "NDArray[np.uint8]", request: str) -> bytes:
+def region_key(pixels: NDArray[np.uint8], request: str) -> bytes:
     """Return the SHA-256 of a crop's pixels and shape, and of the `request` fingerprint."""
     digest = hashlib.sha256(f"{request} {pixels.shape}".encode())
     digest.update(pixels.data)

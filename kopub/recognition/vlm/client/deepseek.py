@@ -7,6 +7,7 @@ from functools import cache
 from itertools import product
 from typing import ClassVar
 
+import cv2
 import numpy as np
 from markdown_it import MarkdownIt
 
@@ -14,7 +15,7 @@ from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import Task
 from kopub.recognition.content import content_parts, fence_code
 from kopub.recognition.tables import is_bare, strip_placeholders
-from kopub.recognition.vlm.client.region_images import RegionImage, encode_image, relative_size, resize
+from kopub.recognition.vlm.client.region_images import CropImage, encode_image, relative_size, resize
 
 VERSION = CodeVersion("recognition.deepseek_crops", {1: "the first release"})
 """Version of how a region becomes an image; the answer cache keeps answers to the same image."""
@@ -47,7 +48,7 @@ OCR2 = Views(768, False, 1121)
 """The views of DeepSeek-OCR-2."""
 
 
-class TiledImage(RegionImage):
+class TiledImage(CropImage):
     """A crop as it is sent to DeepSeek-OCR."""
 
     __slots__ = ()
@@ -121,8 +122,6 @@ def tiled_image(
 
 def _pad_crop(crop: np.ndarray) -> np.ndarray:
     """Pad a crop that is more elongated than any row of tiles."""
-    import cv2
-
     height, width = crop.shape[:2]
     below = max(0, math.ceil(width / MOST_TILES) - height)
     beside = max(0, math.ceil(height / MOST_TILES) - width)

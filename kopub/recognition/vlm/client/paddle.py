@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import Task
 from kopub.recognition.tables import strip_placeholders
 from kopub.recognition.vlm.client.region_images import (
     PATCH,
-    RegionImage,
+    CropImage,
     encode_image,
     line_height,
     model_size,
@@ -23,9 +23,6 @@ from kopub.recognition.vlm.client.region_images import (
     relative_size,
     resize,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 VERSION = CodeVersion("recognition.paddleocr_vl_crops", {1: "the first release"})
 """Version of how a region becomes images; the answer cache keeps answers to the same images."""
@@ -41,7 +38,7 @@ _MOST_PARTS = 12
 """Most strips of a crop: a 300 dpi page has nine times the pixels that the model takes, so more would show no more."""
 
 
-class PaddleImage(RegionImage):
+class PaddleImage(CropImage):
     """A crop as it is sent to PaddleOCR-VL."""
 
     __slots__ = ()
@@ -58,7 +55,7 @@ class PaddleImage(RegionImage):
 
 
 def sized_image(
-    crop: "NDArray[np.uint8]", scale: float = 1.0, enough: float = 1.0, max_tokens: int = MAX_TOKENS
+    crop: NDArray[np.uint8], scale: float = 1.0, enough: float = 1.0, max_tokens: int = MAX_TOKENS
 ) -> PaddleImage:
     """Make the image of a crop at a size that the model's preprocessor keeps.
 
@@ -86,7 +83,7 @@ def sized_image(
     return PaddleImage(*encode_image(resize(crop, size)), *size, relative_size(size, crop))
 
 
-def parts_needed(crop: "NDArray[np.uint8]", max_tokens: int = MAX_TOKENS, least_line: int | None = None) -> int:
+def parts_needed(crop: NDArray[np.uint8], max_tokens: int = MAX_TOKENS, least_line: int | None = None) -> int:
     """Return the number of strips in which a crop is read.
 
     It is chosen so that lines keep `least_line` pixels; 1 if that is None. Lines that are lower than that on the page

@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.errors import UndecodableImage
 from kopub.layout.regions import Region, Task
@@ -28,8 +29,8 @@ from kopub.recognition.vlm.client.answers import (
     FIRST_ATTEMPT,
     Attempt,
     AttemptReading,
+    Outcome,
     Problem,
-    RegionOutcome,
     doubtful_outcome,
     failed_text,
     find_defect,
@@ -54,8 +55,8 @@ from kopub.recognition.vlm.client.chat_requests import (
     request_body,
 )
 from kopub.recognition.vlm.client.region_images import (
+    CropImage,
     ImageMaker,
-    RegionImage,
     cut_strips,
     has_ink,
     pack_pixels,
@@ -64,9 +65,6 @@ from kopub.recognition.vlm.client.region_images import (
 from kopub.states import Reason, State
 from kopub.vllm.client.client import Client
 from kopub.vllm.client.requests import JobFigures, OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _NOT_READ = frozenset({Task.SKIP, Task.ABANDON})
 _SEED = 0
@@ -77,7 +75,7 @@ _CONFIRMED = frozenset({Problem.EMPTY, Problem.SCRIPT, Problem.RUNAWAY})
 
 
 @dataclass(frozen=True, slots=True)
-class PageJob:
+class ReadingJob:
     """A page to be read, sent to a client process: `packed`, or its `data`."""
 
     page_id: str
@@ -104,7 +102,7 @@ class RequestSettings:
     context: int
     first_answer: int | None
     make_image: ImageMaker
-    count_parts: "Callable[[NDArray[np.uint8]], int]"
+    count_parts: Callable[[NDArray[np.uint8]], int]
     line_height: int | None
     clean: Callable[[str, Task], str]
     fingerprints: Mapping[str, str]
@@ -113,11 +111,11 @@ class RequestSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class _RegionRequest:
+class _Request:
     region: Region
     prompt: str
     """Its `prompt_name`."""
-    images: tuple[RegionImage, ...]
+    images: tuple[CropImage, ...]
     """A single image, or those of its parts from top to bottom."""
     parts: int
     key: bytes | None
@@ -129,13 +127,13 @@ class _RegionRequest:
 
 
 @dataclass(slots=True)
-class PreparedPage:
+class PreparedReading:
     """A page with its regions' images; `reading` is set if no request is needed."""
 
-    job: PageJob
+    job: ReadingJob
     reading: PageReading | None = None
     settled: list[RegionText] = field(default_factory=list)
-    requests: list[_RegionRequest] = field(default_factory=list)
+    requests: list[_Request] = field(default_factory=list)
     crops: tuple[Crop, ...] = ()
     figures: JobFigures = field(default_factory=lambda: defaultdict(float))
 
@@ -153,10 +151,10 @@ class VlmReader:
         if self._cache is not None:
             self._cache.close()
 
-    def prepare(self, job: PageJob) -> PreparedPage:
+    def prepare(self, job: ReadingJob) -> PreparedReading:
         """Decode the page once, crop its regions, and encode those not in the cache."""
         started = time.perf_counter()
-        prepared = PreparedPage(job)
+        prepared = PreparedReading(job)
         page = Page(job.page_id, job.data, packed=job.packed)
         try:
             with timed("decode"):
@@ -173,7 +171,7 @@ class VlmReader:
         prepared.figures["prepare_seconds"] += time.perf_counter() - started
         return prepared
 
-    def _crop(self, prepared: PreparedPage, image: "NDArray[np.uint8]") -> None:
+    def _crop(self, prepared: PreparedReading, image: NDArray[np.uint8]) -> None:
         crops: list[tuple[Region, NDArray[np.uint8], str, bytes | None]] = []
         for region in prepared.job.regions:
             if region.task in _NOT_READ:
@@ -202,7 +200,7 @@ class VlmReader:
                 enough = scale_to_lines(pixels, region.task, self._settings.line_height)
                 parts = self._settings.count_parts(pixels) if may_be_cut(region.task, region.label) else 1
                 images = tuple(self._settings.make_image(part, enough=enough) for part in _strips(pixels, parts))
-            prepared.requests.append(_RegionRequest(region, prompt, images, parts, key, enough < 1.0))
+            prepared.requests.append(_Request(region, prompt, images, parts, key, enough < 1.0))
             prepared.figures["regions_scaled_down"] += enough < 1.0
             prepared.figures["regions_in_parts"] += parts > 1
 
@@ -212,7 +210,7 @@ class VlmReader:
             defect = find_defect(text, answer.finish_reason, task, self._settings.scripts)
         return AttemptReading(answer, text, defect, seconds, scale)
 
-    async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageReading, JobFigures]:
+    async def finish(self, ready: PreparedReading, client: Client) -> tuple[PageReading, JobFigures]:
         """Send the requests, and join the answers into a reading.
 
         The costliest region goes first, because the page is done only when that region is.
@@ -229,7 +227,7 @@ class VlmReader:
         return page_reading(ready.job.page_id, texts, ready.crops), ready.figures
 
     async def _read(
-        self, client: Client, prepared: PreparedPage, request: _RegionRequest, good: dict[bytes, CachedAnswer]
+        self, client: Client, prepared: PreparedReading, request: _Request, good: dict[bytes, CachedAnswer]
     ) -> RegionText:
         """Return the text of a region, from its answer or from those of its parts."""
         region = request.region
@@ -249,9 +247,7 @@ class VlmReader:
         prepared.figures["regions_doubted"] += settled.doubt is not None
         return text if settled.doubt is None else replace(text, reason=settled.doubt)
 
-    async def _settle(
-        self, client: Client, prepared: PreparedPage, request: _RegionRequest, part: int
-    ) -> RegionOutcome:
+    async def _settle(self, client: Client, prepared: PreparedReading, request: _Request, part: int) -> Outcome:
         """Retry a part until its answer is good or confirmed, else return the soundest."""
         region = request.region
         attempts: list[Attempt] = []
@@ -266,7 +262,7 @@ class VlmReader:
                 break
             readings.append(reading)
             if reading.defect is None or is_confirmed(readings, region.task):
-                return RegionOutcome(reading, len(attempts), sum_seconds(readings))
+                return Outcome(reading, len(attempts), sum_seconds(readings))
             problem = reading.defect.problem
             prepared.figures[f"answers_{problem.name.lower()}"] += 1
             more = len(attempts) < self._settings.most_attempts
@@ -276,10 +272,10 @@ class VlmReader:
             if unsure is not None:
                 return unsure
         soundest = max(readings, key=lambda reading: len(reading.sound))
-        return RegionOutcome(soundest, len(readings), sum_seconds(readings), failed=True)
+        return Outcome(soundest, len(readings), sum_seconds(readings), failed=True)
 
     async def _attempt(
-        self, client: Client, prepared: PreparedPage, request: _RegionRequest, part: int, attempt: Attempt
+        self, client: Client, prepared: PreparedReading, request: _Request, part: int, attempt: Attempt
     ) -> AttemptReading:
         if attempt == FIRST_ATTEMPT:
             images = [request.images[part]]
@@ -289,14 +285,14 @@ class VlmReader:
         read = await gather_all(self._request(client, prepared, request, image, attempt) for image in images)
         return read[0] if len(read) == 1 else join_readings(request.region.task, read)
 
-    def _images(self, job: PageJob, request: _RegionRequest, part: int, attempt: Attempt) -> list[RegionImage]:
+    def _images(self, job: ReadingJob, request: _Request, part: int, attempt: Attempt) -> list[CropImage]:
         """Make a part's images for another attempt, decoding the page anew."""
         pixels = pack_pixels(region_pixels(decode(job.packed or job.data), request.region))
         strip = _strips(pixels, request.parts)[part]
         return [self._settings.make_image(part, attempt.scale) for part in _strips(strip, attempt.parts)]
 
     async def _request(
-        self, client: Client, prepared: PreparedPage, request: _RegionRequest, image: RegionImage, attempt: Attempt
+        self, client: Client, prepared: PreparedReading, request: _Request, image: CropImage, attempt: Attempt
     ) -> AttemptReading:
         task = request.region.task
         likely, most = answer_room(task, image.tokens, self._settings.context, image.patches)
@@ -320,7 +316,7 @@ class VlmReader:
         return self._judge(answer, task, seconds, image.scale)
 
 
-def _strips(pixels: "NDArray[np.uint8]", count: int) -> "list[NDArray[np.uint8]]":
+def _strips(pixels: NDArray[np.uint8], count: int) -> list[NDArray[np.uint8]]:
     """Return the parts of a crop that have ink.
 
     A part without ink would be read as empty, and so make the whole region count as empty.

@@ -4,16 +4,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import Task
-from kopub.pages.page import grey_as_one_channel, quick_png, whole_patches
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from kopub.pages.model_pictures import grey_as_one_channel, quick_png, whole_patches
 
 VERSION = CodeVersion("recognition.crops", {1: "the first release"})
 """Version of how a region becomes an image; the answer cache keeps answers to the same image."""
@@ -33,7 +32,7 @@ _NO_INK = 24
 
 
 @dataclass(frozen=True, slots=True)
-class RegionImage:
+class CropImage:
     """A crop as it is sent: an encoded file of `width` x `height` pixels.
 
     `scale` is its side relative to that of the crop on the page.
@@ -66,8 +65,6 @@ def pack_pixels(pixels: np.ndarray) -> np.ndarray:
 
 def has_ink(crop: np.ndarray) -> bool:
     """Return whether anything is printed on a crop."""
-    import cv2
-
     darkest, lightest, _, _ = cv2.minMaxLoc(crop.reshape(len(crop), -1))
     return lightest - darkest >= _NO_INK
 
@@ -88,12 +85,10 @@ def model_size(width: int, height: int, max_tokens: int = MAX_TOKENS, min_tokens
 class ImageMaker(Protocol):
     """A function that makes the image of a crop; see `region_image`."""
 
-    def __call__(self, crop: "NDArray[np.uint8]", scale: float = 1.0, enough: float = 1.0) -> RegionImage: ...
+    def __call__(self, crop: NDArray[np.uint8], scale: float = 1.0, enough: float = 1.0) -> CropImage: ...
 
 
-def region_image(
-    crop: np.ndarray, scale: float = 1.0, enough: float = 1.0, max_tokens: int = MAX_TOKENS
-) -> RegionImage:
+def region_image(crop: np.ndarray, scale: float = 1.0, enough: float = 1.0, max_tokens: int = MAX_TOKENS) -> CropImage:
     """Make the image of a crop, resized at most once.
 
     `scale` is relative to its usual size. `enough` is the scale, relative to the crop on the page, at which its print
@@ -108,7 +103,7 @@ def region_image(
         columns, rows = (math.ceil(side * enough / PATCH) for side in (width, height))
         if columns * rows >= MIN_TOKENS:
             size = min(size[0], columns * PATCH), min(size[1], rows * PATCH)
-    return RegionImage(*encode_image(resize(crop, size)), *size, relative_size(size, crop))
+    return CropImage(*encode_image(resize(crop, size)), *size, relative_size(size, crop))
 
 
 def relative_size(size: tuple[int, int], crop: np.ndarray) -> float:
@@ -118,8 +113,6 @@ def relative_size(size: tuple[int, int], crop: np.ndarray) -> float:
 
 def resize(crop: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Resize a crop to (width, height) `size`."""
-    import cv2
-
     height, width = crop.shape[:2]
     if size == (width, height):
         return crop
@@ -134,8 +127,6 @@ def encode_image(crop: np.ndarray) -> tuple[bytes, str]:
     Colour means photographs, tints and scans, for which PNG would take up to 40 ms and ten times the bytes; they are
     sent as a JPEG that is indistinguishable from the page.
     """
-    import cv2
-
     if crop.ndim == 2:
         return quick_png(crop), "image/png"
     full_colour = cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444
@@ -146,8 +137,6 @@ def encode_image(crop: np.ndarray) -> tuple[bytes, str]:
 
 def pad_crop(crop: np.ndarray) -> np.ndarray:
     """Pad a crop below or at the right if too thin for the model."""
-    import cv2
-
     height, width = crop.shape[:2]
     below, beside = max(0, math.ceil(width / MAX_ASPECT) - height), max(0, math.ceil(height / MAX_ASPECT) - width)
     if not below and not beside:
@@ -205,7 +194,7 @@ _WORTHWHILE = 0.9
 """Scale above which a crop is not shrunk, because resizing would cost more than it saves."""
 
 
-def scale_to_lines(crop: "NDArray[np.uint8]", task: Task, wanted: int | None) -> float:
+def scale_to_lines(crop: NDArray[np.uint8], task: Task, wanted: int | None) -> float:
     """Return the scale, at most 1, at which a crop's lines are `wanted` pixels high.
 
     It is 1 if they are no higher, if their height cannot be determined, and for formulas, whose parts differ in size.
@@ -218,14 +207,12 @@ def scale_to_lines(crop: "NDArray[np.uint8]", task: Task, wanted: int | None) ->
     return wanted / height
 
 
-def line_height(crop: "NDArray[np.uint8]") -> float | None:
+def line_height(crop: NDArray[np.uint8]) -> float | None:
     """Return the height in pixels of a line's letters, about the type size, else None.
 
     None if no estimate is sound. `crop` is (height, width) or (height, width, 3). If lines differ, the lower ones
     count. Digits and capitals alone give 0.7 of the type size, which errs on the safe side.
     """
-    import cv2
-
     edges = _edges(crop)
     if edges is None:
         return None
@@ -242,7 +229,7 @@ def line_height(crop: "NDArray[np.uint8]") -> float | None:
     return height if _LOWEST <= height <= min(_HIGHEST, width) else None
 
 
-def _height(bands: "Sequence[NDArray[np.int32]]", width: float, together: int) -> float:
+def _height(bands: Sequence[NDArray[np.int32]], width: float, together: int) -> float:
     """Return the line height from groups of bands `together`, 0 if unsound.
 
     Each band is `width` pixels wide, and is given as the number of edges that each of its rows crosses.
@@ -267,10 +254,8 @@ def _height(bands: "Sequence[NDArray[np.int32]]", width: float, together: int) -
     return height if strokes[alike].sum() >= _LEAST_ALIKE * filled[-1] and density <= _DENSEST else 0.0
 
 
-def _edges(crop: "NDArray[np.uint8]") -> "NDArray[np.uint8] | None":
+def _edges(crop: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
     """Mark grey changes along rows as 1, except vertical rules; None if too narrow."""
-    import cv2
-
     # Green contributes most to grey, and needs no conversion.
     grey = crop if crop.ndim == 2 else cv2.extractChannel(crop, 1)
     if grey.shape[1] <= 2 * _STEP:
