@@ -69,9 +69,10 @@ def test_a_home_whose_first_index_met_a_full_disk_names_its_source(tmp_path: Pat
     assert not (tmp_path / "home" / "indexing.txt").exists()
 
 
-def test_a_wrong_path_is_told_before_any_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("at_terminal", [True, False])
+def test_a_wrong_path_is_told_before_any_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_terminal: bool):
     indexing.index(str(write_corpus(tmp_path / "source", [pages("a_1")])), tmp_path / "home")
-    monkeypatch.setattr(index_command, "_at_terminal", lambda: True)
+    monkeypatch.setattr(index_command, "_at_terminal", lambda: at_terminal)
     monkeypatch.setattr(index_command.typer, "prompt", lambda *_, **__: pytest.fail("asked"))
     with pytest.raises(SourceError, match="is neither a folder"):
         index_command.index_source(str(tmp_path / "nowhere"), place_of(tmp_path / "home"), None, False, False)

@@ -129,9 +129,10 @@ def _chosen(source: str, corpus: CorpusPlace, add: bool, replace: bool) -> "Othe
     if add or replace:
         return Others.ADD if add else Others.REPLACE
     others = other_sources(source, corpus)
+    if others:
+        require_source(source)
     if not (others and _at_terminal()):
         return Others.REFUSE
-    require_source(source)
     tell(phrase("The corpus has {others}.", others))
     answer = typer.prompt(said(phrase("[a]dd {source} to it, [r]eplace it, or [s]top?", source)), default="a")
     chosen = {"a": Others.ADD, "r": Others.REPLACE}.get(answer.strip().lower()[:1])
