@@ -357,17 +357,18 @@ def shown(scores: pa.Table, names: Sequence[str]) -> dg.TableMetadataValue:
     `names` are its columns.
     """
     figures = ("value", "interval", "change", "change_interval", "dropped")
-    records = [
-        {
-            **{name: "" if row[name] is None else str(row[name]) for name in names},
-            "value": _figure(row["value"]),
-            "interval": _between(row["low"], row["high"]),
-            "change": _figure(row["change"], "+"),
-            "change_interval": _between(row["change_low"], row["change_high"], "+"),
-            "dropped": "yes" if row["dropped"] else "",
-        }
-        for row in scores.to_pylist()
-    ]
+    records: list[dict[str, Any]] = []
+    for row in scores.to_pylist():
+        records.append(
+            {
+                **{name: "" if row[name] is None else str(row[name]) for name in names},
+                "value": _figure(row["value"]),
+                "interval": _between(row["low"], row["high"]),
+                "change": _figure(row["change"], "+"),
+                "change_interval": _between(row["change_low"], row["change_high"], "+"),
+                "dropped": "yes" if row["dropped"] else "",
+            }
+        )
     columns = dg.TableSchema([dg.TableColumn(name) for name in (*names, *figures)])
     return dg.MetadataValue.table([dg.TableRecord(record) for record in records], columns)
 

@@ -234,14 +234,15 @@ def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
         (documents[source],) = contents.documents
     names = Counter(file.name for file in documents.values())
     ids = Counter(file.id for file in documents.values())
-    return [
-        replace(
-            file,
-            name=file.name if names[file.name] == 1 else visible(str(source)),
-            id=file.id if ids[file.id] == 1 else f"{file.id}~{hashlib.sha256(os.fsencode(source)).hexdigest()[:_HASH]}",
-        )
-        for source, file in documents.items()
-    ]
+    named: list[DocumentFile] = []
+    for source, file in documents.items():
+        name, id = file.name, file.id
+        if names[name] > 1:
+            name = visible(str(source))
+        if ids[id] > 1:
+            id = f"{id}~{hashlib.sha256(os.fsencode(source)).hexdigest()[:_HASH]}"
+        named.append(replace(file, name=name, id=id))
+    return named
 
 
 def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:

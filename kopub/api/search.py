@@ -208,18 +208,18 @@ def answer_of(answer: "SearcherAnswer", page_of: "Callable[[str], Page]", notes:
 
     `page_of` returns a page by its id; `notes` come before the searcher's own.
     """
-    hits = tuple(
-        Hit(
-            hit.rank,
-            hit.score,
-            page_of(hit.page.page_id),
-            hit.match.passage.text,
-            hit.match.passage.marks,
-            tuple(hit.page.regions[at].index for at in hit.match.regions),
-            tuple(page_of(page.page_id) for page in hit.also),
-            hit.matches_well,
-        )
-        for hit in answer.hits
+    hits: list[Hit] = []
+    for hit in answer.hits:
+        page, passage = page_of(hit.page.page_id), hit.match.passage
+        matching = tuple(hit.page.regions[at].index for at in hit.match.regions)
+        also = tuple(page_of(page.page_id) for page in hit.also)
+        hits.append(Hit(hit.rank, hit.score, page, passage.text, passage.marks, matching, also, hit.matches_well))
+    return Answer(
+        answer.query,
+        answer.mode.value,
+        answer.chosen,
+        tuple(hits),
+        answer.matches_well,
+        answer.searched,
+        (*notes, *answer.notes),
     )
-    every = (*notes, *answer.notes)
-    return Answer(answer.query, answer.mode.value, answer.chosen, hits, answer.matches_well, answer.searched, every)

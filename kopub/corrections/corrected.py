@@ -251,13 +251,13 @@ class _Editor:
             self._regions.remove(region)
             self._is_ordered_anew = True
         else:
+            # It goes after the region with the box of its anchor, or first.
             follows = self._find(Box(*json.loads(change.after)), None) if change.after else None
             if follows is region or (follows is None and change.after):
                 return False
             self._regions.remove(region)
             self._regions.insert(self._regions.index(follows) + 1 if follows else 0, region)
             self._is_ordered_anew = True
-            return True
         return True
 
     def rows(self) -> tuple[Row, Row]:

@@ -285,15 +285,19 @@ def _by_page(tables: Mapping[str, pa.Table], asset: str, column: str) -> dict[st
 
 
 def _page(page_id: str, old: ComparedSide, new: ComparedSide) -> PageDiff:
-    ends = {asset: (old.states.get(asset), new.states.get(asset)) for asset in {**old.states, **new.states}}
-    before, after = ("\n".join(region.content or "" for region in page.regions) for page in (old, new))
+    changed_states: dict[str, tuple[str | None, str | None]] = {}
+    for asset in {**old.states, **new.states}:
+        if old.states.get(asset) != new.states.get(asset):
+            changed_states[asset] = old.states.get(asset), new.states.get(asset)
+    before = "\n".join(region.content or "" for region in old.regions)
+    after = "\n".join(region.content or "" for region in new.regions)
     harm = damage(before, after)
     if not harm.score and old.text is not None and new.text is not None:
         before, after = old.text, new.text
         harm = damage(before, after)
     return PageDiff(
         page_id=page_id,
-        states={asset: ended for asset, ended in ends.items() if ended[0] != ended[1]},
+        states=changed_states,
         damage=harm,
         texts=(before, after),
         old=old.regions,

@@ -179,10 +179,8 @@ class CardMeasurement:
         for section, engine in self._sections.items():
             if not any(stage.stage in _STAGES[section] for stage in self.stages):
                 reasons = [finding.says for finding in self._findings if finding.check == section]
-                self.stages += [
-                    StageFigures(name, engine.code_version.bare_name, problem="; ".join(reasons))
-                    for name in _STAGES[section]
-                ]
+                for name in _STAGES[section]:
+                    self.stages.append(StageFigures(name, engine.code_version.bare_name, problem="; ".join(reasons)))
 
     def _results(self, stage: str, pages: Sequence[Page]) -> Iterator[tuple[State, str | None, int]]:
         """Yield state, reason and number of regions of each result of a stage."""
@@ -203,11 +201,10 @@ class CardMeasurement:
         elif stage == "page vectors":
             yield from ((embedding.state, embedding.reason, 0) for embedding in engines.embedding.embed_images(pages))
         else:
-            texts = [
-                (f"{copy} {name}", f"{copy}. {text}")
-                for copy in range(self._copies)
-                for name, text in self._samples.texts.items()
-            ]
+            texts: list[tuple[str, str]] = []
+            for copy in range(self._copies):
+                for name, text in self._samples.texts.items():
+                    texts.append((f"{copy} {name}", f"{copy}. {text}"))
             yield from ((embedding.state, embedding.reason, 0) for embedding in engines.embedding.embed_texts(texts))
 
     def _ask(self, figures: StageFigures, section: str, engine: _Engine, counted: Span) -> None:

@@ -63,16 +63,14 @@ def _chunk_lines(document: Document, blocks: Sequence[DocumentBlock], *_: object
 def _table_lines(document: Document, blocks: Sequence[DocumentBlock], *_: object) -> str:
     """Return a JSON line for each table, which names the files with its rows."""
     tables, folder = [*document_tables(document, blocks)], f"{document.name}{_TABLE_FILES}"
-    return "".join(
-        _json_line({
-            **{key: value for key, value in asdict(table).items() if key not in ("rows", "grid")},
-            "n_rows": len(table.rows),
-            "files": [f"{folder}/{table.number}{suffix}" for suffix in (".csv", ".parquet")],
-            "workbook": f"{folder}/{document.name}.xlsx",
-            "sheet": name,
-        })
-        for table, name in zip(tables, sheet_names(tables), strict=True)
-    )  # fmt: skip
+    lines = ""
+    for table, name in zip(tables, sheet_names(tables), strict=True):
+        values = asdict(table)
+        del values["rows"], values["grid"]
+        values["n_rows"] = len(table.rows)
+        values["files"] = [f"{folder}/{table.number}{suffix}" for suffix in (".csv", ".parquet")]
+        lines += _json_line({**values, "workbook": f"{folder}/{document.name}.xlsx", "sheet": name})
+    return lines
 
 
 def _table_files(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[tuple[str, bytes]]:

@@ -104,13 +104,12 @@ def _ranks(titles: Sequence[str]) -> list[int | None]:
     If the document has numbers like `1.1` but no `1` above any of them, its single numbers were misread.
     """
     ranks = [rank_of(title) for title in titles]
-    decimals = [
-        (found[1], rank > _Rank.DECIMAL)
-        for title, rank in zip(titles, ranks, strict=True)
-        if rank is not None and _Rank.DECIMAL <= rank < _Rank.LETTER and (found := _DECIMAL.match(title.lstrip()))
-    ]
-    lower = {number for number, is_lower in decimals if is_lower}
-    if lower and not any(number in lower for number, is_lower in decimals if not is_lower):
+    single: set[str] = set()
+    lower: set[str] = set()
+    for title, rank in zip(titles, ranks, strict=True):
+        if rank is not None and _Rank.DECIMAL <= rank < _Rank.LETTER and (number := _DECIMAL.match(title.lstrip())):
+            (lower if rank > _Rank.DECIMAL else single).add(number[1])
+    if lower and not lower & single:
         return [_Rank.DECIMAL + 1 if rank == _Rank.DECIMAL else rank for rank in ranks]
     return ranks
 
@@ -231,13 +230,12 @@ def _edges(page: DocumentPage, furniture: set[Place]) -> list[Region]:
         return []
     upper = min(lines, key=lambda region: region.box_2d.y1)
     lower = max(lines, key=lambda region: region.box_2d.y2)
-    return [
-        region
-        for region in (upper, lower)
-        if region.label in _MISLABELLED
-        and "\n" not in (region.content or "").strip()
-        and (region.box_2d.y2 < _EDGE or region.box_2d.y1 > 1000 - _EDGE)
-    ]
+    edges: list[Region] = []
+    for region in (upper, lower):
+        is_line = region.label in _MISLABELLED and "\n" not in (region.content or "").strip()
+        if is_line and (region.box_2d.y2 < _EDGE or region.box_2d.y1 > 1000 - _EDGE):
+            edges.append(region)
+    return edges
 
 
 def _middle(region: Region) -> int:

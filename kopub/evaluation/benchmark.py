@@ -9,17 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from kopub.evaluation.cdm import Cdm
 from kopub.evaluation.tables import BoundedTeds
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import Task
-from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.text_layer import MadePage
 from kopub.pages.page import DPI
 from kopub.states import LOST, State
 from kopub.texts.regions import Region
+
+if TYPE_CHECKING:
+    from kopub.pages.documents.pdf import Pdfs
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +206,11 @@ class SamplePicture:
 
 
 @cache
-def _renderer() -> Pdfs:
+def _renderer() -> "Pdfs":
     """Return the process's renderer, which keeps the last PDF open for the next page."""
+    # What is scored needs no reader of documents.
+    from kopub.pages.documents.pdf import Pdfs
+
     return Pdfs()
 
 

@@ -60,10 +60,9 @@ class KnownAnswers:
     def identity(self) -> str:
         """The fingerprint of the name, the version and the gold of every sample."""
         benchmark = self.benchmark
-        answers = [
-            [sample.id, sample.document, sorted(sample.slices.items()), gold_to_json(sample.gold)]
-            for sample in benchmark.samples
-        ]
+        answers: list[list[Any]] = []
+        for sample in benchmark.samples:
+            answers.append([sample.id, sample.document, sorted(sample.slices.items()), gold_to_json(sample.gold)])
         return fingerprint([benchmark.name, benchmark.version, answers])
 
 

@@ -166,10 +166,10 @@ def readings(store: ShardStore, shards: Iterable[str]) -> Iterator[tuple[str, Sa
     Raises `StoreError` for tables that are not consistent.
     """
     for shard in shards:
-        layouts, read = (
-            {row["page_id"]: row for row in store.read(asset, shard, columns).to_pylist()}
-            for asset, columns in _READ.items()
-        )
+        rows: list[dict[str, dict[str, Any]]] = []
+        for asset, columns in _READ.items():
+            rows.append({row["page_id"]: row for row in store.read(asset, shard, columns).to_pylist()})
+        layouts, read = rows
         for page_id, row in read.items():
             yield page_id, _reading(page_id, layouts.get(page_id), row)
 

@@ -71,6 +71,10 @@ def render(
     for at, side in enumerate(sides):
         for row in side.means:
             by_metric.setdefault(row["metric"], [None] * len(sides))[at] = row
+    listed: list[dict[str, Any]] = []
+    for sample in ranked[:_LISTED]:
+        figures = [[_figure(of_side.get(sample.id, {}).get(name)) for name in metrics] for of_side in values]
+        listed.append({"id": sample.id, "values": figures, "states": [_state(side, sample) for side in sides]})
     return rendered(
         _TEMPLATE,
         benchmark=benchmark,
@@ -80,14 +84,7 @@ def render(
         headline=metrics,
         means=[{"metric": metric, "says": METRICS[metric].says, "rows": rows} for metric, rows in by_metric.items()],
         verdicts=[line for side in sides[1:] for line in _verdicts(sides[0].profile, side, headline)],
-        listed=[
-            {
-                "id": sample.id,
-                "values": [[_figure(of_side.get(sample.id, {}).get(name)) for name in metrics] for of_side in values],
-                "states": [_state(side, sample) for side in sides],
-            }
-            for sample in ranked[:_LISTED]
-        ],
+        listed=listed,
         worst=[_worst(sample, values, sides, picture(sample.id)) for sample in ranked[:most]],
         samples=len(benchmark.samples),
     )

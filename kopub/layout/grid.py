@@ -78,7 +78,7 @@ def ruled_cells(xs: list[tuple[int, int]], ys: list[tuple[int, int]], rules: Rul
     groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for cell in owner:
         groups.setdefault(root(cell), []).append(cell)
-    cells = []
+    cells: list[RuledCell] = []
     for members in groups.values():
         first_row, first_column = min(row for row, _ in members), min(column for _, column in members)
         last_row, last_column = max(row for row, _ in members), max(column for _, column in members)
@@ -87,24 +87,16 @@ def ruled_cells(xs: list[tuple[int, int]], ys: list[tuple[int, int]], rules: Rul
             cells += [_cell(xs, ys, member, member) for member in members]
         else:
             cells.append(_cell(xs, ys, (first_row, first_column), (last_row, last_column)))
-    return _drop_empty_lines(cells)
 
-
-def _drop_empty_lines(cells: list[RuledCell]) -> list[RuledCell]:
-    """Renumber the cells without grid lines at which none starts, such as stray rules."""
-    rows = sorted({cell.row for cell in cells})
-    columns = sorted({cell.column for cell in cells})
-    packed = [
-        RuledCell(
-            bisect_left(rows, cell.row),
-            bisect_left(columns, cell.column),
-            bisect_left(rows, cell.row + cell.row_span) - bisect_left(rows, cell.row),
-            bisect_left(columns, cell.column + cell.column_span) - bisect_left(columns, cell.column),
-            cell.box,
-        )
-        for cell in cells
-    ]
-    return sorted(packed, key=lambda cell: (cell.row, cell.column))
+    # Grid lines at which no cell starts, such as stray rules, are none.
+    starts = sorted({cell.row for cell in cells}), sorted({cell.column for cell in cells})
+    packed: list[RuledCell] = []
+    for cell in sorted(cells, key=lambda cell: (cell.row, cell.column)):
+        row, column = bisect_left(starts[0], cell.row), bisect_left(starts[1], cell.column)
+        end_row = bisect_left(starts[0], cell.row + cell.row_span)
+        end_column = bisect_left(starts[1], cell.column + cell.column_span)
+        packed.append(RuledCell(row, column, end_row - row, end_column - column, cell.box))
+    return packed
 
 
 def _is_ruled(rules: list[tuple[int, int]], start: int, end: int) -> bool:

@@ -149,22 +149,18 @@ def readable_grey(pixels: NDArray[np.uint8], keep_tints: bool = False) -> tuple[
     gray = even_light(np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8), keep_tints)
     if ink_share(gray) >= BLANK_SHARE:
         return gray, True
-    strong = _strengthen(gray)
-    return (gray, False) if strong is None else (strong, True)
 
-
-def _strengthen(gray: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
-    """Return the page with its faint print black on white, if there is any."""
     paper = paper_level(gray)
     far = np.abs(shrink(gray, working_scale(*gray.shape)).astype(np.int16) - paper)
     # 1.4826 times the median absolute deviation is the standard deviation of the noise, unaffected by print.
     noise = 1.4826 * float(np.median(far))
     faint = far[far > max(_FAINT_CONTRAST, _OVER_NOISE * noise)]
     if faint.size < _FAINT_SHARE * far.size:
-        return None
+        return gray, False
+    # The faint print becomes black on white.
     strength = 255 / float(np.percentile(faint, 90))
     levels = 255 - strength * np.abs(np.arange(256) - paper)
-    return np.asarray(cv2.LUT(gray, levels.clip(0, 255).astype(np.uint8)), np.uint8)
+    return np.asarray(cv2.LUT(gray, levels.clip(0, 255).astype(np.uint8)), np.uint8), True
 
 
 def even_light(gray: NDArray[np.uint8], keep_tints: bool = False) -> NDArray[np.uint8]:

@@ -137,21 +137,6 @@ def find_ruled_areas(rules: RuledLines, shape: tuple[int, int], em: float) -> Ru
 
     Rules that touch form a group. A group with inner lines is a table, and one without is a frame.
     """
-    tables, frames = [], []
-    for group in _group_touching(rules, shape):
-        box = union([*group.horizontal, *group.vertical])
-        rows = len(merge_intervals([(rule.y1, rule.y2) for rule in group.horizontal], em / 2))
-        columns = len(merge_intervals([(rule.x1, rule.x2) for rule in group.vertical], em / 2))
-        if box.width < 4 * em or box.height < 1.2 * em or not rows or not columns:
-            continue
-        if (rows >= 2 and columns >= 3) or (rows >= 3 and columns == 1) or rows >= 4:
-            tables.append(box)
-        elif rows >= 2 and columns == 2:
-            frames.append(box)
-    return RuledAreas(tuple(tables), tuple(frames))
-
-
-def _group_touching(rules: RuledLines, shape: tuple[int, int]) -> list[RuledLines]:
     canvas = np.zeros(shape, np.uint8)
     for x1, y1, x2, y2 in (*rules.horizontal, *rules.vertical):
         canvas[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = 1
@@ -160,4 +145,17 @@ def _group_touching(rules: RuledLines, shape: tuple[int, int]) -> list[RuledLine
     for direction, boxes in enumerate((rules.horizontal, rules.vertical)):
         for box in boxes:
             groups[int(labels[box.y1, box.x1])][direction].append(box)
-    return [RuledLines(tuple(horizontal), tuple(vertical)) for horizontal, vertical in groups[1:]]
+
+    tables, frames = [], []
+    # The first label is that of the page without rules.
+    for horizontal, vertical in groups[1:]:
+        box = union([*horizontal, *vertical])
+        rows = len(merge_intervals([(rule.y1, rule.y2) for rule in horizontal], em / 2))
+        columns = len(merge_intervals([(rule.x1, rule.x2) for rule in vertical], em / 2))
+        if box.width < 4 * em or box.height < 1.2 * em or not rows or not columns:
+            continue
+        if (rows >= 2 and columns >= 3) or (rows >= 3 and columns == 1) or rows >= 4:
+            tables.append(box)
+        elif rows >= 2 and columns == 2:
+            frames.append(box)
+    return RuledAreas(tuple(tables), tuple(frames))

@@ -6,13 +6,13 @@ import struct
 from imagecodecs import TiffError, tiff_decode
 from simplejpeg import decode_jpeg, decode_jpeg_header
 
-from kopub.pages.page import GROUP_4
-
 _JPEG_END = b"\xff\xd9"
 _JPEG_CUT_OFF = "Premature end of JPEG file"
 _JPEG_PADDING = re.compile(r"Corrupt JPEG data: (\d+) extraneous bytes before marker 0xd9")
 """libjpeg's warning about bytes between the last pixel and the end marker, where cameras put zeros."""
 
+GROUP_4 = 4
+"""The TIFF number of the black-and-white compression of fax machines and scanners."""
 _SEGMENTS = frozenset({0, 4, 6, 7, 16, 20, 22, 23, 36, 38, 39, 40, 42, 43, 48, 49, 50, 51, 52, 53, 62})
 """The segment types of JBIG2."""
 _LEAST_SEGMENT = 11

@@ -96,30 +96,24 @@ class Inspector:
 def _inspect(data: bytes | memoryview, may_turn: bool, checking: BoundedSemaphore, packs: bool = False) -> Inspection:
     with checking:
         info = inspect(data)
-    transform, pixels = _transform(data, packs) if may_turn else (None, None)
+    transform, packed = None, None
+    if may_turn:
+        try:
+            pixels = decode(data)
+            transform = find_transform(pixels)
+            packed = PackedPixels.of(pixels) if packs and transform is None else None
+        except UnreadImage:
+            raise
+        except UndecodableImage:
+            pass  # the assets that read the image report why it cannot be used
+        except Exception as error:
+            # The failure may be the machine's, such as a lack of memory.
+            if is_of_machine(error):
+                raise UnreadImage("the page was not set upright: {error}", error=first_line(error)) from None
+            raise
     width, height = (info.width, info.height) if transform is None else (transform.width, transform.height)
     damage = info.damage and Reason("the image is damaged: {error}", error=info.damage)
-    return Inspection(info.format, width, height, transform, damage, pixels)
-
-
-def _transform(data: bytes | memoryview, packs: bool) -> tuple[UprightTransform | None, PackedPixels | None]:
-    """Return the transform that sets a page upright, if needed and possible, else its pixels.
-
-    Raises `UnreadImage` if the failure is the machine's, such as a lack of memory.
-    """
-    try:
-        pixels = decode(data)
-        transform = find_transform(pixels)
-        return transform, PackedPixels.of(pixels) if packs and transform is None else None
-    except UnreadImage:
-        raise
-    except UndecodableImage:
-        # The assets that read the image report why it cannot be used.
-        return None, None
-    except Exception as error:
-        if is_of_machine(error):
-            raise UnreadImage("the page was not set upright: {error}", error=first_line(error)) from None
-        raise
+    return Inspection(info.format, width, height, transform, damage, packed)
 
 
 def work(connection: Connection) -> None:

@@ -126,8 +126,6 @@ _TIFF_SUBFILE = 0x00FE
 _COPY, _MASK = 0b001, 0b100
 """Bits of the TIFF subfile tag: a smaller copy of another picture, and a mask for one."""
 _TIFF_COMPRESSION = 0x0103
-GROUP_4 = 4
-"""The TIFF number of the black-and-white compression of fax machines and scanners."""
 _MOST_COUNTED = 1000
 """Most pictures of a TIFF that are counted; a hostile one could have millions."""
 _MP_ENTRIES = 0xB002
@@ -391,6 +389,8 @@ def tiff_frames(image: "TiffImageFile", most: int | None = None) -> list[int]:
 
 def is_fax(image: "ImageFile") -> bool:
     """Return whether a TIFF's current picture is fax data of Group 4."""
+    from kopub.pages.damage import GROUP_4
+
     return image.tag_v2.get(_TIFF_COMPRESSION) == GROUP_4  # pyright: ignore[reportAttributeAccessIssue]
 
 

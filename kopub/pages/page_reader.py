@@ -15,7 +15,7 @@ import pyarrow as pa
 from kopub.errors import SourceError, counted, quoted
 from kopub.files import file_sha256, is_url
 from kopub.pages.arrow import ShardFile, open_pages
-from kopub.pages.manifest import Manifest, Shard
+from kopub.pages.manifest import Manifest
 from kopub.pages.page import Page
 from kopub.pages.places import storage_at
 from kopub.pages.upright import UprightTransform
@@ -34,18 +34,18 @@ def open_shard(manifest: Manifest, shard_key: str) -> ShardFile:
     shard = manifest.shard(shard_key)
     place = manifest.place(shard.file)
     with manifest.held(shard.file, shard.sha256) as path:
-        if not is_url(place) and path.is_file() and not _is_as_indexed(manifest, shard, path):
-            raise SourceError(f"{place} changed since it was indexed: run `kopub index` again, or bring the file back")
+        if not is_url(place) and path.is_file():
+            now = path.stat()
+            # A file of another time may hold the same bytes, which only its hash tells.
+            is_same = now.st_size == shard.bytes and (
+                now.st_mtime_ns == manifest.written.get(shard.key)
+                or _sha256(path, now.st_size, now.st_mtime_ns, now.st_ino) == shard.sha256
+            )
+            if not is_same:
+                raise SourceError(
+                    f"{place} changed since it was indexed: run `kopub index` again, or bring the file back"
+                )
         return open_pages(path, shard.format, place)
-
-
-def _is_as_indexed(manifest: Manifest, shard: Shard, path: Path) -> bool:
-    now = path.stat()
-    if now.st_size != shard.bytes:
-        return False
-    return now.st_mtime_ns == manifest.written.get(shard.key) or (
-        _sha256(path, now.st_size, now.st_mtime_ns, now.st_ino) == shard.sha256
-    )
 
 
 @lru_cache(4096)

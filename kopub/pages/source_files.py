@@ -147,7 +147,13 @@ def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
         for file in around.left_out:
             is_shard = _holds_pages(file.path)
             left_out.append(replace(file, reason="a file of pages: index its folder alone") if is_shard else file)
-        documents = _documents_in(pages, (around if pages == folder else find_documents(pages)).documents, left_out)
+        documents = (around if pages == folder else find_documents(pages)).documents
+        for place, path in {document.path.parent: document.path for document in documents}.items():
+            if other := next(filter(_holds_pages, sorted(place.iterdir())), None):
+                raise _two_kinds(place, path, other)
+        if not documents:
+            more = f"; left out: {left_out[0].name} ({left_out[0].reason})" if left_out else ""
+            raise SourceError(f"{pages} has no pages in Arrow or Parquet, and {NO_DOCUMENT}{more}")
         if len(around.documents) > len(documents):
             raise SourceError(
                 f"{folder} holds documents in corpus/ and outside of it: put all into it, or give it another name"
@@ -169,17 +175,6 @@ def _table(path: SourcePath) -> pa.Table:
     require_utf8(path)
     with on_disk(path) as file:
         return read_table(file)
-
-
-def _documents_in(folder: SourcePath, documents: list[DocumentFile], left_out: Sequence[LeftOut]) -> list[DocumentFile]:
-    """Return the documents in a folder. Raises `SourceError` for none, or mixed kinds."""
-    for place, document in {document.path.parent: document.path for document in documents}.items():
-        if other := next(filter(_holds_pages, sorted(place.iterdir())), None):
-            raise _two_kinds(place, document, other)
-    if not documents:
-        more = f"; left out: {left_out[0].name} ({left_out[0].reason})" if left_out else ""
-        raise SourceError(f"{folder} has no pages in Arrow or Parquet, and {NO_DOCUMENT}{more}")
-    return documents
 
 
 def _two_kinds(place: SourcePath, document: SourcePath, pages: SourcePath) -> SourceError:
@@ -299,7 +294,10 @@ def download(dataset_id: str, progress: Callable[[str], None]) -> HubCorpus:
         for part in ("corpus", "qa", "annotations"):
             for name in by_role.get(part, [])[:1]:
                 progress(f"{dataset_id}: bringing in {name}")
-                loaded[part] = _only_split(load_dataset(dataset_id, name, revision=revision), f"{dataset_id} {name}")
+                splits: Any = load_dataset(dataset_id, name, revision=revision)
+                if len(splits) != 1:
+                    raise SourceError(f"{dataset_id} {name} has the splits {', '.join(splits)}; a corpus has one")
+                loaded[part] = next(iter(splits.values()))
     except (DatasetsError, HfHubHTTPError, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise SourceError(
@@ -311,12 +309,6 @@ def download(dataset_id: str, progress: Callable[[str], None]) -> HubCorpus:
         questions=loaded["qa"].data.table if "qa" in loaded else None,
         annotations=loaded["annotations"].data.table if "annotations" in loaded else None,
     )
-
-
-def _only_split(splits: "Mapping[Any, Dataset]", name: str) -> "Dataset":
-    if len(splits) != 1:
-        raise SourceError(f"{name} has the splits {', '.join(splits)}; a corpus has one")
-    return next(iter(splits.values()))
 
 
 Rows = Sequence[tuple[str | None, str | None]]

@@ -165,14 +165,11 @@ def _four_sides(white: NDArray[np.uint8], threshold: float) -> NDArray[np.float3
     figure = cv2.approxPolyDP(hull, 0.02 * cv2.arcLength(hull, True), True)
     if len(figure) != 4 or area < _LEAST_OVERLAP * cv2.contourArea(figure):
         return None
-    return _refined(outline[:, 0].astype(np.float32), _clockwise(figure[:, 0].astype(np.float32)))
-
-
-def _clockwise(corners: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return four corners clockwise, from the one nearest to the top left."""
-    centre = corners.mean(axis=0)
-    around = corners[np.argsort(np.arctan2(*(corners - centre).T[::-1]))]
-    return np.roll(around, -int(around.sum(axis=1).argmin()), axis=0)
+    # The corners go clockwise, from the one nearest to the top left.
+    corners = figure[:, 0].astype(np.float32)
+    around = corners[np.argsort(np.arctan2(*(corners - corners.mean(axis=0)).T[::-1]))]
+    clockwise = np.roll(around, -int(around.sum(axis=1).argmin()), axis=0)
+    return _refined(outline[:, 0].astype(np.float32), clockwise)
 
 
 def _refined(outline: NDArray[np.float32], corners: NDArray[np.float32]) -> NDArray[np.float32] | None:

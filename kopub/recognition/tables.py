@@ -55,21 +55,19 @@ def join_tables(parts: Sequence[str]) -> str:
 
     A cell spans no more rows than its part has, because it was read without the next part.
     """
-    tables = [_clip_row_spans(part.strip()) for part in parts if part.strip()]
+    tables: list[str] = []
+    for part in parts:
+        rows = part.strip().split("<tr>")
+        for index, row in enumerate(rows[1:], 1):
+            left = len(rows) - index
+            rows[index] = _ROWSPAN.sub(
+                lambda cell, left=left: f'{cell[1]} rowspan="{min(int(cell[2]), left)}"' if left > 1 else cell[1], row
+            )
+        if table := "<tr>".join(rows):
+            tables.append(table)
     if not tables or not all(part.startswith("<table>") and part.endswith("</table>") for part in tables):
         return "\n\n".join(tables)
     return "<table>" + "".join(part.removeprefix("<table>").removesuffix("</table>") for part in tables) + "</table>"
-
-
-def _clip_row_spans(table: str) -> str:
-    """Return a cleaned table whose row spans end with the table."""
-    rows = table.split("<tr>")
-    for index, row in enumerate(rows[1:], 1):
-        left = len(rows) - index
-        rows[index] = _ROWSPAN.sub(
-            lambda cell, left=left: f'{cell[1]} rowspan="{min(int(cell[2]), left)}"' if left > 1 else cell[1], row
-        )
-    return "<tr>".join(rows)
 
 
 class _TableBuilder(HTMLParser):

@@ -78,10 +78,11 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
         regions.update(part.summary["regions"])
         ended.update(part.summary["ended"])
     scores = [] if about.scores is None else about.scores.to_pylist()
-    states: Counter[str] = Counter()
+    # Documents in chunks; an incomplete one lacks pages or all of its chunks.
+    chunked: Counter[str] = Counter()
     for part in inventory[CHUNKS]:
         for of_table in part.summary["states"].values():
-            states.update(of_table)
+            chunked.update(of_table)
     configs: list[dict[str, Any]] = []
     for config in ALL_CONFIGS:
         if inventory[config]:
@@ -114,7 +115,7 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
             key: sum(part.summary[key] for part in inventory[CORRECTIONS])
             for key in ("corrections", "pages", "checked")
         },
-        chunks={"documents": states.total(), "incomplete": sum(states[state] for state in INCOMPLETE)},
+        chunks={"documents": chunked.total(), "incomplete": sum(chunked[state] for state in INCOMPLETE)},
         unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
         made=_list_makers(inventory),
         scores=[row for row in scores if row["query_type"] == "all"],

@@ -318,11 +318,12 @@ class HubTarget(Resource):
         from huggingface_hub.hf_api import RepoFile
 
         entries = self._api.list_repo_tree(self.repo, repo_type="dataset", revision=commit, recursive=True)
-        return {
-            entry.path: RemoteFile(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else None, entry.blob_id)
-            for entry in entries
-            if isinstance(entry, RepoFile)
-        }
+        files: dict[str, RemoteFile] = {}
+        for entry in entries:
+            if isinstance(entry, RepoFile):
+                sha256 = entry.lfs.sha256 if entry.lfs else None
+                files[entry.path] = RemoteFile(entry.path, entry.size, sha256, entry.blob_id)
+        return files
 
     def _difference(self, files: Files, commit: str) -> HubDifference:
         remote = self._tree(commit)

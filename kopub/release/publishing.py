@@ -129,7 +129,16 @@ def describe(
     scores, problems = _retrieval(store, made_from)
     questions = max(scores["queries"].to_pylist(), default=0) if scores is not None else 0
     reading, reading_problems, unjudged = reading_scores(corpus, store, gates, profile, made_from)
-    tests = _self_tests(corpus, store, engines)
+    # A section has two engines while an upgrade is under way, and each is named once.
+    footers = FooterCache(store)
+    by_recipe: dict[str, run_records.SelfTest] = {}
+    for asset in engines:
+        tables = footers.tables(asset)
+        for made_with in {tables[shard].made_with for shard in corpus.manifest.keys if shard in tables}:
+            test = run_records.of_table(corpus.folder, made_with)
+            if test is not None:
+                by_recipe[test.recipe] = test
+    tests = sorted(by_recipe.values(), key=lambda test: (test.tested_at, test.section))
     return ReleaseDescription(
         title=release.title,
         source=corpus.manifest.name,
@@ -148,21 +157,6 @@ def describe(
         reading_problems=reading_problems,
         unjudged=[*(_too_few("retrieval", questions, "question") if questions else ()), *unjudged],
     )
-
-
-def _self_tests(corpus: Corpus, store: ShardStore, assets: Iterable[str]) -> list[run_records.SelfTest]:
-    """Return the last result of every engine behind the tables, once each.
-
-    A section has two engines while an upgrade is under way.
-    """
-    footers, tests = FooterCache(store), {}
-    for asset in assets:
-        tables = footers.tables(asset)
-        for made_with in {tables[shard].made_with for shard in corpus.manifest.keys if shard in tables}:
-            test = run_records.of_table(corpus.folder, made_with)
-            if test is not None:
-                tests[test.recipe] = test
-    return sorted(tests.values(), key=lambda test: (test.tested_at, test.section))
 
 
 def _retrieval(store: ShardStore, released: Contents) -> tuple[pa.Table | None, list[str]]:
@@ -210,7 +204,9 @@ def reading_scores(
     for request in guards(gates.benchmarks, gates.benchmark_samples, Path(corpus.home)):
         guard, baseline = request.store(Path(corpus.home), profile), request.baseline(Path(corpus.home))
         judgement = verdict(baseline) if same_run(guard, baseline) else None
-        if judgement is None or _other_reader(store, released, guard):
+        if judgement is None or any(
+            _made_with(store, asset, released) - _made_with(guard, asset, guard.published(asset)) for asset in _READERS
+        ):
             problems.append(
                 f"the benchmark {request.benchmark} was not read by what made this release: {request.command}"
             )
@@ -231,13 +227,6 @@ def _too_few(what: str, count: int, one: str) -> Iterator[str]:
     """Yield a sentence if so few were measured that no fall can be proved."""
     if count < FEWEST:
         yield f"{what}: {counted(count, one)}, fewer than the {FEWEST} that prove a fall: this gate cannot close"
-
-
-def _other_reader(store: ShardStore, shards: Iterable[str], guard: ShardStore) -> bool:
-    """Return whether a released shard was read by other engines than the benchmark."""
-    return any(
-        _made_with(store, asset, shards) - _made_with(guard, asset, guard.published(asset)) for asset in _READERS
-    )
 
 
 def _made_with(store: ShardStore, asset: str, shards: Iterable[str]) -> set[str]:

@@ -151,18 +151,16 @@ class Searcher:
             for near in ranked:
                 page = (near.shard, near.page_id)
                 by_picture.setdefault(views.picture(*page) or page, []).append(near)
-            groups = list(by_picture.values())[:top]
-            views_of = [[views.page(near.shard, near.page_id) for near in same] for same in groups]
+            best: list[tuple[Neighbour, list[PageView]]] = []
+            for same in list(by_picture.values())[:top]:
+                best.append((same[0], [views.page(near.shard, near.page_id) for near in same]))
             if self._cache.problem is not None and not self._told_problem:
                 self._told_problem = True
                 notes.append(
                     f"what was read is kept in memory only, so every start takes longer: {self._cache.problem}"
                 )
         of_query = QueryWords.of(query)
-        hits = tuple(
-            _hit(rank, same[0], pages, of_query, well)
-            for rank, (same, pages) in enumerate(zip(groups, views_of, strict=True), start=1)
-        )
+        hits = tuple(_hit(rank, near, same, of_query, well) for rank, (near, same) in enumerate(best, start=1))
         return Answer(query, used, chosen, hits, matches_well, ranks.pages, tuple(notes))
 
     @property

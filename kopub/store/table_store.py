@@ -60,11 +60,11 @@ class TableStore:
 
         A file that replaces another has a different mark.
         """
-        return {
-            PurePosixPath(file["name"]).stem: fingerprint({key: str(value) for key, value in file.items()})
-            for file in self._objects.listed(f"{self._root}/{asset}")
-            if file["name"].endswith(".parquet")
-        }
+        marks: dict[str, str] = {}
+        for file in self._objects.listed(f"{self._root}/{asset}"):
+            if file["name"].endswith(".parquet"):
+                marks[PurePosixPath(file["name"]).stem] = fingerprint({key: str(value) for key, value in file.items()})
+        return marks
 
     def read(
         self, asset: str, shard: str, columns: Sequence[str] | None = None, version: str | None = None
@@ -139,8 +139,8 @@ class TableStore:
 
         If the current table is damaged, all versions are returned. Raises `StoreError`.
         """
-        paths = self._versions(asset, shard)
-        recipes, versions, now = paths.recipes(), [], None
+        kept = self._versions(asset, shard)
+        recipes, versions, now = kept.recipes(), [], None
         with suppress(MissingTable, DamagedTable):
             now = self.metadata(asset, shard).get("recipe") if recipes else None
         for recipe in recipes:
@@ -148,12 +148,12 @@ class TableStore:
                 continue
             try:
                 with self._translate_errors(asset, shard, recipe):
-                    versions.append(paths.describe(recipe))
+                    versions.append(kept.describe(recipe))
             except MissingTable:
                 # A run that publishes the shard has just evicted this version.
                 continue
             except DamagedTable as error:
-                self._objects.set_aside(paths.path(recipe), error)
+                self._objects.set_aside(kept.path(recipe), error)
         return versions
 
     def write(

@@ -209,7 +209,10 @@ def _is_scored(moved: Settings) -> bool:
 
 def require_read_well(settings: Settings) -> None:
     """Raise `ClosedGate` if this profile reads a benchmark worse than the one before did."""
-    closed = [line for guard in standings_of_guards(settings) if guard.is_current for line in guard.closed]
+    closed: list[str] = []
+    for guard in standings_of_guards(settings):
+        if guard.is_current:
+            closed += guard.closed
     if closed:
         raise ClosedGate(
             f"gate closed, so nothing was made: {'; '.join(closed)}; take the change of the profile back, or give "

@@ -222,11 +222,11 @@ def ancestry(store: ShardStore, asset: str, shard: str, version: str | None = No
 
 def replaced_parents(store: ShardStore, asset: str, shard: str, version: str | None = None) -> list[str]:
     """Return the parents whose content has changed since the table was made."""
-    return [
-        parent
-        for parent, content in contents_of_parents(store, asset, shard, version).items()
-        if not store.has(parent, shard) or content_of(store, parent, shard) != content
-    ]
+    replaced: list[str] = []
+    for parent, content in contents_of_parents(store, asset, shard, version).items():
+        if not store.has(parent, shard) or content_of(store, parent, shard) != content:
+            replaced.append(parent)
+    return replaced
 
 
 def edition(store: ShardStore, shard: str, name: str) -> Versions:

@@ -176,11 +176,11 @@ class Survey:
         for asset, shards in self.standings.items():
             stale = [shard for shard, how in shards.items() if how is Standing.STALE]
             redo = {shard: self._redo(asset, shard, len(stale) <= _COUNTED) for shard in stale}
-            perhaps = {
-                shard: Redo(self._pages(asset, shard), self._regions(asset, shard, None)[0], 1.0, False, ())
-                for shard, how in shards.items()
-                if how is Standing.MAYBE_STALE
-            }
+            perhaps: dict[str, Redo] = {}
+            for shard, how in shards.items():
+                if how is Standing.MAYBE_STALE:
+                    regions, _ = self._regions(asset, shard, None)
+                    perhaps[shard] = Redo(self._pages(asset, shard), regions, 1.0, False, ())
             plans.append(sum_shards(asset, shards, redo, perhaps, costs.get(asset, Cost(0.0, 0.0, True))))
         return plans
 

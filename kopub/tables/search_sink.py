@@ -4,7 +4,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -167,15 +167,15 @@ def _records(shard: str, chunks: pa.Table) -> pa.Table:
     """Return the records of all chunks of a shard that have a vector."""
     chunks = chunks.filter(pc.field("vector").is_valid())
     rows = chunks.drop_columns(["vector"]).to_pylist()
-    first = [row["places"][0] for row in rows]
-    # The row's own fingerprint stands for its vector, and the id for its text and places.
-    marks = [fingerprint([row[name] for name in ("fingerprint", "doc_id", "kinds", "made_with")]) for row in rows]
     schema = records_schema(chunks.schema.field("vector").type.list_size)
-    columns = {
-        "shard": [shard] * len(rows),
-        **{name: [place[name] for place in first] for name in ("page_id", "page", "bbox_2d")},
-        **{name: chunks[name] for name in ("id", "doc_id", "places", "headings", "kinds", "text", "made_with")},
-        "fingerprint": marks,
-        "vector": chunks["vector"].cast(schema.field("vector").type),
-    }
+    columns: dict[str, Any] = {"shard": [shard] * len(rows)}
+    columns |= {"page_id": [], "page": [], "bbox_2d": [], "fingerprint": []}
+    for row in rows:
+        for name in ("page_id", "page", "bbox_2d"):
+            columns[name].append(row["places"][0][name])
+        # The row's own fingerprint stands for its vector, and the id for its text and places.
+        columns["fingerprint"].append(fingerprint([row["fingerprint"], row["doc_id"], row["kinds"], row["made_with"]]))
+    for name in ("id", "doc_id", "places", "headings", "kinds", "text", "made_with"):
+        columns[name] = chunks[name]
+    columns["vector"] = chunks["vector"].cast(schema.field("vector").type)
     return pa.table([columns[name] for name in schema.names], schema=schema)

@@ -144,15 +144,14 @@ def answers_of(
         text = page_text(region_texts(row["regions"]))
         reading = SampleReading(State(row["state"]), row["reason"], row["markdown"] or "", text)
 
-    def shown(sample: Sample, values: Mapping[str, SampleScore]) -> Mapping[str, Any]:
-        return {**compare_sample(sample, reading, values), "asked": questions_of(sample), "legend": legend(values, t)}
-
-    return [
-        (each.name, shown(sample, each.values.get(page.id, {})))
-        for each in benchmarks
-        for sample in each.samples
-        if sample.id == page.id
-    ]
+    answers: list[tuple[str, Mapping[str, Any]]] = []
+    for benchmark in benchmarks:
+        values = benchmark.values.get(page.id, {})
+        for sample in benchmark.samples:
+            if sample.id == page.id:
+                about = {"asked": questions_of(sample), "legend": legend(values, t)}
+                answers.append((benchmark.name, {**compare_sample(sample, reading, values), **about}))
+    return answers
 
 
 _PATIENCE = 2.0

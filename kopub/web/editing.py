@@ -72,7 +72,20 @@ def correct(store: "ShardStore", page: kopub.Page, sent: Mapping[str, str]) -> C
                 raise KopubError("{page} has not been read yet", page=page.id)
             change = {"after": truth_of(correct_page(*rows, CorrectionLog(store).page(page.id).changes))}
         case Action.ADD:
-            change = _added(page, sent)
+            label, (width, height) = sent.get("label", ""), (page.width or 1000, page.height or 1000)
+            try:
+                box = tuple(int(sent.get(edge, "")) for edge in ("left", "top", "right", "bottom"))
+                pixels = tuple(edge * size / 1000 for edge, size in zip(box, (width, height) * 2, strict=True))
+            except (ValueError, OverflowError):
+                raise KopubError("the box of a region is four whole numbers from 0 to 1000") from None
+            kind = KINDS[DEFAULT_TASKS.get(label, Task.TEXT)]
+            change = {
+                "bbox": pixels,
+                "bbox_2d": box,
+                "label": label,
+                "kind": kind,
+                "after": _lines(sent.get("text", "")),
+            }
         case _:
             # All others are of a region that the page has.
             region = _region(page, sent.get("box", ""))
@@ -97,17 +110,6 @@ def correct(store: "ShardStore", page: kopub.Page, sent: Mapping[str, str]) -> C
                         "after": json.dumps(list(_region(page, follows).box_2d)) if follows else "",
                     }
     return log.add(replace(entry, **change), sent.get("seen", ""))
-
-
-def _added(page: kopub.Page, sent: Mapping[str, str]) -> dict[str, Any]:
-    label, (width, height) = sent.get("label", ""), (page.width or 1000, page.height or 1000)
-    try:
-        box = tuple(int(sent.get(edge, "")) for edge in ("left", "top", "right", "bottom"))
-        pixels = tuple(edge * size / 1000 for edge, size in zip(box, (width, height) * 2, strict=True))
-    except (ValueError, OverflowError):
-        raise KopubError("the box of a region is four whole numbers from 0 to 1000") from None
-    kind = KINDS[DEFAULT_TASKS.get(label, Task.TEXT)]
-    return {"bbox": pixels, "bbox_2d": box, "label": label, "kind": kind, "after": _lines(sent.get("text", ""))}
 
 
 def _region(page: kopub.Page, box: str) -> kopub.Region:

@@ -98,10 +98,10 @@ def join_failures(failures: Sequence[str]) -> list[str]:
     alike: dict[str, list[str]] = {}
     for line in failures:
         alike.setdefault(re.sub(r"\S*(?:/|shard_)\S*|^\w+:", "", line), []).append(line)
-    return [
-        lines[0] if len(lines) == 1 else f"{lines[0]} (and {counted(len(lines) - 1, 'other')} like it)"
-        for lines in alike.values()
-    ]
+    joined: list[str] = []
+    for lines in alike.values():
+        joined.append(lines[0] if len(lines) == 1 else f"{lines[0]} (and {counted(len(lines) - 1, 'other')} like it)")
+    return joined
 
 
 @dg.run_failure_sensor(

@@ -265,20 +265,20 @@ def test_a_cell_that_is_found_on_a_later_page_takes_no_other_rows_there() -> Non
 
 
 def test_a_row_that_a_page_cuts_keeps_its_cells_and_a_table_in_a_cell_has_its_own_page() -> None:
-    rows = [("번호", "설명", "형식")]
-    rows += [(str(at), f"{at}번 항목을 여러 줄로 설명하는 글입니다", "text") for at in (1, 2, 3)]
+    rows = [("번호", "설명", "필수/선택")]
+    rows += [(str(at), f"{at}번 항목을 여러 줄로 설명하는 글입니다", "필수") for at in (1, 2, 3)]
     inner = [("구분", "코드"), ("자리", "숫자"), ("코드 설명표", "시군구")]
     grids = [[PieceCell(row, at, 1, 1, text) for row, held in enumerate(of) for at, text in enumerate(held)]
              for of in (rows, inner)]  # fmt: skip
     pages = [
-        "번호 설명 형식 1 1번 항목을 여러 줄로 설명하는 글입니다 구분 코드 자리 숫자 코드 설명표 시군구 text "
-        "2 2번 항목을 여러 text",
-        "번호 설명 형식 줄로 설명하는 글입니다 3 3번 항목을 여러 줄로 설명하는 글입니다 text",
+        "번호 설명 필수/선택 1 1번 항목을 여러 줄로 설명하는 글입니다 구분 코드 자리 숫자 코드 설명표 시군구 필수 "
+        "2 2번 항목을 여러 필수",
+        "번호 설명 필수/선택 줄로 설명하는 글입니다 3 3번 항목을 여러 줄로 설명하는 글입니다 필수",
     ]
     placed = place_pieces([Piece("table", tuple(cells)) for cells in grids], [page.split() for page in pages])
     assert placed.unprinted == {}
     assert [grid(piece) for piece in placed.pages[0]] == [
-        [*map(list, rows[:2]), ["2", "2번 항목을 여러", "text"]],
+        [*map(list, rows[:2]), ["2", "2번 항목을 여러", "필수"]],
         [*map(list, inner)],
     ]
     assert [grid(piece) for piece in placed.pages[1]] == [

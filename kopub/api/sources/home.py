@@ -211,11 +211,10 @@ class HomeSource:
         other: dict[str, list[str]] = {}
         for asset in _PAGE_TABLES:
             published, entries = corrected.published(asset), footers.tables(asset)
-            of_corpus = {
-                shard
-                for shard, entry in entries.items()
-                if all(content == source.get(shard) for root, content in entry.sources if root == TABLES.pages.name)
-            }
+            of_corpus: set[str] = set()
+            for shard, entry in entries.items():
+                if all(content == source.get(shard) for root, content in entry.sources if root == TABLES.pages.name):
+                    of_corpus.add(shard)
             indexed = [shard for shard in self._manifest.keys if shard in published]
             stamps[asset] = {shard: published[shard] for shard in indexed if shard in of_corpus}
             other[asset] = [

@@ -405,28 +405,19 @@ def _baseline(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
         return FactVerdict(letters <= most, "" if letters <= most else f"{letters} characters on a page that is blank")
     if not letters:
         return FactVerdict(False, "the text has no letter or digit")
-    for length, count in enumerate(_repeats(markdown), start=1):
-        if count > fields.get("max_repeats", 30):
-            return FactVerdict(False, f"the text ends with {count} repetitions of {length} characters")
-    if fields.get("check_disallowed_characters", True) and (foreign := _FOREIGN.search(markdown)):
-        return FactVerdict(False, f"the text has a character that the page cannot have: {foreign[0]}")
-    return FactVerdict(True)
-
-
-def _repeats(text: str) -> list[int]:
-    """Count how often a text ends with its last character, its last two, ...
-
-    Repetitions count only if there is nothing between them.
-    """
-    text, counts = _BLANKS.sub(" ", text), []
+    # Its last character, its last two, ... may be repeated at the end, with nothing between them.
+    text = _BLANKS.sub(" ", markdown)
     for size in range(1, _REPEATED + 1):
         end, count = text[-size:], 0
         place = len(text) - size
         while len(text) >= size and place >= 0 and text[place : place + size] == end:
             count += 1
             place -= size
-        counts.append(count)
-    return counts
+        if count > fields.get("max_repeats", 30):
+            return FactVerdict(False, f"the text ends with {count} repetitions of {size} characters")
+    if fields.get("check_disallowed_characters", True) and (foreign := _FOREIGN.search(markdown)):
+        return FactVerdict(False, f"the text has a character that the page cannot have: {foreign[0]}")
+    return FactVerdict(True)
 
 
 def _format(fields: Mapping[str, Any], markdown: str) -> FactVerdict:

@@ -151,10 +151,9 @@ def _odt_sheet(sheet: Sheet) -> Iterator[str]:
     yield f'<text:p text:style-name="title">{sheet.title}</text:p>'
     for lead, table in zip(sheet.leads, sheet.tables, strict=True):
         yield f'<text:p text:style-name="lead">{lead}</text:p>'
-        rows = [
-            f"<table:table-row>{''.join(_odt_cells(table, at, row))}</table:table-row>"
-            for at, row in enumerate(table.rows)
-        ]
+        rows: list[str] = []
+        for at, row in enumerate(table.rows):
+            rows.append(f"<table:table-row>{''.join(_odt_cells(table, at, row))}</table:table-row>")
         head = f"<table:table-header-rows>{''.join(rows[: table.heads])}</table:table-header-rows>"
         columns = "".join(f'<table:table-column table:style-name="w{width}"/>' for width in _widths(table))
         yield f"<table:table>{columns}{head}{''.join(rows[table.heads :])}</table:table>"

@@ -65,20 +65,38 @@ def label_blocks(page: Segmentation) -> list[str]:
 def _label(block: Segment, page: Segmentation, body_stroke: float) -> str:
     if block.kind != "text":
         return "table" if block.kind == "table" else "image"
-    if margin := _margin_label(block, page):
-        return margin
+    height, width = page.shape
+
+    # A head or foot is an outermost row near an edge.
+    if len(block.rows) == 1 and block.rows[0].box.height <= 1.4 * page.em:
+        others = [other.box for other in page.blocks if other is not block]
+        above = block.box.y2 < HEAD * height and not any(box.y2 <= block.box.y1 for box in others)
+        below = block.box.y1 > FOOT * height and not any(box.y1 >= block.box.y2 for box in others)
+        if above or below:
+            margin = "header" if above else "footer"
+            return "number" if block.box.width < 3 * page.em else margin
+
+    # A caption is one or two rows directly above or below a picture or table, bold or on its axis.
     thinnest = min(row.stroke for row in block.rows)
     is_bold = thinnest > BOLD * body_stroke
-    if _is_caption(block, page, is_bold):
-        return "figure_title"
+    for other in page.blocks if len(block.rows) <= 2 else ():
+        if other.kind == "text":
+            continue
+        gap = max(other.box.y1 - block.box.y2, block.box.y1 - other.box.y2)
+        over = min(block.box.x2, other.box.x2) - max(block.box.x1, other.box.x1)
+        off_axis = abs(block.box.middle[0] - other.box.middle[0])
+        narrow = block.box.width < 0.9 * max(other.box.width, 10 * page.em)
+        if 0 <= gap < 1.6 * page.em and over > 0 and (is_bold or (off_axis < page.em and narrow)):
+            return "figure_title"
+
     tallest = max(block.rows, key=lambda row: row.box.height)
-    height, width = page.shape
     if tallest.box.height < 0.92 * page.em and block.box.y1 >= 0.5 * height:
         for rule in page.rules.horizontal:
             # A footnote is small print under a short rule, low on the page.
             is_short = rule.y1 > 0.5 * height and rule.width < 0.6 * width
             if is_short and rule.y2 <= block.box.y1 + 2 and rule.x1 < block.box.x2 and rule.x2 > block.box.x1:
                 return "footnote"
+
     # A formula is tall too, but its strokes are thin.
     is_large = tallest.box.height > LARGE * page.em and thinnest > 1.1 * body_stroke
     widest = max(other.box.width for other in page.blocks)
@@ -87,37 +105,3 @@ def _label(block: Segment, page: Segmentation, body_stroke: float) -> str:
         return "text"
     is_main = is_large and tallest.box.height > 1.6 * page.em and block.box.y2 < 0.5 * height
     return "doc_title" if is_main else "paragraph_title"
-
-
-def _margin_label(block: Segment, page: Segmentation) -> str | None:
-    """Return the label of a head or foot: an outermost row near an edge."""
-    height = page.shape[0]
-    if len(block.rows) != 1 or block.rows[0].box.height > 1.4 * page.em:
-        return None
-    others = [other.box for other in page.blocks if other is not block]
-    above = block.box.y2 < HEAD * height and not any(box.y2 <= block.box.y1 for box in others)
-    below = block.box.y1 > FOOT * height and not any(box.y1 >= block.box.y2 for box in others)
-    if not (above or below):
-        return None
-    if block.box.width < 3 * page.em:
-        return "number"
-    return "header" if above else "footer"
-
-
-def _is_caption(block: Segment, page: Segmentation, bold: bool) -> bool:
-    """Return whether a block is a caption.
-
-    A caption is one or two rows directly above or below a picture or table, bold or on its axis.
-    """
-    if len(block.rows) > 2:
-        return False
-    for other in page.blocks:
-        if other.kind == "text":
-            continue
-        gap = max(other.box.y1 - block.box.y2, block.box.y1 - other.box.y2)
-        over = min(block.box.x2, other.box.x2) - max(block.box.x1, other.box.x1)
-        off_axis = abs((block.box.x1 + block.box.x2) / 2 - (other.box.x1 + other.box.x2) / 2)
-        narrow = block.box.width < 0.9 * max(other.box.width, 10 * page.em)
-        if 0 <= gap < 1.6 * page.em and over > 0 and (bold or (off_axis < page.em and narrow)):
-            return True
-    return False

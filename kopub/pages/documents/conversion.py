@@ -248,7 +248,7 @@ def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
     _format(path.suffix.lower()).convert(path, pdf)
     try:
         with PdfDocument(pdf) as document:
-            pages = [_text_of(document, at) for at in range(len(document))]
+            pages = [page.get_textpage().get_text_range().split() for page in document]
     except PdfiumError:
         raise UndecodableImage("its conversion made a damaged PDF") from None
     try:
@@ -256,18 +256,9 @@ def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
     except office.UnreadablePieces as error:
         odd = Reason("only the print of the document was read, for its structure is odd: {error}", error=str(error))
         return ConvertedDocument(pdf, {0: odd})
-    placed = place_pieces(pieces, [page.split() for page in pages])
+    placed = place_pieces(pieces, pages)
     unprinted = {at: _unprinted(texts) for at, texts in placed.unprinted.items()}
     return ConvertedDocument(pdf, unprinted, placed.pages)
-
-
-def _text_of(document: object, at: int) -> str:
-    page = document[at]  # pyright: ignore[reportIndexIssue]
-    text = page.get_textpage()
-    found = text.get_text_range()
-    text.close()
-    page.close()
-    return found
 
 
 def _unprinted(texts: Sequence[str]) -> str:

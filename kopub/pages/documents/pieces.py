@@ -177,9 +177,10 @@ class PrintedWords:
     def take_cells(self, cells: Sequence[PieceCell], page: int | None = None) -> list[list[int | None] | None]:
         """Return what `take` returns for each cell of a table, in the order of rows.
 
-        A cell is first looked for on the pages of its row and the next, near the cell above it: a sheet's page has its
-        numbers before its texts, both in the order of rows. A row begins where the one above it ends. A table within a
-        row of another is on an earlier page than the text before it.
+        A cell is first looked for on the pages of its row and the next, right behind print that is taken: a sheet's
+        page has its numbers before its texts, both in the order of rows. Of two such places, a cell has the one nearer
+        to that of the cell above it. A row begins where the one above it ends. A table within a row of another is on an
+        earlier page than the text before it.
         """
         letters = [letters_of(cell.text) for cell in cells]
         longest = max(letters, key=len)
@@ -210,7 +211,7 @@ class PrintedWords:
     def _take_whole(
         self, cells: Sequence[PieceCell], letters: Sequence[str], within: range
     ) -> dict[int, tuple[list[int | None] | None, int]]:
-        """Take the long cells that are printed once and whole, lest others take parts of them.
+        """Take the long cells that are printed once and whole, before all others.
 
         They are by their numbers, each with its words and the place after it.
         """
@@ -239,7 +240,8 @@ class PrintedWords:
         whole = None
         if wanted and near is not None:
             within = near if len(wanted) < _SEED else within
-            whole = self._find(wanted, at, near, False, 0)
+            whole = self._find(wanted, at, near, False, 0, follows=True)
+            whole = self._find(wanted, at, near, False, 0) if whole is None else whole
         if wanted and whole is None:
             whole = self._find(wanted, at, within, False, len(wanted))
         while done < len(wanted):
@@ -291,8 +293,11 @@ class PrintedWords:
         sizes = Counter(self._words)
         return {word for word in range(self._word_counts[-1]) if 2 * taken[word] < sizes[word] or not sizes[word]}
 
-    def _find(self, seed: str, at: int, within: range, has_begun: bool, size: int) -> int | None:
-        """Return the free place of a seed nearest to `at`."""
+    def _find(self, seed: str, at: int, within: range, has_begun: bool, size: int, follows: bool = False) -> int | None:
+        """Return the free place of a seed nearest to `at`.
+
+        If it `follows`, the letter before it is taken.
+        """
         start, end = within.start, within.stop
         if has_begun:
             start, end = max(start, at - _FAR), min(end, at + _FAR)
@@ -300,23 +305,25 @@ class PrintedWords:
             start, end = max(start, at), min(end, at + len(seed))
         must_be_word = size < _SHORT
         after = self._letters.find(seed, at, end)
-        while after >= 0 and not self._is_free(after, len(seed), must_be_word):
+        while after >= 0 and not self._is_free(after, len(seed), must_be_word, follows):
             after = self._letters.find(seed, after + 1, end)
         if after >= 0:
             # What is farther back is farther off.
             start = max(start, 2 * at - after - len(seed))
         before = self._letters.rfind(seed, start, at)
-        while before >= 0 and not self._is_free(before, len(seed), must_be_word):
+        while before >= 0 and not self._is_free(before, len(seed), must_be_word, follows):
             before = self._letters.rfind(seed, start, before + len(seed) - 1)
-        if must_be_word and max(after, before) < 0 and self._letters.startswith(seed, at, end):
+        if must_be_word and max(after, before) < 0 and self._letters.startswith(seed, at, end) and not follows:
             # Words of narrow columns are joined in print.
             return at if self._is_free(at, len(seed), False) else None
         if min(after, before) < 0:
             return max(after, before) if max(after, before) >= 0 else None
         return after if after - at <= at - before - len(seed) else before
 
-    def _is_free(self, place: int, size: int, must_be_word: bool) -> bool:
+    def _is_free(self, place: int, size: int, must_be_word: bool, follows: bool = False) -> bool:
         if any(self._taken[place : place + size]):
+            return False
+        if follows and not any(self._taken[max(place - 1, 0) : place]):
             return False
         return not must_be_word or all(map(self._is_edge, (place, place + size)))
 

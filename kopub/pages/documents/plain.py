@@ -40,15 +40,12 @@ def decoded(content: bytes) -> str:
 
 def web_page(suffix: str, content: bytes) -> bytes:
     """Return a text or markdown as HTML in UTF-8. Its own tags are text."""
-    text = decoded(content)
-    return (f'<html><head><meta charset="utf-8"></head><body>{_body(suffix, text)}</body></html>').encode()
-
-
-def _body(suffix: str, text: str) -> str:
     if suffix == ".txt":
-        return paragraphs(text)
-
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).render(text)
+        body = paragraphs(decoded(content))
+    else:
+        markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+        body = markdown.render(decoded(content))
+    return f'<html><head><meta charset="utf-8"></head><body>{body}</body></html>'.encode()
 
 
 def paragraphs(text: str) -> str:

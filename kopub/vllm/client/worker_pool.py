@@ -286,20 +286,16 @@ class PoolRun(Generic[Job, Result]):
         if self._suspects and not worker.jobs:
             number = self._suspects.popleft()
             worker.isolated = True
+        elif self._added:
+            number, self._in_flight[number] = self._added.popleft()
         else:
-            job = self._next_job()
+            job = None if self._exhausted else next(self._jobs, None)
+            self._exhausted = job is None
             if job is None:
                 return False
             number, self._in_flight[number] = job
         worker.give(number, self._in_flight[number])
         return True
-
-    def _next_job(self) -> tuple[int, Job] | None:
-        if self._added:
-            return self._added.popleft()
-        job = None if self._exhausted else next(self._jobs, None)
-        self._exhausted = job is None
-        return job
 
     def _take_job_from(self, worker: Worker, number: int) -> Job:
         worker.jobs.discard(number)
