@@ -21,6 +21,8 @@ _ENV = Path(__file__).resolve().parents[2] / ".env"
 _KEEP_PAGES = ("run", "index", "evaluate")
 """Commands that continue where they were stopped."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_OF_DISK = ("SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY")
+"""Errors of SQLite that the disk causes, and no damage of its files."""
 
 app = typer.Typer(
     cls=CommandsOnDemand,
@@ -109,6 +111,13 @@ def _problem_with_files(error: Exception) -> str | None:
 
         if isinstance(error, DatabaseError):
             home = os.environ.get("DAGSTER_HOME", ".dagster")
+            if getattr(error.orig, "sqlite_errorname", "").startswith(_OF_DISK):
+                return phrase(
+                    "Dagster's history in {home} cannot be used ({error}): check the free space and the permissions "
+                    "there, and run again",
+                    home,
+                    error.orig,
+                )
             return phrase(
                 "Dagster's history in {home} cannot be used ({error}): move that folder away and run again; no tables "
                 "or releases are in it",

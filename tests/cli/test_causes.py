@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
+from sqlalchemy import create_engine
 
+from kopub.cli import main
 from kopub.cli.commands import index as index_command
 from kopub.cli.commands.status import show_status, status_values
 from kopub.cli.dagster_home import prepare_home
@@ -105,3 +107,19 @@ def test_another_model_does_not_inherit_the_revision_of_the_one_before(tmp_path:
         (tmp_path / "mine.yaml").write_text(f"extends: h200\nrecognition: {written}\n")
         with pytest.raises(ConfigError, match="revision: someone/else is no folder here, so a commit"):
             read_settings({"KOPUB_HOME": str(tmp_path / "home"), "KOPUB_PROFILE": str(tmp_path / "mine.yaml")})
+
+
+def test_a_history_of_dagster_on_a_full_disk_is_not_called_damaged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def run() -> None:
+        with create_engine("sqlite://").begin() as history:
+            history.exec_driver_sql("PRAGMA max_page_count = 2")
+            history.exec_driver_sql("CREATE TABLE runs (body)")
+            history.exec_driver_sql("INSERT INTO runs VALUES (zeroblob(100000))")
+
+    monkeypatch.setattr(main, "app", run)
+    with pytest.raises(SystemExit):
+        main.main()
+    told = capsys.readouterr().err
+    assert "(database or disk is full): check the free space and the permissions there, and run again" in told
