@@ -18,13 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("kopub", "kopub_assets", "resources")
 AT_MOST = {
-    "functions per 1,000 lines of code": 88.8,
-    "comprehensions per 1,000 lines of code": 56.0,
-    "private functions per 1,000 lines of code": 32.1,
-    "imports inside functions": 489,
-    "classes named after a region or block": 24,
-    "classes named after a page or document": 86,
-    "lines": 78_980,
+    "functions per 1,000 lines of code": 86.2,
+    "comprehensions per 1,000 lines of code": 53.0,
+    "private functions per 1,000 lines of code": 29.5,
+    "imports inside functions": 378,
+    "classes named after a region or block": 13,
+    "classes named after a page or document": 49,
+    "lines": 78_400,
 }
 AT_LEAST = {"comments, percent of lines": 0.8}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
