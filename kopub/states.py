@@ -15,7 +15,7 @@ class State(StrEnum):
     OK = "ok"
     PARTIAL = "partial"
     """Made, except for regions that could not be read: the rest is used downstream, and the reason lists the losses.
-    Final until somebody requests another try."""
+    Final until somebody requests another try, unless a reason says that the next run tries again."""
     BLANK = "blank"
     """Nothing to make: an empty page, a page without text. Final."""
     FAILED = "failed"
@@ -101,7 +101,10 @@ def with_remedy(finding: str, remedy: str) -> Reason:
 
 
 TRIES_AGAIN = "the next run tries again"
-"""The words in the reason of a region that was lost to a limit of time: its page is read again without a request."""
+"""The words in the reason of a region that an engine lost to a limit of time or a busy server.
+
+The next run reads such a page again without a request.
+"""
 
 
 def count_states(states: Iterable[str]) -> dict[str, int]:

@@ -13,7 +13,7 @@ class Gates(Resource):
     """Limits of the blocking checks; raise one in the Launchpad for an unusual run.
 
     The limits of a release only close the way to the Hub: a folder with a lost page is still made, and says so, because
-    the makers of the corpus need it to see what was lost.
+    the makers of the corpus need it to see what was lost. A new limit is a field of `GatesResource`, too.
     """
 
     max_empty_jump: float = Field(

@@ -95,6 +95,7 @@ LAYOUT_REGIONS = pa.schema(
     [PAGE_ID, _column("regions", pa.list_(_REGION), "Regions in reading order; boxes in pixels and of 1000."), *STATE]
 )
 
+# A column that a run measures, such as a time, also goes into `_OF_A_RUN` of kopub/tables/provenance.py.
 OCR_RESULTS = pa.schema(
     [
         PAGE_ID,

@@ -164,7 +164,8 @@ class OcrResults(EngineTable):
         return result.page_id
 
     def row(self, spec: RowSpec, result: PageReading) -> RowResult:
-        seconds = sum(text.seconds for text in result.regions if not text.reused)
+        # The cost of the row: answers that were kept from before took no time now.
+        spent = sum(text.seconds for text in result.regions if not text.reused)
         laid_out = {region["index"]: region for region in spec.given.regions}
         regions: list[dict[str, Any]] = []
         for text in result.regions:
@@ -196,7 +197,7 @@ class OcrResults(EngineTable):
                 "state": result.state,
                 "reason": result.reason,
             },
-            seconds,
+            spent,
             retry_counts(result.regions),
         )
 

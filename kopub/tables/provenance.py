@@ -16,7 +16,10 @@ from kopub.store.table_source import SOURCE, SOURCES, Entry, sources
 from kopub.store.table_store import ShardStore
 
 _OF_A_RUN = frozenset({"fingerprint", "seconds", "attempts", "scale"})
-"""Columns, and fields of struct lists, that describe how a row was made, not what it is."""
+"""Columns, and fields of struct lists, that describe how a row was made, not what it is.
+
+What is measured in a run belongs here: any other column that differs makes the tables downstream stale.
+"""
 
 
 def recipe_of(own: str, made_from: Mapping[str, str]) -> str:

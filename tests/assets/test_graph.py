@@ -55,4 +55,6 @@ def test_the_graph_is_as_agreed(tmp_path: Path, request: pytest.FixtureRequest):
     now = described(Platform.of(tmp_path, [pages("a_1")]).assets)
     if request.config.getoption("--write-graph"):
         AGREED.write_text(json.dumps(now, indent=1) + "\n")
-    assert now == json.loads(AGREED.read_text())
+    assert now == json.loads(AGREED.read_text()), (
+        "if the change is meant: pytest tests/assets/test_graph.py --write-graph"
+    )

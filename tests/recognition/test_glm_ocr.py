@@ -37,7 +37,7 @@ from kopub.recognition.vlm.client.region_images import (
     region_image,
 )
 from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from kopub.states import State
+from kopub.states import TRIES_AGAIN, State
 from kopub.texts.markdown import page_text
 from kopub.vllm.plugin import GLM_OCR as SWITCH
 from kopub.vllm.server import VLLMServer
@@ -412,6 +412,21 @@ def test_a_server_full_of_faults_loses_no_region_and_answers_none_twice() -> Non
     assert all(reading.state is State.OK for reading in readings)
     assert all([text.index for text in reading.regions] == list(range(9)) for reading in readings)
     assert all(text.content.startswith("글") for reading in readings for text in reading.regions)
+
+
+def test_a_region_that_a_busy_server_did_not_answer_in_time_is_read_again_by_the_next_run() -> None:
+    async def busy(asked: SentRequest) -> web.StreamResponse:
+        if asked.image == first.get("image", asked.image):
+            first["image"] = asked.image
+            await asyncio.sleep(60)
+        return says("글")
+
+    first: dict[str, bytes] = {}
+    with HttpDouble(busy) as double:
+        (reading,) = recognizer(double, request_seconds=0.5).read([page_of("p_1", [Task.TEXT] * 2)])
+    assert reading.state is State.PARTIAL
+    (lost,) = [text for text in reading.regions if text.state is State.FAILED]
+    assert TRIES_AGAIN in (lost.reason or "")
 
 
 def test_a_server_that_comes_back_gets_only_what_was_in_flight_again() -> None:

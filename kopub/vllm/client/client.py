@@ -23,6 +23,7 @@ from tenacity.wait import wait_random_exponential
 from kopub.states import Reason
 from kopub.vllm.client.requests import (
     AnswerTimeout,
+    BusyServer,
     FairQueue,
     LostServer,
     TransientError,
@@ -215,7 +216,7 @@ class Client:
             if not any([await self._is_alive(replica) for replica in self._usable()]):
                 raise LostServer(str(error)) from error
             says = Reason("{reason} (after {count} attempts)", reason=str(error), count=self._limit(error))
-            raise UnansweredRequest(says) from error
+            raise BusyServer(says) from error
         raise AssertionError("tenacity ends with an answer or an error")
 
     def _limit(self, error: BaseException | None) -> int:

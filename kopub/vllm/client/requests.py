@@ -136,6 +136,13 @@ class UnansweredRequest(Exception):
     """The attempts are used up, although the server is alive."""
 
 
+class BusyServer(UnansweredRequest):
+    """The server gave no whole answer in time.
+
+    It may have had too much to do, so another run may get one.
+    """
+
+
 class TransientError(Exception):
     """A temporary fault: 408, 429, 5xx, a cut connection, or an incomplete answer.
 

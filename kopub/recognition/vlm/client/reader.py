@@ -62,9 +62,16 @@ from kopub.recognition.vlm.client.region_images import (
     pack_pixels,
     scale_to_lines,
 )
-from kopub.states import Reason, State
+from kopub.states import TRIES_AGAIN, Reason, State, with_remedy
 from kopub.vllm.client.client import Client
-from kopub.vllm.client.requests import JobFigures, OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
+from kopub.vllm.client.requests import (
+    BusyServer,
+    JobFigures,
+    OversizedRequest,
+    RefusedRequest,
+    UnansweredRequest,
+    gather_all,
+)
 
 _NOT_READ = frozenset({Task.SKIP, Task.ABANDON})
 _SEED = 0
@@ -258,7 +265,9 @@ class VlmReader:
             try:
                 reading = await self._attempt(client, prepared, request, part, attempt)
             except UnansweredRequest as error:
-                readings.append(no_reading(Problem.REFUSED, str(error), request.images[part].scale))
+                # A region that killed its server more than once would do so again.
+                says = with_remedy(str(error), TRIES_AGAIN) if isinstance(error, BusyServer) else str(error)
+                readings.append(no_reading(Problem.REFUSED, says, request.images[part].scale))
                 break
             readings.append(reading)
             if reading.defect is None or is_confirmed(readings, region.task):
