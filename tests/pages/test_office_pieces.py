@@ -4,6 +4,7 @@
 # pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false, reportArgumentType=false
 
 import io
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from kopub.pages.documents import conversion, office
 from kopub.pages.documents.conversion import Conversions, ConvertedDocument
 from kopub.pages.documents.pieces import Piece, PieceCell
 from kopub.pages.documents.placing import place_pieces
+from tests.support.sources import office_files
 from tests.support.sources.office_files import archive, open_document
 
 converts = pytest.mark.skipif(
@@ -100,6 +102,11 @@ def test_a_text_document_has_its_titles_lists_and_tables_without_deletions(conve
         ("text", "하나"),
         ("text", "계약은 칠천만"),
     ]
+
+
+def test_a_process_that_read_a_document_can_still_load_models() -> None:
+    assert office.read_pieces("a.docx", office_files.docx("글"))
+    assert {sys.modules.get(name, "not loaded") for name in ("torch", "transformers")} & {None} == set()
 
 
 @converts

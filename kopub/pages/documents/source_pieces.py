@@ -35,24 +35,29 @@ def read_pieces(name: str, content: bytes) -> list[Piece]:
     signs. Raises what docling raises.
     """
     # docling loads models' libraries if they are installed, and starts LibreOffice for some pictures if it finds it.
+    loaded = {model: sys.modules[model] for model in _MODELS if model in sys.modules}
     sys.modules.update(dict.fromkeys(_MODELS))  # pyright: ignore[reportArgumentType, reportCallIssue]
     path, os.environ["PATH"] = os.environ.get("PATH", os.defpath), ""
-    from docling.backend.html_backend import HTMLDocumentBackend
-    from docling.backend.mspowerpoint_backend import MsPowerpointDocumentBackend
-    from docling.backend.msword_backend import MsWordDocumentBackend
-    from docling.datamodel.base_models import InputFormat
-    from docling.datamodel.document import InputDocument
-
-    kind, reader = {
-        ".docx": (InputFormat.DOCX, MsWordDocumentBackend),
-        ".pptx": (InputFormat.PPTX, MsPowerpointDocumentBackend),
-    }.get(PurePath(name).suffix, (InputFormat.HTML, HTMLDocumentBackend))
-    if kind is InputFormat.DOCX:
-        content = as_printed(content)
-    opened = InputDocument(BytesIO(content), kind, reader, filename=name)
     try:
+        from docling.backend.html_backend import HTMLDocumentBackend
+        from docling.backend.mspowerpoint_backend import MsPowerpointDocumentBackend
+        from docling.backend.msword_backend import MsWordDocumentBackend
+        from docling.datamodel.base_models import InputFormat
+        from docling.datamodel.document import InputDocument
+
+        kind, reader = {
+            ".docx": (InputFormat.DOCX, MsWordDocumentBackend),
+            ".pptx": (InputFormat.PPTX, MsPowerpointDocumentBackend),
+        }.get(PurePath(name).suffix, (InputFormat.HTML, HTMLDocumentBackend))
+        if kind is InputFormat.DOCX:
+            content = as_printed(content)
+        opened = InputDocument(BytesIO(content), kind, reader, filename=name)
         return list(_Pieces(opened._backend.convert()))  # pyright: ignore[reportAttributeAccessIssue]
     finally:
+        # Whatever else runs in this process may need them.
+        for model in _MODELS:
+            del sys.modules[model]
+        sys.modules.update(loaded)
         os.environ["PATH"] = path
 
 
