@@ -24,7 +24,7 @@ AT_MOST = {
     "imports inside functions": 378,
     "classes named after a region or block": 13,
     "classes named after a page or document": 49,
-    "lines": 78_400,
+    "lines": 78_420,
 }
 AT_LEAST = {"comments, percent of lines": 0.8}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
