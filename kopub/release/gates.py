@@ -13,9 +13,10 @@ class Gates(Resource):
     """Limits of the blocking checks; raise one in the Launchpad for an unusual run.
 
     The limits of a release only close the way to the Hub: a folder with a lost page is still made, and says so, because
-    the makers of the corpus need it to see what was lost. A new limit is a field of `GatesResource`, too.
+    the makers of the corpus need it to see what was lost.
     """
 
+    # Each limit is also a field of `GatesResource`, for the Launchpad.
     max_empty_jump: float = Field(
         default=0.25,
         ge=0,

@@ -16,7 +16,6 @@ from kopub.errors import DamagedTable, KopubError, SourceError, StoreError, did_
 from kopub.pages.corpus import Corpus
 from kopub.pages.page_reader import origins
 from kopub.parallel import bounded_map
-from kopub.states import phrase
 from kopub.store import ledger, run_records
 from kopub.store.corpus_tables import (
     CHUNK_VECTORS,
@@ -265,8 +264,12 @@ def edition(store: ShardStore, shard: str, name: str) -> Versions:
     matches = [table for table, recipe in recipes.items() if recipe.startswith(name)]
     if len(matches) != 1 or not name:
         choice = ", ".join(f"{version} ({asset})" for asset, version in recipes if version) or "none"
-        form = "{shard} has {count} versions {name!r}: say current, previous or one that is kept: {choice}"
-        raise StoreError(form, shard, len(matches) or phrase("no"), name, choice)
+        form = (
+            "{shard} has several versions {name!r}: say current, previous or one that is kept: {choice}"
+            if matches
+            else "{shard} has no version {name!r}: say current, previous or one that is kept: {choice}"
+        )
+        raise StoreError(form, shard, name, choice)
     return _belonging(store, shard, assets, *matches[0])
 
 

@@ -482,7 +482,7 @@ def test_the_package_that_is_missing_is_named(
 ):
     monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
     (line,) = TesseractRecognizer(languages=languages).lacks()
-    assert line.startswith(f"Tesseract has no {' and '.join(languages)} data: apt-get install {packages} (Debian")
+    assert line.startswith(f"Tesseract has no {', '.join(languages)} data: apt-get install {packages} (Debian")
 
 
 def test_a_name_that_is_near_one_is_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
