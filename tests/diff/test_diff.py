@@ -258,7 +258,7 @@ def test_while_an_upgrade_is_under_way_what_is_left_of_the_old_tables_belongs_to
     ("words", "line"),
     [
         (("shard_00",), "shard_00 has no older version: nothing was replaced, or store.keep_versions is 0"),
-        (("shard_00@beef",), "shard_00 has no versions 'beef': say current, previous or one that is kept: none"),
+        (("shard_00@beef",), "shard_00 has no version 'beef': say current, previous or one that is kept: none"),
         (("shard_00", "shard_01"), "shard_00 and shard_01 are different shards: name two versions of one shard"),
         (("shard_07",), "there is no shard shard_07: `kopub shards` lists them all"),
     ],
