@@ -15,7 +15,6 @@ from unittest import mock
 
 import docx
 
-from kopub import confinement
 from kopub.folders import ROOT
 from kopub.pages.documents import conversion, page_maker
 from kopub.pages.documents.text_layer import MadePage
@@ -63,8 +62,8 @@ def convert(path: Path, is_confined: bool) -> None:
     """Convert an office file to PDF in a new process, as `kopub index` does."""
     start = conversion.start_child
 
-    def start_free(*arguments: str, confined: confinement.Reach, **options: int) -> object:
-        return start(*arguments, **options)
+    def start_free(target: str, group: int, confined: object) -> object:
+        return start(target, group=group)
 
     with mock.patch.object(conversion, "start_child", start if is_confined else start_free):
         conversions = conversion.Conversions()
