@@ -221,8 +221,9 @@ class Page:
         """The encoded upright page, to which boxes refer. Raises `SourceError` or `UndecodableImage`."""
         return self.image_bytes if self.upright is None else self.upright.apply_encoded(self.image_bytes)
 
+    # Quoted, because pyright's check of the public types does not follow it otherwise.
     @property
-    def image(self) -> Image.Image:
+    def image(self) -> "Image.Image":
         """The page, upright, in RGB. Raises `SourceError` or `UndecodableImage`."""
         return Image.fromarray(decode(self.upright_bytes))
 

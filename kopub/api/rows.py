@@ -25,8 +25,9 @@ class Picture:
     data: bytes = field(repr=False)
     """The encoded JPEG."""
 
+    # Quoted, because pyright's check of the public types does not follow it otherwise.
     @property
-    def image(self) -> Image.Image:
+    def image(self) -> "Image.Image":
         """The decoded picture."""
         return Image.open(io.BytesIO(self.data))
 
