@@ -154,6 +154,7 @@ def visible(text: str, most: int | None = None) -> str:
     """
     line = " ".join(text[: None if most is None else 4 * most].split())
     said = shortened(spelt(line), most)
+    # A reason that needs no change stays one, so that it can be told in another language.
     return text if said == text else said
 
 
@@ -197,6 +198,7 @@ def first_line(error: BaseException | str) -> str:
     """
     said = str(error)
     line = _ADDRESS.sub("", said.strip().partition("\n")[0])
+    # As in `visible`, a reason that needs no change stays one.
     return (said if line == said else line) or ("" if isinstance(error, str) else type(error).__name__)
 
 

@@ -358,7 +358,9 @@ def _limit(stage: Mapping[str, Any]) -> str:
         return f"the card limits it, and {1 - cores:.0%} of the cores are free"
     if cores >= _FULL:
         return f"the cores limit it: with more of them it could be up to {1 / card:.1f} times as fast"
-    return f"neither the card ({card:.0%}) nor the cores ({cores:.0%}) are full: single processes wait for one another"
+    return (
+        f"neither the card ({card:.0%}) nor the cores ({cores:.0%}) are full: a process that has one core may limit it"
+    )
 
 
 def _cell(value: object) -> str:

@@ -14,9 +14,9 @@ from kopub.doctor.checks import Finding, ok, problem, warning
 from kopub.embedding.base import Embedder
 from kopub.engine import INSTALL, Engine
 from kopub.errors import EngineError, HubError, KopubError
-from kopub.parallel import usable_cores
 from kopub.release.versions import require_place
 from kopub.states import Reason, phrase
+from kopub.vllm.client.worker_pool import process_count
 from kopub.vllm.lease import list_servers
 from kopub.vllm.served_engine import ServedEngine
 from kopub.vllm.server import VLLMServer
@@ -131,7 +131,7 @@ def _requests(engines: Mapping[str, Engine]) -> int:
     most = 0
     for engine in engines.values():
         if isinstance(engine, ServedEngine):
-            most = max(most, engine.slots // (engine.processes or max(1, usable_cores() // 4)))
+            most = max(most, engine.slots // process_count(engine.processes))
     return most
 
 
