@@ -167,7 +167,7 @@ def test_a_document_that_is_cut_off_is_one_line(tmp_path: Path, suffix: str) -> 
 @pytest.mark.slow
 def test_a_sheet_as_large_as_can_be_ends_in_pages_or_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.xlsx").write_bytes(xlsx([["칸"] * 200_000]))
-    short = Conversions(seconds=40)
+    short = Conversions(seconds=10)
     try:
         made = short.pdf("a", tmp_path / "a.xlsx")
     finally:
