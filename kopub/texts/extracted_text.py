@@ -222,11 +222,13 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
 
     Failed regions, formulas and pictures are left out. Regions are compared one by one, so the reading order does not
     matter. A table's cells may be in another order, so only letters that just one of the two has count. Numbers of
-    other places must come out somewhere on the page.
+    other places must come out somewhere on the page. Of a page of which the layer holds most letters, numbers that were
+    read elsewhere are guesses.
     """
     layer = printed_part(layer)
     edits = longest = 0
     numbers = NumbersAudit()
+    guesses: list[str] = []
     beside = outside_of(layer, boxes)
     printed_somewhere = list(beside)
     for reading, within in zip(readings, words_of_boxes(layer, boxes), strict=True):
@@ -234,6 +236,8 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
         answer, printed = letters(text), letters(text_of(lines_of(within.words)))
         was_read = reading.state is not State.FAILED and reading.finish_reason != "skipped"
         printed_somewhere += within.words if reading.state is not State.FAILED else ()
+        if was_read and not printed and reading.native_label not in _FORMULAS:
+            guesses.append(text)
         is_table = reading.native_label == _TABLE
         is_text = is_table or (within.bare_share <= MOST_BARE and reading.native_label not in _FORMULAS)
         if was_read and printed and is_text:
@@ -246,8 +250,10 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
             numbers.add(" ".join(word.text for word in within.words), text)
     seen = " ".join(word.text for word in printed_somewhere if not word.marks & Mark.INVISIBLE)
     numbers.add_lost(seen, page_text(readings))
-    outside = _count_letters(beside)
-    outside_share = outside / _count_letters(layer.words) if outside >= _FEWEST_LETTERS else 0.0
+    outside, whole = _count_letters(beside), _count_letters(layer.words)
+    if whole > sum(map(len, map(letters, guesses))):
+        numbers.add_guessed(" ".join(guesses))
+    outside_share = outside / whole if outside >= _FEWEST_LETTERS else 0.0
     return Comparison(edits / longest if longest >= _FEWEST_LETTERS else None, outside_share, numbers)
 
 
