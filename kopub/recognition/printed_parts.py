@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from dataclasses import replace
+from html import escape
 
 from rapidfuzz.distance import Levenshtein
 
@@ -15,8 +16,11 @@ _MOST_LOST, _MOST_LOST_OF_FORMULA = 0.2, 0.5
 """Shares of the printed letters that a reading may lack; LaTeX writes some of a formula's in words."""
 _MOST_MORE, _FEW = 0.25, 3
 """Letters that a reading may have besides those printed, as a share of them or as a number, if it shows no more."""
+_MISREAD = 2
+"""Signs of a cell that may be misread without a doubt that the print stands there."""
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
 _MARKUP = re.compile(r"</?(?:table|thead|tbody|tr|t[dh]|br)\b[^>]*>")
+_PART = re.compile(rf"{_MARKUP.pattern}|[^<]+|<")
 _SIGN = re.compile(rf"{_MARKUP.pattern}|(?P<sign>\S)")
 _ASCII_OR_HANGUL = re.compile("[0-9A-Za-z가-힣]")
 """Letters that a formula in LaTeX has, too."""
@@ -25,18 +29,23 @@ _ASCII_OR_HANGUL = re.compile("[0-9A-Za-z가-힣]")
 def with_print(read: RegionText, printed: str) -> RegionText:
     """Return a region's reading, with the letters that a text layer has in it.
 
-    A reading that shows no more than `printed` gives way to it; one that lacks its letters is completed by it. Without
-    `printed`, signs that are no text, as of icons and dotted rules, are left out.
+    A reading that shows no more than `printed` gives way to it; one that lacks its letters is completed by it. The
+    cells of a table that was read have the printed words that they show. Without `printed`, signs that are no text, as
+    of icons and dotted rules, are left out.
     """
     read = replace(read, content=shorten_leaders(read.content))
     if not printed:
         return read if read.state is State.FAILED or _is_text(read.content) else replace(read, content="")
     has_nameless = any(map(is_nameless, printed))
+    has_cells = read.native_label == "table" and bool(_MARKUP.search(read.content))
+    if has_cells and not has_nameless and (table := _fill(read.content, printed)):
+        return replace(read, content=table, state=State.OK, reason=None, origin=TextOrigin.TEXT_LAYER)
     text, guesses = _name(printed, read.content) if has_nameless else (printed, 0)
     is_formula = read.native_label in _FORMULAS
     own, others = _letters(text, is_formula), _letters(read.content, is_formula)
     lost, more = (own - others).total(), (others - own).total()
-    is_structured = (read.native_label == "table" or is_formula) and not _MARKUP.search(printed)
+    # Words that are aligned are better than a reading without cells, and a reading with cells better than they are.
+    is_structured = is_formula or (read.native_label == "table" and (has_cells or not _MARKUP.search(printed)))
     is_complete = has_nameless or (not is_structured and more <= max(_FEW, _MOST_MORE * own.total()))
     most_lost = _MOST_LOST_OF_FORMULA if is_formula else _MOST_LOST
     if read.state is not State.FAILED and not is_complete and lost <= most_lost * own.total():
@@ -47,6 +56,33 @@ def with_print(read: RegionText, printed: str) -> RegionText:
     form = "{count} letters whose font does not name them were read from the picture"
     reason = Reason(form, count=guesses) if guesses else None
     return replace(read, content=text, state=State.OK, reason=reason, origin=TextOrigin.TEXT_LAYER)
+
+
+def _fill(table: str, printed: str) -> str | None:
+    """Return a table that was read, with the printed words in its cells.
+
+    None unless each word stands in a cell that shows it, and each cell shows nothing else.
+    """
+    words = (_MARKUP.sub(" ", printed) if _MARKUP.search(printed) else escape(printed, quote=False)).split()
+    word_of_sign = [at for at, word in enumerate(words) for _ in word]
+    parts = _PART.findall(table)
+    signs_of_cells = {at: "".join(part.split()) for at, part in enumerate(parts) if not _MARKUP.fullmatch(part)}
+    cell_of_sign = [at for at, signs in signs_of_cells.items() for _ in signs]
+    votes: dict[int, Counter[int]] = defaultdict(Counter)
+    for edit in Levenshtein.opcodes("".join(words), "".join(signs_of_cells.values())):
+        if edit.tag == "equal" or edit.src_end - edit.src_start <= _MISREAD:
+            own, others = word_of_sign[edit.src_start : edit.src_end], cell_of_sign[edit.dest_start : edit.dest_end]
+            for word, cell in zip(own, others, strict=False):
+                votes[word][cell] += 1
+    words_of_cells: dict[int, list[str]] = defaultdict(list)
+    for at, cells in sorted(votes.items()):
+        words_of_cells[cells.most_common(1)[0][0]].append(words[at])
+    for at, signs in signs_of_cells.items():
+        differ = Levenshtein.distance(signs, "".join(words_of_cells[at]))
+        if differ > max(_MISREAD, _MOST_LOST * len(signs)) or bool(signs) != bool(words_of_cells[at]):
+            return None
+        parts[at] = " ".join(words_of_cells[at])
+    return "".join(parts) if len(votes) == len(words) else None
 
 
 def _is_text(content: str) -> bool:

@@ -37,6 +37,7 @@ CODE = CodeVersion(
         5: "code keeps its empty lines; tables without rules, and the levels of titles, follow the tags of their PDF; "
         "signs that stand alone are compared too",
         6: "words drawn into and behind a row are of the row; numbers that came out nowhere on a page are named",
+        7: "words between rules of a picture or of dots fill the cells of a table",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""
@@ -96,10 +97,10 @@ def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozense
         is_hidden = any(word.marks & Mark.INVISIBLE for word in words)
         table = None
         if region.task is Task.TABLE and region.label == _TABLE and not is_hidden:
-            [plain] = words_of_boxes(unruled, [region.bbox])
-            table = table_of(layer, words, region.bbox) if plain.bare_share <= MOST_BARE else None
+            table = table_of(layer, words, region.bbox)
         if table is not None:
-            is_whole = True
+            [plain] = words_of_boxes(unruled, [region.bbox])
+            is_whole = plain.bare_share <= MOST_BARE
             lines, text = list(table.lines()), table.html()
         else:
             is_whole = (
