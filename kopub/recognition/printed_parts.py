@@ -1,12 +1,13 @@
 """Completes readings of regions by what their PDF says is printed there. Pure."""
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from dataclasses import replace
 from html import escape
 
 from rapidfuzz.distance import Levenshtein
 
+from kopub.layout.regions import FORMULAS
 from kopub.pages.nameless import NAMELESS, is_nameless
 from kopub.recognition.content import letters, shorten_leaders
 from kopub.recognition.regions import RegionText, TextOrigin
@@ -18,10 +19,9 @@ _MOST_MORE, _FEW = 0.25, 3
 """Letters that a reading may have besides those printed, as a share of them or as a number, if it shows no more."""
 _MISREAD = 2
 """Signs of a cell that may be misread without a doubt that the print stands there."""
-_FORMULAS = frozenset({"display_formula", "inline_formula"})
-_MARKUP = re.compile(r"</?(?:table|thead|tbody|tr|t[dh]|br)\b[^>]*>")
-_PART = re.compile(rf"{_MARKUP.pattern}|[^<]+|<")
-_SIGN = re.compile(rf"{_MARKUP.pattern}|(?P<sign>\S)")
+MARKUP = re.compile(r"</?(?:table|thead|tbody|tr|t[dh]|br)\b[^>]*>")
+"""The markup of a table."""
+_PART = re.compile(rf"{MARKUP.pattern}|[^<]+|<")
 _ASCII_OR_HANGUL = re.compile("[0-9A-Za-z가-힣]")
 """Letters that a formula in LaTeX has, too."""
 
@@ -37,15 +37,15 @@ def with_print(read: RegionText, printed: str) -> RegionText:
     if not printed:
         return read if read.state is State.FAILED or _is_text(read.content) else replace(read, content="")
     has_nameless = any(map(is_nameless, printed))
-    has_cells = read.native_label == "table" and bool(_MARKUP.search(read.content))
+    has_cells = read.native_label == "table" and bool(MARKUP.search(read.content))
     if has_cells and not has_nameless and (table := _fill(read.content, printed)):
         return replace(read, content=table, state=State.OK, reason=None, origin=TextOrigin.TEXT_LAYER)
     text, guesses = _name(printed, read.content) if has_nameless else (printed, 0)
-    is_formula = read.native_label in _FORMULAS
+    is_formula = read.native_label in FORMULAS
     own, others = _letters(text, is_formula), _letters(read.content, is_formula)
     lost, more = (own - others).total(), (others - own).total()
     # Words that are aligned are better than a reading without cells, and a reading with cells better than they are.
-    is_structured = is_formula or (read.native_label == "table" and (has_cells or not _MARKUP.search(printed)))
+    is_structured = is_formula or (read.native_label == "table" and (has_cells or not MARKUP.search(printed)))
     is_complete = has_nameless or (not is_structured and more <= max(_FEW, _MOST_MORE * own.total()))
     most_lost = _MOST_LOST_OF_FORMULA if is_formula else _MOST_LOST
     if read.state is not State.FAILED and not is_complete and lost <= most_lost * own.total():
@@ -63,43 +63,34 @@ def _fill(table: str, printed: str) -> str | None:
 
     None unless each word stands in a cell that shows it, and each cell shows nothing else.
     """
-    words = (_MARKUP.sub(" ", printed) if _MARKUP.search(printed) else escape(printed, quote=False)).split()
-    word_of_sign = [at for at, word in enumerate(words) for _ in word]
+    words = deque((MARKUP.sub(" ", printed) if MARKUP.search(printed) else escape(printed, quote=False)).split())
     parts = _PART.findall(table)
-    signs_of_cells = {at: "".join(part.split()) for at, part in enumerate(parts) if not _MARKUP.fullmatch(part)}
-    cell_of_sign = [at for at, signs in signs_of_cells.items() for _ in signs]
-    votes: dict[int, Counter[int]] = defaultdict(Counter)
-    for edit in Levenshtein.opcodes("".join(words), "".join(signs_of_cells.values())):
-        if edit.tag == "equal" or edit.src_end - edit.src_start <= _MISREAD:
-            own, others = word_of_sign[edit.src_start : edit.src_end], cell_of_sign[edit.dest_start : edit.dest_end]
-            for word, cell in zip(own, others, strict=False):
-                votes[word][cell] += 1
-    words_of_cells: dict[int, list[str]] = defaultdict(list)
-    for at, cells in sorted(votes.items()):
-        words_of_cells[cells.most_common(1)[0][0]].append(words[at])
-    for at, signs in signs_of_cells.items():
-        differ = Levenshtein.distance(signs, "".join(words_of_cells[at]))
-        if differ > max(_MISREAD, _MOST_LOST * len(signs)) or bool(signs) != bool(words_of_cells[at]):
+    for at, part in enumerate(parts):
+        if MARKUP.fullmatch(part):
+            continue
+        signs, own, differ = "".join(part.split()), "", len("".join(part.split()))
+        while words and (more := Levenshtein.distance(own.replace(" ", "") + words[0], signs)) <= differ:
+            own, differ = f"{own} {words.popleft()}", more
+        if differ > max(_MISREAD, _MOST_LOST * len(signs)) or bool(signs) != bool(own):
             return None
-        parts[at] = " ".join(words_of_cells[at])
-    return "".join(parts) if len(votes) == len(words) else None
+        parts[at] = own.strip()
+    return None if words else "".join(parts)
 
 
 def _is_text(content: str) -> bool:
-    signs = "".join(_MARKUP.sub("", content).split())
+    signs = "".join(MARKUP.sub("", content).split())
     words = letters(signs)
     return 2 * len(words) >= len(signs) and (len(words) >= _FEW or any(map(str.isdigit, words)))
 
 
 def _letters(content: str, is_formula: bool) -> Counter[str]:
-    words = letters(_MARKUP.sub("", content))
+    words = letters(MARKUP.sub("", content))
     return Counter(_ASCII_OR_HANGUL.findall(words) if is_formula else words)
 
 
 def _name(printed: str, read: str) -> tuple[str, int]:
     """Return `printed` with the names of its nameless signs, and how many are letters."""
-    own = "".join(match["sign"] or "" for match in _SIGN.finditer(printed))
-    others = "".join(match["sign"] or "" for match in _SIGN.finditer(read))
+    own, others = ("".join(MARKUP.sub("", text).split()) for text in (printed, read))
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     for edit in Levenshtein.editops(own, others):
         if edit.tag == "replace" and is_nameless(own[edit.src_pos]):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from rapidfuzz.distance import Levenshtein
 
 from kopub.fingerprints import CodeVersion
-from kopub.layout.regions import READ_TASKS, Region, Task
+from kopub.layout.regions import FORMULAS, READ_TASKS, Region, Task
 from kopub.pages.documents.text_layer import Mark, TextLayer, Word
 from kopub.pages.nameless import NAMELESS, is_nameless
 from kopub.recognition.content import KOREAN, fence_code, letters, script_of
@@ -187,7 +187,6 @@ def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) 
 
 _FEWEST_LETTERS = 20
 """Fewest letters and digits for which a distance is meaningful."""
-_FORMULAS = frozenset({"display_formula", "inline_formula"})
 _TABLE = "table"
 _FAR = "{share:.0%} of the letters differ from the text layer of its PDF"
 _LEFT_OUT = "{share:.0%} of the letters in the text layer of its PDF are in no region"
@@ -237,10 +236,10 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
         answer, printed = letters(text), letters(text_of(lines_of(within.words)))
         was_read = reading.state is not State.FAILED and reading.finish_reason != "skipped"
         printed_somewhere += within.words if reading.state is not State.FAILED else ()
-        if was_read and not printed and reading.native_label not in _FORMULAS:
+        if was_read and not printed and reading.native_label not in FORMULAS:
             guesses.append(text)
         is_table = reading.native_label == _TABLE
-        is_text = is_table or (within.bare_share <= MOST_BARE and reading.native_label not in _FORMULAS)
+        is_text = is_table or (within.bare_share <= MOST_BARE and reading.native_label not in FORMULAS)
         if was_read and printed and is_text:
             if is_table:
                 of_answer, of_print = Counter(answer), Counter(printed)
@@ -253,7 +252,7 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
     numbers.add_lost(seen, page_text(readings))
     outside, whole = _count_letters(beside), _count_letters(layer.words)
     if whole > sum(map(len, map(letters, guesses))):
-        numbers.add_guessed(" ".join(guesses))
+        numbers.add("", " ".join(guesses))
     outside_share = outside / whole if outside >= _FEWEST_LETTERS else 0.0
     return Comparison(edits / longest if longest >= _FEWEST_LETTERS else None, outside_share, numbers)
 

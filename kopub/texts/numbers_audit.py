@@ -5,7 +5,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import inf
 
 from kopub.states import Reason
 from kopub.texts.text_quality import Doubt, ramp
@@ -13,7 +12,6 @@ from kopub.texts.text_quality import Doubt, ramp
 _NUMBER = re.compile(r"[△▲±]?\d+(?:[.,]\d+)*|[△▲±○●◎□■☐☑]")
 """A number with its sign, or a sign that stands alone, as in the cells of a table."""
 _FIGURES = re.compile(r"[△▲±○●◎□■☐☑\d]")
-_DIGIT = re.compile(r"\d")
 _NAMED = 5
 """Most numbers that a doubt names."""
 _MANY = 3
@@ -26,8 +24,6 @@ class NumbersAudit:
 
     lost: Counter[str] = field(default_factory=Counter)
     invented: Counter[str] = field(default_factory=Counter)
-    guessed: Counter[str] = field(default_factory=Counter)
-    """Numbers that were read where the layer has no letters, as in a picture."""
 
     def add(self, printed: str, answer: str) -> None:
         """Compare a region's layer with its text; numbers cut otherwise are equal."""
@@ -44,18 +40,13 @@ class NumbersAudit:
         if Counter(_FIGURES.findall(printed)) - Counter(_FIGURES.findall(answer)):
             self.lost |= Counter(_NUMBER.findall(printed)) - Counter(_NUMBER.findall(answer))
 
-    def add_guessed(self, answer: str) -> None:
-        """Add the numbers that were read where the layer has no letters."""
-        self.guessed += Counter(filter(_DIGIT.search, _NUMBER.findall(unicodedata.normalize("NFKC", answer))))
-
     def doubts(self) -> Iterator[Doubt]:
-        """Yield a doubt that names the numbers of each kind."""
-        for form, numbers, many in (
-            ("numbers or signs of the text layer of its PDF did not come out: {numbers}", self.lost, _MANY),
-            ("numbers or signs came out that the text layer of its PDF does not have: {numbers}", self.invented, _MANY),
-            ("numbers were read where the text layer of its PDF has no letters: {numbers}", self.guessed, inf),
+        """Yield a doubt that names the numbers of each side."""
+        for form, numbers in (
+            ("numbers or signs of the text layer of its PDF did not come out: {numbers}", self.lost),
+            ("numbers or signs came out that the text layer of its PDF does not have: {numbers}", self.invented),
         ):
             if numbers:
                 named = ", ".join(list(numbers.elements())[:_NAMED])
                 says = Reason(form, numbers=f"{named}, …" if numbers.total() > _NAMED else named)
-                yield Doubt("layer", 0.5 + 0.5 * ramp(numbers.total(), 0, many), says)
+                yield Doubt("layer", 0.5 + 0.5 * ramp(numbers.total(), 0, _MANY), says)
