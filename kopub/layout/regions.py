@@ -62,7 +62,7 @@ class PageLayout:
 
 
 _TABLES = frozenset({"table"})
-_FORMULAS = frozenset({"display_formula", "inline_formula"})
+FORMULAS = frozenset({"display_formula", "inline_formula"})
 PICTURES = frozenset({"chart", "image"})
 _REPEATED = frozenset({"header", "header_image", "footer", "footer_image", "number", "reference"})
 """Labels not read unless a profile says so: running heads repeat on every page, and the entries of a `reference` list
@@ -72,7 +72,7 @@ are regions of their own (a list without entries is read)."""
 def _default_task(label: str) -> Task:
     if label in _TABLES:
         return Task.TABLE
-    if label in _FORMULAS:
+    if label in FORMULAS:
         return Task.FORMULA
     if label in PICTURES:
         return Task.SKIP

@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFilter
 
 from kopub.layout.cpu.engine import CpuLayout
 from kopub.layout.ink import BLANK_SHARE, even_light, ink_share
@@ -157,6 +157,20 @@ def test_what_a_speck_is_stands_in_the_profile() -> None:
     page = sheet.page()
     assert [layout.state for layout in CpuLayout(speck=0.02).detect([page])] == [State.BLANK]
     assert [layout.state for layout in CpuLayout().detect([page])] != [State.BLANK]
+
+
+def test_blocks_of_a_sharpened_photo_are_apart_though_its_paper_is_lighter_around_letters() -> None:
+    sheet = Sheet(640, 640, paper=215)
+    sheet.text(170, 100, "The same story", 20)
+    for top in (260, 420):
+        sheet.paragraph(170, top, 380, 3, 20)
+    halo = sheet.image.filter(ImageFilter.MinFilter(3)).point([255] * 128 + [215] * 128)
+    sheet.image = Image.composite(sheet.image, halo, sheet.image.point([255] * 200 + [0] * 56))
+    assert [(region.task, round(region.bbox[1], -1)) for region in detect(sheet).regions] == [
+        (Task.TEXT, 100),
+        (Task.TEXT, 260),
+        (Task.TEXT, 420),
+    ]
 
 
 def test_what_dotted_rules_join_around_a_table_is_a_picture_and_not_lost() -> None:

@@ -26,6 +26,7 @@ class CpuLayout(LayoutDetector):
             5: "pale boxes are found in uneven light, and what they hold stays together",
             6: "tables without upright rules are found, and letters at an edge are no rules",
             7: "formulas are text, and what dotted rules join around a table is a picture; it was lost",
+            8: "lines of a sharpened photo are apart",
         },
     )
     typical_seconds: ClassVar[float] = 0.15

@@ -43,6 +43,8 @@ _FRAME_AREA = 0.25
 """Smallest share of the page that a frame encloses; a smaller ring of strokes is a drawing."""
 _FRAME_WIDTH = 0.12
 """Width of the border of its box that holds all strokes of a frame, as a share of the box's sides."""
+_HALO, _DARK_PAPER = 16, 128
+"""Most grey levels by which some paper is lighter than the rest, and the level up to which print may be lighter."""
 _BAND = 2.5
 """Height of a tint behind a single row, in heights of the body text."""
 _PALE = 40
@@ -96,6 +98,9 @@ def segment(gray: NDArray[np.uint8]) -> Segmentation:
     """Find the blocks of a page, uint8 (height, width) at full size."""
     scale = working_scale(*gray.shape)
     gray = shrink(gray, scale)
+    if (paper := paper_level(gray)) > _DARK_PAPER:
+        # A sharpened photo is lighter around its letters, beside which the rest of its paper would be ink.
+        gray = np.minimum(gray, np.uint8(min(255, paper + _HALO)))
     contrast = ink_contrast(gray, PAPER_REACH)
     ink = (contrast > INK_CONTRAST).astype(np.uint8)
     em = estimate_em(ink)

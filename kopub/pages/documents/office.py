@@ -41,6 +41,7 @@ PIECES = CodeVersion(
         3: "rows of a table are on the pages of most of their letters",
         4: "a row that a page cuts keeps its cells, a table in a cell is on its own page, and the charset of a web "
         "page is not guessed a second time",
+        5: "a short number takes no part of a longer one",
     },
 )
 """A new version converts office files again."""

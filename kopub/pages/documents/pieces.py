@@ -121,6 +121,7 @@ _TEX = re.compile(r"\\(?:begin|end)\{[a-z]+\}|\\(?:[A-Za-z]+|.)|[{}^_&]")
 """What of TeX is not printed."""
 _RULE = re.compile(r"([^\w\s])\1{3,}")
 """A rule or leader of one sign, printed in any length."""
+_IN_NUMBER = re.compile(r"\d[.,]\d")
 _SEED = 6
 """Letters of a text that are looked up at once."""
 _SHORT = 4
@@ -328,5 +329,8 @@ class PrintedWords:
         return not must_be_word or all(map(self._is_edge, (place, place + size)))
 
     def _is_edge(self, place: int) -> bool:
-        """Return whether no word goes on across a place, apart from its signs."""
-        return place in self._edges or not all(map(str.isalnum, self._letters[place - 1 : place + 1]))
+        """Return whether no number, and no word apart from its signs, goes across a place."""
+        if place in self._edges:
+            return True
+        is_in_number = _IN_NUMBER.search(self._letters[max(0, place - 2) : place + 2])
+        return not is_in_number and not all(map(str.isalnum, self._letters[place - 1 : place + 1]))
