@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -78,27 +78,6 @@ class Row:
     damage: str | None = None
 
 
-class RowBatch(Protocol):
-    """Consecutive rows of a file; `problem` says why none of them can be read.
-
-    `misread` describes a column with values of an unexpected kind, which the rows then lack, and `size` is in bytes.
-    """
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def problem(self) -> str | None: ...
-
-    @property
-    def misread(self) -> str | None: ...
-
-    @property
-    def size(self) -> int: ...
-
-    def row(self, index: int) -> Row: ...
-
-
 class ShardFile(ABC):
     """An open corpus file.
 
@@ -111,7 +90,7 @@ class ShardFile(ABC):
         self.problem: str | None = None
 
     @abstractmethod
-    def batches(self) -> Iterator[RowBatch]:
+    def batches(self) -> "Iterator[RowBatch]":
         """Yield the batches in order, up to damage that hides the rest; then set `problem`."""
 
     @abstractmethod
@@ -180,7 +159,7 @@ class ArrowFile(ShardFile):
         self._batches = list(self._read())
         self._ends = list(accumulate(batch.rows for batch in self._batches))
 
-    def batches(self) -> Iterator[RowBatch]:
+    def batches(self) -> "Iterator[RowBatch]":
         return iter(self._batches)
 
     def row(self, index: int) -> Row:
@@ -190,7 +169,7 @@ class ArrowFile(ShardFile):
         batch = self._batches[at]
         return batch.row(index - self._ends[at] + batch.rows)
 
-    def _read(self) -> Iterator[RowBatch]:
+    def _read(self) -> "Iterator[RowBatch]":
         try:
             reader = open_stream(self._file)
             check_schema(reader.schema, self.place)
@@ -218,7 +197,8 @@ class ParquetFile(ShardFile):
     def __init__(self, path: Path, place: str) -> None:
         super().__init__(place)
         self._lock = Lock()
-        self._group, self._rest = -1, iter(tuple[RowBatch]())
+        self._group = -1
+        self._rest: Iterator[RowBatch] = iter(())
         self._kept: deque[tuple[int, RowBatch]] = deque()
         """The batches of the group that were read last, with their first rows in it."""
         self._ends: list[int] = []
@@ -235,7 +215,7 @@ class ParquetFile(ShardFile):
         groups = range(self._file.num_row_groups)
         self._ends = list(accumulate(self._file.metadata.row_group(group).num_rows for group in groups))
 
-    def batches(self) -> Iterator[RowBatch]:
+    def batches(self) -> "Iterator[RowBatch]":
         for group in range(len(self._ends)):
             yield from self._read(group)
 
@@ -252,7 +232,7 @@ class ParquetFile(ShardFile):
             while at >= first and (batch := next(self._rest, None)) is not None:
                 self._kept.append((first, batch))
                 first += batch.rows
-                while len(self._kept) > 1 and sum(kept.size for _, kept in self._kept) > _BYTES_KEPT:
+                while len(self._kept) > 1 and sum(older.size for _, older in self._kept) > _BYTES_KEPT:
                     self._kept.popleft()
             rows = (batch.row(at - start) for start, batch in self._kept if start <= at < start + batch.rows)
             return next(rows, Row(problem=Reason("{file} has no row {row}", file=str(self.place), row=index)))
@@ -278,7 +258,7 @@ class ParquetFile(ShardFile):
     def _rows(self, group: int) -> int:
         return self._ends[group] - (self._ends[group - 1] if group else 0)
 
-    def _read(self, group: int) -> Iterator[RowBatch]:
+    def _read(self, group: int) -> "Iterator[RowBatch]":
         missing = self._rows(group)
         try:
             for batch in self._unpacked(group, self._columns):
@@ -485,6 +465,13 @@ class _Values:
         if not self._valid[index].as_py():
             return None
         return self._data[self._offsets[index] : self._offsets[index + 1]]
+
+
+RowBatch = _ReadBatch | _LostBatch
+"""Consecutive rows of a file; `problem` says why none of them can be read.
+
+`misread` describes a column with values of an unexpected kind, which the rows then lack, and `size` is in bytes.
+"""
 
 
 def _check(batch: pa.RecordBatch) -> RowBatch:

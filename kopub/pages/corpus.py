@@ -347,11 +347,12 @@ def digest(table: pa.Table) -> str:
 
 def from_table(table: pa.Table, shard: str | None = None) -> list[Query]:
     """Return the indexed queries of one shard, or of all, in order."""
-    return [
-        Query(**{name: value for name, value in row.items() if name != SHARD})
-        for row in table.to_pylist()
-        if shard in (None, row[SHARD])
-    ]
+    queries: list[Query] = []
+    for row in table.to_pylist():
+        own = row.pop(SHARD)
+        if shard in (None, own):
+            queries.append(Query(**row))
+    return queries
 
 
 def _query(row: dict, at: int, page_ids: Mapping[int, str] | None, name: str) -> Query:
@@ -388,11 +389,11 @@ def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(kind.value_type):
         form = "the annotations of {name} have page_indices of type {kind}; wanted lists of integers"
         raise SourceError(form, name, kind)
-    return {
-        index: f"{row['file_id']}_{page}"
-        for row in annotations.select(["file_id", "page_indices"]).to_pylist()
-        for page, index in enumerate(row["page_indices"] or [], start=1)
-    }
+    page_ids: dict[int, str] = {}
+    for row in annotations.select(["file_id", "page_indices"]).to_pylist():
+        for page, index in enumerate(row["page_indices"] or [], start=1):
+            page_ids[index] = f"{row['file_id']}_{page}"
+    return page_ids
 
 
 def _text(value: object) -> str | None:

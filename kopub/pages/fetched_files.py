@@ -114,7 +114,7 @@ class FetchedFiles:
                 raise StoreError(cannot_write(self._folder, error)) from error
 
     def _use(self, url: str) -> _Use:
-        path = self._folder / f"{_prefix(url)}{_LOCK}"
+        path = self._folder / f"{fingerprint(url)}{_LOCK}"
         with _listed:
             if path not in _uses:
                 _uses[path] = _Use(FileLock(path, thread_local=False))
@@ -139,7 +139,7 @@ class FetchedFiles:
     def _fetched(self, url: str, listed: Stamp | None) -> FetchedFile:
         for _ in range(_ATTEMPTS):
             stamp = listed or _ask(url)
-            for path in self._folder.glob(f"{_prefix(url)}-{stamp.mark}-*"):
+            for path in self._folder.glob(f"{fingerprint(url)}-{stamp.mark}-*"):
                 if path.stat().st_size == stamp.size:
                     os.utime(path)
                     return FetchedFile(path, path.name.split("-")[2][:64])
@@ -159,7 +159,7 @@ class FetchedFiles:
             form = "{url} has {size:,} bytes and corpus.cache_gb lets this machine keep {most:g} GB: raise it"
             raise SourceError(form, url, stamp.size, self._most / 1e9)
         objects, path = Objects.at(url)
-        part = self._folder / f"{_prefix(url)}-{uuid.uuid4().hex[:8]}{_PART}"
+        part = self._folder / f"{fingerprint(url)}-{uuid.uuid4().hex[:8]}{_PART}"
         digest = hashlib.sha256()
         try:
             if forget:
@@ -219,16 +219,12 @@ class FetchedFiles:
 
     def _forget(self, url: str) -> None:
         """Remove other versions of a file, and what a killed process left."""
-        for path in self._folder.glob(f"{_prefix(url)}-*"):
+        for path in self._folder.glob(f"{fingerprint(url)}-*"):
             path.unlink(missing_ok=True)
 
 
-def _prefix(url: str) -> str:
-    return fingerprint(url)
-
-
 def _name(url: str, stamp: Stamp, sha256: str) -> str:
-    return f"{_prefix(url)}-{stamp.mark}-{sha256}{PurePosixPath(url).suffix[:_SUFFIX]}"
+    return f"{fingerprint(url)}-{stamp.mark}-{sha256}{PurePosixPath(url).suffix[:_SUFFIX]}"
 
 
 def _ask(url: str) -> Stamp:

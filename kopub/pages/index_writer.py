@@ -383,4 +383,4 @@ class IndexWriter:
 def _files_in(rendered: ShardFolder, index: Manifest) -> list[SourcePath]:
     """Return the rendered shards that an index names."""
     named = {index.place(shard.file) for shard in index.shards}
-    return [path for path in rendered.found() if str(path) in named]
+    return [path for path in rendered.files() if str(path) in named]

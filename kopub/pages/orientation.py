@@ -181,11 +181,11 @@ class _Projection:
         last = place.max(axis=1)
         # There is one bin beyond the last point; the change to it is subtracted below, because no line ends there.
         length = int(last.max()) + 2
-        each = np.arange(len(degrees))
-        counted = np.bincount((place + (each * length)[:, None]).ravel(), minlength=len(degrees) * length)
+        rows = np.arange(len(degrees))
+        counted = np.bincount((place + (rows * length)[:, None]).ravel(), minlength=len(degrees) * length)
         profile = counted.reshape(len(degrees), length)
         changes = np.square(np.diff(profile, axis=1)).sum(axis=1)
-        return (changes - np.square(profile[each, last])).astype(np.float64)
+        return (changes - np.square(profile[rows, last])).astype(np.float64)
 
 
 WINDOW = 48

@@ -188,18 +188,16 @@ def _ranges(place: str, sha256: str) -> "RenderedShard":
     from kopub.pages.documents.shards import RenderedShard
 
     try:
-        with _opened(place) as file:
-            shard = RenderedShard.read(file)
+        if is_url(place):
+            objects, path = storage_at(place)
+            with cast("BinaryIO", objects.open(path)) as file:
+                shard = RenderedShard.read(file)
+        else:
+            with Path(place).open("rb") as file:
+                shard = RenderedShard.read(file)
     except OSError as error:
         form = "{place} cannot be opened: {error}; run `kopub index` again"
         raise SourceError(form, place, error.strerror or error) from None
     if shard is None:
         raise SourceError("{place} is damaged: delete it and run `kopub index` again", place)
     return shard
-
-
-def _opened(place: str) -> BinaryIO:
-    if not is_url(place):
-        return Path(place).open("rb")
-    objects, path = storage_at(place)
-    return cast("BinaryIO", objects.open(path))

@@ -79,10 +79,10 @@ class CorpusPlace:
         if not is_url(location):
             yield Path(location)
             return
-        with self.fetched.held(location) as found:
-            if sha256 not in (None, found.sha256):
+        with self.fetched.held(location) as fetched:
+            if sha256 not in (None, fetched.sha256):
                 raise SourceError("{location} changed since it was indexed: run `kopub index` again", location)
-            yield found.path
+            yield fetched.path
 
     def read(self, name: str) -> bytes:
         """Return a small file beside the index. Raises `OSError`, and `StoreError` from the storage."""

@@ -18,7 +18,7 @@ from kopub.pages import manifest
 from kopub.pages.arrow import open_pages
 from kopub.pages.corpus import read_table
 from kopub.pages.documents.conversion import NO_DOCUMENT
-from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents
+from kopub.pages.documents.folder import LeftOut, SourceFile, find_documents
 from kopub.pages.documents.pdf import is_pdf
 from kopub.pages.manifest import Shard, shard_key
 from kopub.pages.page import problem_with_id
@@ -63,7 +63,7 @@ class SourceFiles:
 
     name: str
     pages: Sequence[SourcePath]
-    documents: list[DocumentFile] = field(default_factory=list)
+    documents: list[SourceFile] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     questions: pa.Table | None = None
     annotations: pa.Table | None = None
@@ -136,7 +136,7 @@ def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
     around = find_documents(folder)
     in_order = sorted(_saved_files(pages) or pages.iterdir(), key=lambda path: (natural(path.name), path.name))
     files = list(filter(_holds_pages, in_order))
-    documents: list[DocumentFile] = []
+    documents: list[SourceFile] = []
     if files:
         for document in around.documents:
             if document.path.parent == pages and is_pdf(document.path):
@@ -185,7 +185,7 @@ def _two_kinds(place: SourcePath, document: SourcePath, pages: SourcePath) -> So
 
 
 def _beside_shards(
-    files: Sequence[SourcePath], others: Iterable[DocumentFile | LeftOut], folder: SourcePath
+    files: Sequence[SourcePath], others: Iterable[SourceFile | LeftOut], folder: SourcePath
 ) -> Iterator[LeftOut]:
     """Yield the files around the page files in `folder`, with reasons to leave them out."""
     taken = set(map(str, files))
@@ -193,7 +193,7 @@ def _beside_shards(
     for other in others:
         if str(other.path) in taken or other.path.name in _OF_DATASETS:
             continue
-        if isinstance(other, DocumentFile):
+        if isinstance(other, SourceFile):
             form = "beside {files}, which holds the pages"
             what = phrase(form, files[0].name) if other.path.parent == folder else "a document"
             reason = phrase("{what}: index it from a folder of its own", what)

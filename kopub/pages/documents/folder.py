@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from kopub.errors import SourceError, spelt
 from kopub.pages.documents import conversion, pdf, pictures, plain
@@ -37,7 +37,7 @@ _LONGEST = MAX_ID_BYTES - len("_9999999")
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentFile:
+class SourceFile:
     """A PDF, an image, or a file that becomes a PDF.
 
     `place` is its path below the folder as the storage spells it, and `name` the same path for people. `id` is the
@@ -63,14 +63,14 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FolderContents:
     """The documents of a folder and the files left out, in natural order."""
 
-    documents: list[DocumentFile]
+    documents: list[SourceFile]
     left_out: list[LeftOut]
 
 
-def find_documents(source: SourcePath) -> Found:
+def find_documents(source: SourcePath) -> FolderContents:
     """Return every document in or below a folder, or `source` itself if it is one.
 
     Hidden files and folders are left out, and folders that KoPub wrote; links are followed. Raises `SourceError` if a
@@ -80,8 +80,8 @@ def find_documents(source: SourcePath) -> Found:
     left_out: list[LeftOut] = []
     names: Counter[str] = Counter()
     stems: Counter[tuple[str, int]] = Counter()
-    places = [(path, place.as_posix()) for path, place in _files(source)]
-    for path, place in sorted(places, key=lambda file: (list(map(natural, _compose(file[1]).split("/"))), file[1])):
+    in_order = sorted(_files(source), key=lambda file: (list(map(natural, _compose(file[1]).split("/"))), file[1]))
+    for path, place in in_order:
         if reason := _no_document(path):
             left_out.append(LeftOut(path, _name(place), reason))
             continue
@@ -90,14 +90,14 @@ def find_documents(source: SourcePath) -> Found:
         # Adding an image or a text with the name of a PDF does not change the ids of the PDF's pages.
         for rank in range(_rank(path), _LAST_RANK + 1):
             stems[_stem(place), rank] += 1
-    documents: list[DocumentFile] = []
+    documents: list[SourceFile] = []
     for path, place in files:
         stem = _stem(place)
         name = _name(place) if names[_name(place)] == 1 else spelt(place)
         is_shared = stems[stem, _rank(path)] > 1
         page_id = marked(stem, place) if is_shared or len(stem.encode()) > _LONGEST else stem
-        documents.append(DocumentFile(path, place, name, page_id))
-    return Found(documents, left_out)
+        documents.append(SourceFile(path, place, name, page_id))
+    return FolderContents(documents, left_out)
 
 
 _LAST_RANK = 2
@@ -133,15 +133,16 @@ def _written(names: Iterable[str]) -> str | None:
     return next((reason for marks, reason in _WRITTEN.items() if there.issuperset(marks)), None)
 
 
-def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
+def _files(source: SourcePath) -> Iterator[tuple[SourcePath, str]]:
     """Yield all files below a folder, or `source` itself, each with its place."""
     if isinstance(source, ObjectPath):
-        paths = [source] if source.is_file() else _walk_listed(source)
-        yield from ((path, path.relative_to(source)) for path in paths)
+        for path in [source] if source.is_file() else _walk_listed(source):
+            yield path, path.relative_to(source).as_posix()
     elif source.is_file():
-        yield source, source.relative_to(source.parent)
+        yield source, source.name
     else:
-        yield from ((path, path.relative_to(source)) for path in _walk(source))
+        for path in _walk(source):
+            yield path, path.relative_to(source).as_posix()
 
 
 def _walk_listed(folder: ObjectPath) -> Iterator[ObjectPath]:

@@ -63,6 +63,7 @@ def paragraphs(file: Any) -> Iterator[HwpParagraph]:
         raise UndecodableImage("the file is damaged or no HWP document: it has no text")
     left = MOST_TEXT
     levels: list[int] = []
+    """The level in the outline of each kind of paragraph, 0 for none."""
     for name in (["DocInfo"], *sorted(names, key=lambda name: (len(name[1]), name[1]))):
         stream = _stream(file, name)
         if flags & _COMPRESSED:
@@ -72,7 +73,10 @@ def paragraphs(file: Any) -> Iterator[HwpParagraph]:
             raise too_large()
         records = _records(stream)
         if name == ["DocInfo"]:
-            levels = [_level(record.content) for record in _all(records, _PARA_SHAPE)]
+            for shape in _all(records, _PARA_SHAPE):
+                (properties,) = struct.unpack_from("<I", shape.content)
+                # Two bits say whether such a paragraph is in the outline, the next three its level.
+                levels.append((properties >> 25 & 7) + 1 if properties >> 23 & 3 == 1 else 0)
         else:
             yield from _paragraphs(records, levels)
 
@@ -111,12 +115,6 @@ def _all(records: Sequence[_Record], tag: int) -> Iterator[_Record]:
         if record.tag == tag:
             yield record
         yield from _all(record.below, tag)
-
-
-def _level(shape: bytes) -> int:
-    """Return the level in the outline of a kind of paragraph, 0 for none."""
-    (properties,) = struct.unpack_from("<I", shape)
-    return (properties >> 25 & 7) + 1 if properties >> 23 & 3 == 1 else 0
 
 
 def _paragraphs(records: Sequence[_Record], levels: Sequence[int]) -> list[HwpParagraph]:
@@ -186,8 +184,8 @@ def _objects(control: _Record, levels: Sequence[int]) -> "Iterator[HwpTable | Hw
 
 def _boxes(records: Sequence[_Record], levels: Sequence[int]) -> Iterator[list[HwpParagraph]]:
     """Yield the paragraphs of each box, which stand directly below one record."""
-    if held := _paragraphs(records, levels):
-        yield held
+    if paragraphs_of_box := _paragraphs(records, levels):
+        yield paragraphs_of_box
     for record in records:
         if record.tag != _PARAGRAPH:
             yield from _boxes(record.below, levels)

@@ -38,8 +38,12 @@ def paragraphs(archive: zipfile.ZipFile) -> Iterator[HwpParagraph]:
     if sum(archive.getinfo(name).file_size for name in (*headers, *(name for _, name in sections))) > MOST_TEXT:
         raise too_large()
     levels: dict[str, int] = {}
+    """The level in the outline of each kind of paragraph that is in it, from 1."""
     for name in headers:
-        levels.update(_outline(_parsed(archive.open(name))))
+        for kind in _parsed(archive.open(name)).iter("{*}paraPr"):
+            for heading in kind.iter("{*}heading"):
+                if heading.get("type") == "OUTLINE":
+                    levels[kind.get("id")] = int(heading.get("level") or 0) + 1
     for _, name in sections:
         section = _parsed(archive.open(name))
         _accept_changes(section)
@@ -87,14 +91,6 @@ def _parsed(xml: IO[bytes]) -> Any:
 
 def _name(element: Any) -> str:
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
-
-
-def _outline(header: Any) -> Iterator[tuple[str, int]]:
-    """Yield the kinds of paragraphs that are in the outline, with their levels from 1."""
-    for kind in header.iter("{*}paraPr"):
-        for heading in kind.iter("{*}heading"):
-            if heading.get("type") == "OUTLINE":
-                yield kind.get("id"), int(heading.get("level") or 0) + 1
 
 
 class _Section:

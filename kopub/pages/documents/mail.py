@@ -14,7 +14,7 @@ from pypdfium2 import PdfDocument
 
 from kopub.errors import UndecodableImage, visible
 from kopub.pages.documents import pdf, pictures, plain, web_page
-from kopub.pages.documents.pieces import ConvertedDocument, Piece
+from kopub.pages.documents.pieces import Conversion, Piece
 from kopub.states import Reason, joined
 
 SUFFIX = ".eml"
@@ -30,10 +30,10 @@ _DPI, _QUALITY = 300, 95
 _KOREAN = ("", "us-ascii", "utf-8", "euc-kr", "cp949", "ks_c_5601-1987")
 """Charsets that mails name for text in UTF-8 or CP949."""
 
-Convert = Callable[[Path, Path], ConvertedDocument]
+Convert = Callable[[Path, Path], Conversion]
 
 
-def convert(path: Path, folder: Path, convert_file: Convert) -> ConvertedDocument:
+def convert(path: Path, folder: Path, convert_file: Convert) -> Conversion:
     """Return a mail with its attachments as one PDF.
 
     `convert_file` converts a file of another kind in a folder of its own. An attachment that cannot be read is lost on
@@ -130,7 +130,7 @@ def _name(part: MIMEPart) -> str:
     return PurePath(part.get_filename() or f"unnamed.{_SUFFIXES.get(kind, kind)}").name
 
 
-def _converted(part: MIMEPart, folder: Path, convert_file: Convert) -> ConvertedDocument:
+def _converted(part: MIMEPart, folder: Path, convert_file: Convert) -> Conversion:
     """Return an attachment as a PDF. Raises `UndecodableImage`."""
     suffix = PurePath(_name(part)).suffix.lower()
     if sum(place.startswith(_PLACE) for place in folder.parts) > _DEEPEST:
@@ -139,17 +139,17 @@ def _converted(part: MIMEPart, folder: Path, convert_file: Convert) -> Converted
     file.write_bytes(_content(part))
     if suffix == pdf.SUFFIX:
         pdf.Pdfs().pages(file)
-        return ConvertedDocument(file, {})
+        return Conversion(file, {})
     if suffix not in pictures.SUFFIXES:
         return convert_file(file, folder)
     opened = pictures.Pictures()
     pages = [Image.open(BytesIO(opened.render(file, at, _DPI))).convert("RGB") for at in range(opened.pages(file))]
     printed = folder / "picture.pdf"
     pages[0].save(printed, "PDF", save_all=True, append_images=pages[1:], resolution=_DPI, quality=_QUALITY)
-    return ConvertedDocument(printed, {})
+    return Conversion(printed, {})
 
 
-def _joined(documents: list[ConvertedDocument], path: Path, lost: list[str]) -> ConvertedDocument:
+def _joined(documents: list[Conversion], path: Path, lost: list[str]) -> Conversion:
     """Return documents one after another, the first of which has `lost` more."""
     losses, pieces = dict[int, str](), dict[int, Sequence[Piece]]()
     with PdfDocument.new() as whole:
@@ -162,4 +162,4 @@ def _joined(documents: list[ConvertedDocument], path: Path, lost: list[str]) -> 
         whole.save(path)
     if lost:
         losses[0] = joined([*([losses[0]] if 0 in losses else []), *lost])
-    return ConvertedDocument(path, losses, pieces)
+    return Conversion(path, losses, pieces)

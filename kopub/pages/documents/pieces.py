@@ -88,7 +88,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class ConvertedDocument:
+class Conversion:
     """A document's PDF, and by page, from 0, what it `lost` and the document's pieces."""
 
     pdf: Path
@@ -188,7 +188,7 @@ class PrintedWords:
         if place is not None and self.page_of(self._words[place]) < self.page_of(self._words[max(self._at - 1, 0)]):
             self._at = place
         whole = self._take_whole(cells, letters, self._within(page))
-        found: list[list[int | None] | None] = []
+        of_cells: list[list[int | None] | None] = []
         above: dict[int, int] = {}
         row, pages = -1, list[int]()
         near: range | None = None
@@ -202,11 +202,11 @@ class PrintedWords:
                 near = range(self._pages[min(pages)].start, after) if page is None else self._pages[page]
                 at = min(max(at, near.start), near.stop)
             words, self._at = whole.get(number) or (self._take(cell.text, at, self._within(page), near), self._at)
-            found.append(words)
-            if found[-1] is not None:
+            of_cells.append(words)
+            if words is not None:
                 above[cell.column] = self._at
                 pages.append(self.page_of(self._words[self._at - 1]))
-        return found
+        return of_cells
 
     def _take_whole(
         self, cells: Sequence[PieceCell], letters: Sequence[str], within: range
@@ -268,14 +268,14 @@ class PrintedWords:
             if len(parts) < 2:
                 return None
             # What stands between them, such as a formula, may be long.
-            taken: list[list[int | None] | None] = []
+            of_parts: list[int | None] = []
+            is_printed = False
             for part in parts:
-                taken.append(self._take(part, at, within, near))
-                at = self._at if taken[-1] else at
-            if not any(taken):
-                return None
-            letters = zip(parts, taken, strict=True)
-            return [word for part, found in letters for word in found or [None] * len(letters_of(part))]
+                of_part = self._take(part, at, within, near)
+                if of_part:
+                    is_printed, at = True, self._at
+                of_parts += of_part or [None] * len(letters_of(part))
+            return of_parts if is_printed else None
         self._at = at
         return words
 
@@ -325,8 +325,10 @@ class PrintedWords:
             return False
         if follows and not any(self._taken[max(place - 1, 0) : place]):
             return False
-        return not must_be_word or all(map(self._is_edge, (place, place + size)))
-
-    def _is_edge(self, place: int) -> bool:
-        """Return whether no word goes on across a place, apart from its signs."""
-        return place in self._edges or not all(map(str.isalnum, self._letters[place - 1 : place + 1]))
+        if not must_be_word:
+            return True
+        for end in (place, place + size):
+            # Within a word of the print, a sign ends it as well as a blank.
+            if end not in self._edges and all(map(str.isalnum, self._letters[end - 1 : end + 1])):
+                return False
+        return True

@@ -112,9 +112,7 @@ def _plain_page(page: bytes) -> bytes:
     for element in soup.find_all([*_WEB_ELEMENTS]) + [style for style in soup("style") if _STYLES.search(style.text)]:
         element.decompose()
     for element in soup.find_all(True):
-        element.attrs = {
-            name: value
-            for name, value in element.attrs.items()
-            if name not in _WEB_ATTRIBUTES and not (name == "style" and _STYLES.search(str(value)))
-        }
+        for name, value in list(element.attrs.items()):
+            if name in _WEB_ATTRIBUTES or (name == "style" and _STYLES.search(str(value))):
+                del element.attrs[name]
     return str(soup).encode()

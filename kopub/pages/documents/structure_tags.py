@@ -68,7 +68,9 @@ class StructureTags:
         self._left -= 1
         if self._left < 0 or depth > _DEEPEST:
             return
-        role = _role(element)
+        name = ctypes.create_string_buffer(_LONGEST_ROLE)
+        size = raw.FPDF_StructElement_GetType(element, name, _LONGEST_ROLE)
+        role = name.raw[: max(0, size - 2)].decode("utf-16-le", "replace") if size <= _LONGEST_ROLE else ""
         is_inner = tag >= 0 and self.tags[tag].role in _WHOLE
         in_cell = is_inner and self.tags[tag].role in _CELLS
         if role == "Table" and not in_cell:
@@ -92,12 +94,6 @@ class StructureTags:
     def of(self, drawn: ctypes.c_void_p) -> int:
         """Return the number of the tag of an object of the page, or -1."""
         return self.by_content.get(raw.FPDFPageObj_GetMarkedContentID(drawn), -1) if self.by_content else -1
-
-
-def _role(element: Any) -> str:
-    name = ctypes.create_string_buffer(_LONGEST_ROLE)
-    size = raw.FPDF_StructElement_GetType(element, name, _LONGEST_ROLE)
-    return name.raw[: max(0, size - 2)].decode("utf-16-le", "replace") if size <= _LONGEST_ROLE else ""
 
 
 def _spans(element: Any) -> Iterator[float]:

@@ -255,7 +255,7 @@ class StoredLayers:
 
 
 @dataclass(frozen=True, slots=True)
-class MadePage:
+class Rendering:
     """The encoded image of a page, and its text layer as it is stored.
 
     The layer is None if there is none, as for an image. `damage` says which part of the page could not be drawn.
@@ -267,7 +267,7 @@ class MadePage:
 
 
 @dataclass(frozen=True, slots=True)
-class PageCount:
+class Extent:
     """A document's numbers of pages, attached files, and claimed but missing pages."""
 
     pages: int
