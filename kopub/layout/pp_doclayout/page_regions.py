@@ -14,7 +14,7 @@ from PIL import Image
 
 from kopub.errors import EngineError, UndecodableImage
 from kopub.layout.ink import blank_reason, has_writing, ink_share
-from kopub.layout.pp_doclayout.postprocess import BoxRules, Detections, boxes_with_inner, postprocess, trace_outline
+from kopub.layout.pp_doclayout.postprocess import BoxRules, boxes_with_inner, postprocess, trace_outline
 from kopub.layout.regions import LABELS, PageLayout, Region, Task
 from kopub.pages.page import Page, Picture, decode
 from kopub.states import Reason, State
@@ -165,14 +165,6 @@ def _layout(page: ModelInput, i: int, outputs: "Outputs", rules: LayoutRules, co
         if has_writing(gray, rules.speck):
             return PageLayout(page.page_id, State.FAILED, Reason(NO_REGION, share=ink_share(gray)))
         return PageLayout(page.page_id, State.BLANK, blank_reason(gray))
-    regions = _regions(detections, page, outputs, i, rules)
-    counts.update(f"label_{region.label}" for region in regions)
-    return PageLayout(page.page_id, State.OK, regions=regions)
-
-
-def _regions(
-    detections: Detections, page: ModelInput, outputs: "Outputs", i: int, rules: LayoutRules
-) -> tuple[Region, ...]:
     masks = outputs.masks(i, detections.queries) if outputs.mask_queries is not None else None
     alone = ~boxes_with_inner(detections.boxes)
     regions = []
@@ -188,7 +180,8 @@ def _regions(
             # Its entries are not regions of their own, so no other region has their text.
             task = Task.TEXT
         regions.append(Region(index, label, task, score, bbox, polygon))
-    return tuple(regions)
+    counts.update(f"label_{region.label}" for region in regions)
+    return PageLayout(page.page_id, State.OK, regions=tuple(regions))
 
 
 class Health:
