@@ -213,10 +213,11 @@ def _table(box: Box) -> Region:
 def _with_plain_tables(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
     """Return the regions with the tables of aligned words in those of text."""
     texts: list[tuple[Region, Sequence[Word]]] = []
+    words: list[Word] = []
     for region, within in regions_with_words(regions, layer):
         if region.task is Task.TEXT and region.label != "seal":
             texts.append((region, within.words))
-    words = [word for _, own in texts for word in own]
+            words += within.words
     changed = list(regions)
     for rows in _plain_tables(words):
         cells = set(words_in(rows))
@@ -305,12 +306,12 @@ def _blocks(words: Sequence[Word]) -> Iterator[list[Word]]:
 
 def _place(regions: Sequence[Region], box: Sequence[float]) -> int:
     """Return where a new region belongs: after the last above it."""
-    places = [
-        at
-        for at, region in enumerate(regions, start=1)
-        if region.bbox[1] < box[1] and min(region.bbox[2], box[2]) > max(region.bbox[0], box[0])
-    ]
-    return places[-1] if places else sum(region.bbox[3] <= box[1] for region in regions)
+    place = 0
+    for at, region in enumerate(regions, start=1):
+        if region.bbox[1] < box[1] and min(region.bbox[2], box[2]) > max(region.bbox[0], box[0]):
+            place = at
+    # In a column of its own, it comes after all that ends above it.
+    return place or sum(region.bbox[3] <= box[1] for region in regions)
 
 
 def _with_one_vertical(regions: Sequence[Region], layer: TextLayer) -> list[Region]:

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf
 from statistics import median
 
@@ -156,20 +156,21 @@ def _bounds(rules: Sequence[tuple[int, int]], start: int, end: int, em: float) -
 def _with_columns(table: LayerTable) -> LayerTable:
     """Return a table of ruled rows with its columns from the alignment of words."""
     lines_of_rows = [printed_rows(words) for words in table.words]
-    lines = [line for row in lines_of_rows for line in row]
+    lines = list(chain.from_iterable(lines_of_rows))
     parted = _parted(lines)
     columns = _columns(parted)
     bands = sum(map(bool, lines_of_rows))
     if bands <= _FEW_BANDS and sum(len(line) > 1 for line in parted) >= _MOSTLY * len(lines):
         # Rules above, below and under the head alone: each line is a row.
-        return aligned([word for words in table.words for word in words]) or table
+        return aligned(list(chain.from_iterable(table.words))) or table
     if len(columns) < 2:
         return table
-    chunks = iter(parted)
     rows: list[tuple[_Placed, Box]] = []
+    done = 0
     for row, cell in zip(lines_of_rows, table.cells, strict=True):
-        chunks_of_row = [chunk for _ in row for chunk in next(chunks)]
-        rows.append((_placed(columns, chunks_of_row), cell.box))
+        chunks = chain.from_iterable(parted[done : done + len(row)])
+        rows.append((_placed(columns, chunks), cell.box))
+        done += len(row)
     return _with_rows(_of_columns(rows, len(columns)))
 
 
@@ -342,7 +343,7 @@ def _covered(extents: Sequence[tuple[int, int]], rows: int) -> list[tuple[int, i
 
 def _columns(rows: Sequence[Sequence[Line]]) -> list[tuple[int, int]]:
     """Return the columns (start, end) in which most rows have words."""
-    chunks = [chunk for row in rows for chunk in row]
+    chunks = list(chain.from_iterable(rows))
     if not chunks:
         return []
     columns = _covered([(chunk.box.x1, chunk.box.x2) for chunk in chunks], len(rows))
