@@ -130,12 +130,13 @@ class CorrectedTables:
         hints = {page_id: of_page.every[-1].shard for page_id, of_page in corrections.items()}
         pages: dict[str, tuple[str, tuple[Row, Row]]] = {}
         # A page is looked up in the shard where it was corrected, and in all shards if it is no longer there.
-        for shard in shards:
-            wanted = {page_id for page_id, hint in hints.items() if hint == shard}
-            pages |= {page_id: (shard, page) for page_id, page in self.pages(shard, wanted).items()}
-        for shard in shards if hints.keys() - pages.keys() else ():
-            moved = self.pages(shard, hints.keys() - pages.keys())
-            pages |= {page_id: (shard, page) for page_id, page in moved.items()}
+        for is_hinted in (True, False):
+            for shard in shards:
+                wanted = {page_id for page_id, hint in hints.items() if page_id not in pages}
+                if is_hinted:
+                    wanted = {page_id for page_id in wanted if hints[page_id] == shard}
+                for page_id, page in self.pages(shard, wanted).items():
+                    pages[page_id] = shard, page
         standings = []
         for page_id in sorted(corrections):
             shard, page = pages.get(page_id, (None, None))
