@@ -80,8 +80,9 @@ def ruled_cells(xs: list[tuple[int, int]], ys: list[tuple[int, int]], rules: Rul
         groups.setdefault(root(cell), []).append(cell)
     cells: list[RuledCell] = []
     for members in groups.values():
-        first_row, first_column = min(row for row, _ in members), min(column for _, column in members)
-        last_row, last_column = max(row for row, _ in members), max(column for _, column in members)
+        member_rows, member_columns = zip(*members, strict=True)
+        first_row, last_row = min(member_rows), max(member_rows)
+        first_column, last_column = min(member_columns), max(member_columns)
         if (last_row - first_row + 1) * (last_column - first_column + 1) != len(members):
             # If missing rules leave no rectangle, the plain grid is used, which loses nothing.
             cells += [_cell(xs, ys, member, member) for member in members]

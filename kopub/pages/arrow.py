@@ -234,8 +234,10 @@ class ParquetFile(ShardFile):
                 first += batch.rows
                 while len(self._kept) > 1 and sum(older.size for _, older in self._kept) > _BYTES_KEPT:
                     self._kept.popleft()
-            rows = (batch.row(at - start) for start, batch in self._kept if start <= at < start + batch.rows)
-            return next(rows, Row(problem=Reason("{file} has no row {row}", file=str(self.place), row=index)))
+            for start, batch in self._kept:
+                if start <= at < start + batch.rows:
+                    return batch.row(at - start)
+            return Row(problem=Reason("{file} has no row {row}", file=str(self.place), row=index))
 
     def text_layers(self) -> list[str | None]:
         """Return the text layers, read without the images, which are much larger."""
@@ -253,7 +255,12 @@ class ParquetFile(ShardFile):
             names = self._texts(FILE_NAME) if ids and FILE_NAME in self._columns else [None] * len(ids)
         except _DAMAGE:
             return super().names()
-        return [(_id(identity), _read_or_none(_text, name)) for identity, name in zip(ids, names, strict=True)]
+        rows: list[tuple[str | None, str | None]] = []
+        for identity, name in zip(ids, names, strict=True):
+            is_binary = isinstance(identity, bytes)
+            page_id = identity.decode("utf-8", "surrogateescape") if is_binary else identity
+            rows.append((page_id, _read_or_none(_text, name)))
+        return rows
 
     def _rows(self, group: int) -> int:
         return self._ends[group] - (self._ends[group - 1] if group else 0)
@@ -374,7 +381,7 @@ class _ReadBatch:
         image = self._images[index] if self._image_valid[index].as_py() else None
         damage = _reason(visible(self._problems[index] or ""), self._parts[index])
         return Row(
-            id=None if identity is None else _id(bytes(identity)),
+            id=None if identity is None else bytes(identity).decode("utf-8", "surrogateescape"),
             image=image,
             file_name=self._file_names[index],
             page_number=self._page_numbers[index],
@@ -442,10 +449,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(value)
     return str(value)
-
-
-def _id(value: str | bytes | None) -> str | None:
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
 class _Values:

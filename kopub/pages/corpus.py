@@ -152,12 +152,16 @@ class Corpus(Resource):
             problem = _id_problem(row, at, row.id in duplicates or row.id in seen)
             page_id = row.id if problem is None and row.id is not None else stand_in_id(shard_key, at)
             seen.add(page_id)
-            doc_id, page_no = _document(page_id, row)
+            doc_id, page_no = row.file_name, row.page_number
+            if parts := _ID_PARTS.fullmatch(page_id):
+                # Its columns say more than its id.
+                doc_id = parts["doc"] if doc_id is None else doc_id
+                page_no = int(parts["page"]) if page_no is None else page_no
             yield SourceRow(
                 row=at,
                 page_id=page_id,
                 doc_id=doc_id,
-                page_no=page_no,
+                page_no=page_no if page_no is not None and 0 <= page_no <= _MAX_PAGE_NO else None,
                 license=row.license,
                 source=source,
                 data=row.image,
@@ -210,15 +214,6 @@ def _id_problem(row: "Row", at: int, duplicate: bool) -> str | None:
     if duplicate:
         return Reason("row {row}: an earlier page has the id {id} already", row=at, id=quoted(row.id))
     return None
-
-
-def _document(page_id: str, row: "Row") -> tuple[str | None, int | None]:
-    """Return a row's document and page number, from its columns or else from its id."""
-    doc_id, page_no = row.file_name, row.page_number
-    if parts := _ID_PARTS.fullmatch(page_id):
-        doc_id = parts["doc"] if doc_id is None else doc_id
-        page_no = int(parts["page"]) if page_no is None else page_no
-    return doc_id, page_no if page_no is not None and 0 <= page_no <= _MAX_PAGE_NO else None
 
 
 def queries_source(manifest: Manifest, shard: str) -> str:

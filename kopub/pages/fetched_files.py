@@ -98,17 +98,17 @@ class FetchedFiles:
             with self._alone(use):
                 use.users -= 1
 
-    def take(self, url: str, made: Path) -> Stamp:
+    def take(self, url: str, path: Path) -> Stamp:
         """Move a file that this machine has just written to a URL into the cache."""
         with self._alone(self._use(url)):
             try:
                 stamp = _ask(url)
-                with made.open("rb") as file:
+                with path.open("rb") as file:
                     sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-                if stamp.size == made.stat().st_size <= self._most:
+                if stamp.size == path.stat().st_size <= self._most:
                     self._forget(url)
                     with self._room(stamp.size):
-                        os.replace(made, self._folder / _name(url, stamp, sha256))
+                        os.replace(path, self._folder / _name(url, stamp, sha256))
                 return stamp
             except OSError as error:
                 raise StoreError(cannot_write(self._folder, error)) from error

@@ -169,8 +169,10 @@ class IndexWriter:
                 "{named} went away while it was indexed: bring it back and index again; what was indexed before stays",
                 named,
             )
-        read = (read_file(path, self._place, source.name, key or "") for path, key in shards.files)
-        files = [file for file in read if file is not None]
+        files: list[ShardRows] = []
+        for path, key in shards.files:
+            if (file := read_file(path, self._place, source.name, key or "")) is not None:
+                files.append(file)
         return _Part(files, shards.left_out, shards.copies_of, shards.failed, dpi, shards.left)
 
     def _scan(self, source: CorpusSource, contents: SourceFiles, others: Sequence[ShardRows]) -> _Part:

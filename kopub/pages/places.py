@@ -243,14 +243,14 @@ class ObjectPath:
         """Size of the file in bytes."""
         return self._file[1].size
 
-    def put(self, made: Path) -> None:
-        """Upload `made` as this file, and move it into the cache. Raises `StoreError`."""
+    def put(self, file: Path) -> None:
+        """Upload a file as this one, and move it into the cache. Raises `StoreError`."""
         from kopub.store.faults import retry, translate_errors
 
         objects, path = storage_at(str(self))
         with translate_errors(str(self), "written"):
-            retry(lambda: objects.fs.put_file(str(made), path))
-        self._listing.add(self._place, str(self), self._listing.fetched.take(str(self), made))
+            retry(lambda: objects.fs.put_file(str(file), path))
+        self._listing.add(self._place, str(self), self._listing.fetched.take(str(self), file))
 
     def unlink(self) -> None:
         """Remove the file. Raises `StoreError`."""

@@ -188,9 +188,7 @@ def _with_rows(table: LayerTable) -> LayerTable:
                 _NUMERIC.fullmatch(" ".join(word.text for word in line.words)) for line in column
             ):
                 figures.append(column)
-        is_joined = any(cell.row_span > 1 for cell, _ in own) or any(
-            cell.row < row < cell.row + cell.row_span for cell in table.cells
-        )
+        is_joined = any(cell.row_span > 1 and cell.row <= row < cell.row + cell.row_span for cell in table.cells)
         if count < 2 or is_joined or len(figures) < (2 if count == 2 else 1):
             placed += ((replace(cell, row=row + shift), words) for cell, words in own)
             continue

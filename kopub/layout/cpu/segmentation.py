@@ -356,8 +356,11 @@ def _split_bands(items: Sequence[Item], em: float) -> list[list[Item]]:
     gaps = [below.y1 - above.y2 for above, below in pairwise(boxes)]
     limit = max(0.85 * em, 1.4 * float(np.median(gaps)))
     parts = [rows[0]]
-    heights = [max(item.box.height for item in row) for row in rows]
-    is_text = [all(item.kind == "text" for item in row) for row in rows]
+    heights: list[int] = []
+    is_text: list[bool] = []
+    for row in rows:
+        heights.append(max(item.box.height for item in row))
+        is_text.append(all(item.kind == "text" for item in row))
     for at, (gap, below) in enumerate(zip(gaps, rows[1:], strict=True)):
         short, tall = sorted(heights[at : at + 2])
         differ = not all(is_text[at : at + 2]) or tall > 1.3 * max(short, 0.8 * em)

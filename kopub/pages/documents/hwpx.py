@@ -35,7 +35,8 @@ def paragraphs(archive: zipfile.ZipFile) -> Iterator[HwpParagraph]:
     if not sections:
         raise UndecodableImage("the file is damaged or no HWP document: it has no text")
     headers = list(filter(_HEADER.fullmatch, names))
-    if sum(archive.getinfo(name).file_size for name in (*headers, *(name for _, name in sections))) > MOST_TEXT:
+    with_text = headers + [name for _, name in sections]
+    if sum(archive.getinfo(name).file_size for name in with_text) > MOST_TEXT:
         raise too_large()
     levels: dict[str, int] = {}
     """The level in the outline of each kind of paragraph that is in it, from 1."""
@@ -101,15 +102,18 @@ class _Section:
 
     def paragraphs(self, around: Any) -> list[HwpParagraph]:
         """Return the paragraphs directly below an element."""
-        return [self._paragraph(element) for element in around if _name(element) == "p"]
-
-    def _paragraph(self, element: Any) -> HwpParagraph:
-        texts: list[str] = []
-        tied: list[HwpTable | HwpBox | HwpFormula] = []
-        for run in element:
-            for child in run:
-                self._add(child, texts, tied)
-        return HwpParagraph("".join(texts), self._levels.get(element.get("paraPrIDRef"), 0), tied)
+        paragraphs: list[HwpParagraph] = []
+        for element in around:
+            if _name(element) != "p":
+                continue
+            texts: list[str] = []
+            tied: list[HwpTable | HwpBox | HwpFormula] = []
+            for run in element:
+                for child in run:
+                    self._add(child, texts, tied)
+            level = self._levels.get(element.get("paraPrIDRef"), 0)
+            paragraphs.append(HwpParagraph("".join(texts), level, tied))
+        return paragraphs
 
     def _add(self, element: Any, texts: list[str], tied: list[HwpTable | HwpBox | HwpFormula]) -> None:
         """Add the text of an element of a run, or the object that it is."""

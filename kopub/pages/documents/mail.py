@@ -45,8 +45,8 @@ def convert(path: Path, folder: Path, convert_file: Convert) -> Conversion:
     body = message.get_body(("html", "plain"))
     attached = list(_attached(message, body))
     inline = {cid: part for part in attached if (cid := part.get("Content-ID", "").strip("<> \t"))}
-    page, shown = _web_page(message, body, inline, [_name(part) for part in attached])
-    attached = [part for part in attached if part not in shown]
+    page, in_text = _web_page(message, body, inline, [_name(part) for part in attached])
+    attached = [part for part in attached if part not in in_text]
     own = folder / "message"
     own.mkdir()
     (own / "message.html").write_text(page, "utf-8")
@@ -77,13 +77,13 @@ def _web_page(
     message: MIMEPart, body: MIMEPart | None, inline: dict[str, MIMEPart], names: list[str]
 ) -> tuple[str, list[MIMEPart]]:
     """Return a mail as HTML, and the pictures that stand in it."""
-    shown: list[MIMEPart] = []
+    in_text: list[MIMEPart] = []
 
     def picture(tag: re.Match[str]) -> str:
         part = inline.get(tag[1])
         if part is None or part.get_content_maintype() != "image":
             return ""
-        shown.append(part)
+        in_text.append(part)
         return f'<img src="data:{part.get_content_type()};base64,{b64encode(_content(part)).decode()}">'
 
     text = _text(body) if body is not None else ""
@@ -106,7 +106,7 @@ def _web_page(
         heads.append(f"<p>Attachments: {escape(', '.join(names))}</p>")
     subject = escape(str(message["Subject"] or ""))
     start = f'<html><head><meta charset="utf-8"></head><body><h1>{subject}</h1>'
-    return f"{start}{''.join(heads)}<hr>{text}</body></html>", shown
+    return f"{start}{''.join(heads)}<hr>{text}</body></html>", in_text
 
 
 def _text(part: MIMEPart) -> str:

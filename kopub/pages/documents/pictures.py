@@ -113,11 +113,11 @@ class Pictures:
 
     def make(self, path: Path, page: int, dpi: int) -> Rendering:
         """Return the page as `render` does, without a text layer. Raises `UndecodableImage`."""
-        made = Rendering(self.render(path, page, dpi))
+        rendering = Rendering(self.render(path, page, dpi))
         if len(self._frames) > 1 and path == self._path and self._image is not None and is_fax(self._image):
             # The damage no longer shows in the page's PNG.
-            return replace(made, damage=fax_damage(self._bytes(path), self._frames[page]))
-        return made
+            return replace(rendering, damage=fax_damage(self._bytes(path), self._frames[page]))
+        return rendering
 
     def _bytes(self, path: Path) -> bytes:
         with self._open_file(path) as file:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import compress, product
 from pathlib import Path
 from typing import Any, Self
 
@@ -289,9 +289,8 @@ class PrintedWords:
 
     def untaken(self) -> set[int]:
         """Return the words that belong to no text, or have no letters to compare."""
-        taken = Counter(word for word, taken in zip(self._words, self._taken, strict=True) if taken)
-        sizes = Counter(self._words)
-        return {word for word in range(self._word_counts[-1]) if 2 * taken[word] < sizes[word] or not sizes[word]}
+        letters, taken = Counter(self._words), Counter(compress(self._words, self._taken))
+        return {word for word in range(self._word_counts[-1]) if 2 * taken[word] < letters[word] or not letters[word]}
 
     def _find(self, seed: str, at: int, within: range, has_begun: bool, size: int, follows: bool = False) -> int | None:
         """Return the free place of a seed nearest to `at`.

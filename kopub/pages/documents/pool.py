@@ -238,7 +238,7 @@ def ranges_of(
     documents: Sequence[SourceFile],
     source: str,
     before: Iterable[RowRange],
-    known: Iterable[RowRange],
+    stored: Iterable[RowRange],
     elsewhere: Mapping[str, tuple[str, str]],
     taken: TakenNames,
     pool: RenderPool,
@@ -248,12 +248,12 @@ def ranges_of(
 
     A range has at most `most` pages. Documents found `elsewhere`, which maps SHA-256 to source and name there, are left
     out, as are files attached to documents. A document keeps the id that it had `before`, even if its file was renamed.
-    The file of a document in a `known` range is hashed but not opened.
+    The file of a document in a `stored` range is hashed but not opened.
     """
     result = SourceRanges()
     ranges, left_out = result.ranges, result.left_out
     own: list[RowRange] = []
-    for document, whole in zip(documents, _whole_documents(documents, pool, known), strict=True):
+    for document, whole in zip(documents, _whole_documents(documents, pool, stored), strict=True):
         if other := elsewhere.get(whole.sha256):
             source_of, name = other
             result.copies_of.add(source_of)
@@ -293,11 +293,11 @@ def _ids(documents: Sequence[RowRange], source: str, before: Iterable[RowRange],
 
 
 def _whole_documents(
-    documents: Sequence[SourceFile], pool: RenderPool, known: Iterable[RowRange]
+    documents: Sequence[SourceFile], pool: RenderPool, stored: Iterable[RowRange]
 ) -> Iterator[RowRange]:
     """Yield each document as one range of all its pages, with the name and id of its own."""
     # The same bytes are a PDF or an image depending on the suffix, and another converter makes another PDF.
-    before = {(pages.sha256, _suffix(pages.place), pages.converter): pages for pages in known if not pages.may_pass}
+    before = {(pages.sha256, _suffix(pages.place), pages.converter): pages for pages in stored if not pages.may_pass}
     converters = [converter(_suffix(document.place)) for document in documents]
     # Files on this disk are read one at a time; remote ones are fetched concurrently.
     local = all(isinstance(document.path, Path) for document in documents)

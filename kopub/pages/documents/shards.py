@@ -73,19 +73,19 @@ class ShardFolder:
     def write(self, write: Callable[[Path], str]) -> SourcePath:
         """Let `write` make and name a shard, whole or not at all. Raises `StoreError`."""
         names: list[str] = []
-        made = self._own / _MADE
+        shard = self._own / _MADE
         try:
-            replace_file(made, lambda temporary: names.append(write(temporary)))
+            replace_file(shard, lambda temporary: names.append(write(temporary)))
             path = self._folder / names[-1]
             if isinstance(path, Path):
-                made.replace(path)
+                shard.replace(path)
             else:
-                path.put(made)
+                path.put(shard)
             return path
         except OSError as error:
             raise StoreError(cannot_write(self._own, error)) from error
         finally:
-            made.unlink(missing_ok=True)
+            shard.unlink(missing_ok=True)
 
     def clear(self, keep: Iterable[SourcePath]) -> None:
         """Remove all shards but those to `keep`, and temporary files of a killed `index`."""
@@ -244,13 +244,14 @@ def render(
         for key, shard_ranges in zip(keys, map(tuple, packed), strict=True):
             if not shard_ranges:
                 continue
-            path, shard, made = making.shard(shard_ranges)
+            path, shard, count = making.shard(shard_ranges)
             files.append((path, key))
             failed += len(shard.failed)
             start, end = end + 1, end + shard.rows
-            kept = phrase("{pages} kept", counted(shard.rows, "page"))
-            did = kept if made is None else phrase("{count:,} of {rows:,} pages made", made, shard.rows)
-            progress(phrase("pages {start:,} to {end:,} of {total:,}: {reason}", start, end, total, did))
+            outcome = phrase("{pages} kept", counted(shard.rows, "page"))
+            if count is not None:
+                outcome = phrase("{count:,} of {rows:,} pages made", count, shard.rows)
+            progress(phrase("pages {start:,} to {end:,} of {total:,}: {reason}", start, end, total, outcome))
             for problem in _problems(path, shard):
                 progress(problem)
     if failed:
@@ -302,13 +303,13 @@ class _ShardMaker:
         """Return the ranges' file and shard, and the pages made, None if it existed."""
         if ranges in self._whole:
             return *self._whole[ranges], None
-        made = 0
+        count = 0
         failed: list[int] = []
         quarantined: list[int] = []
         shard: RenderedShard | None = None
 
         def write(temporary: Path) -> str:
-            nonlocal made, shard
+            nonlocal count, shard
             # Images are compressed already, whereas a page's text layer shrinks to a third.
             options: dict[str, Any] = {"compression": {TEXT_LAYER: "zstd"}, "use_dictionary": False}
             with pq.ParquetWriter(temporary, _SCHEMA, **options, write_statistics=False) as writer:
@@ -316,7 +317,7 @@ class _ShardMaker:
                 size = 0
                 for at, (row, is_new) in enumerate(self._rows(ranges)):
                     content = row[IMAGE][BYTES]
-                    made += is_new and content is not None
+                    count += is_new and content is not None
                     if row[PROBLEM] is not None and content is None:
                         (failed if row[FAILED] else quarantined).append(at)
                     group.append(row)
@@ -332,7 +333,7 @@ class _ShardMaker:
 
         path = self._rendered.write(write)
         assert shard is not None, "it was written"
-        return path, shard, made
+        return path, shard, count
 
     def _wanted(self, pages: RowRange) -> list[int]:
         """Return the pages of a range that must be made, counted from its first."""
@@ -350,7 +351,7 @@ class _ShardMaker:
         wanted: list[tuple[SourcePath, int]] = []
         for pages in ranges:
             wanted += ((self._paths[pages.place], pages.first + at) for at in self._wanted(pages))
-        made = self._pool.render(wanted, self._dpi)
+        renderings = self._pool.render(wanted, self._dpi)
         for pages in ranges:
             if pages.problem is not None:
                 yield _row(pages, None, Failure(pages.problem, pages.may_pass)), False
@@ -359,7 +360,7 @@ class _ShardMaker:
             copied = _copy_rows(pages, *self._shard_of[pages]) if pages in self._shard_of else iter(())
             for at, number in enumerate(_numbers(pages)):
                 row = next(copied, None)
-                yield (_row(pages, number, next(made)), True) if at in again else (cast("Row", row), False)
+                yield (_row(pages, number, next(renderings)), True) if at in again else (cast("Row", row), False)
 
 
 def _numbers(pages: RowRange) -> list[int | None]:
@@ -372,15 +373,15 @@ def _page_id(pages: RowRange, number: int | None) -> str:
 
 
 def _row(pages: RowRange, number: int | None, page: Rendering | Failure) -> Row:
-    made, problem = (page, page.damage) if isinstance(page, Rendering) else (None, page.reason)
+    rendering, problem = (page, page.damage) if isinstance(page, Rendering) else (None, page.reason)
     form = "{file}: {reason}" if number is None else "{file}, page {page}: {reason}"
     reason = problem and Reason(form, file=pages.name, page=number, reason=problem)
     return {
         ID: _page_id(pages, number),
-        IMAGE: {BYTES: made and made.data, "path": None},
+        IMAGE: {BYTES: rendering and rendering.data, "path": None},
         FILE_NAME: pages.name,
         PAGE_NUMBER: number,
-        TEXT_LAYER: made and made.text_layer,
+        TEXT_LAYER: rendering and rendering.text_layer,
         PROBLEM: reason,
         PARTS: reason and reason.packed(),
         FAILED: isinstance(page, Failure) and page.may_pass,

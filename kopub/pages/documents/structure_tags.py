@@ -6,6 +6,7 @@ The module does not load a PDF library by itself.
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from math import isfinite
 from typing import Any
 
@@ -31,14 +32,14 @@ class _Grid:
 
     number: int
     row: int = -1
-    taken: set[tuple[int, int]] = field(default_factory=set)
+    covered: set[tuple[int, int]] = field(default_factory=set)
 
     def place(self, role: str, rows: int, columns: int) -> Tag:
         """Return the tag of the next free cell of the row."""
         column = 0
-        while (self.row, column) in self.taken:
+        while (self.row, column) in self.covered:
             column += 1
-        self.taken |= {(self.row + down, column + over) for down in range(rows) for over in range(columns)}
+        self.covered.update(product(range(self.row, self.row + rows), range(column, column + columns)))
         return Tag(role, self.number, max(0, self.row), column, rows, columns)
 
 

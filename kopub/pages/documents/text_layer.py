@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from enum import IntFlag
 from functools import cached_property
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -217,7 +218,7 @@ class TextLayer:
 
 
 def _edges(boxes: Iterable[Box[int]]) -> list[int]:
-    return [edge for box in boxes for edge in box]
+    return list(chain.from_iterable(boxes))
 
 
 def _boxes(edges: Iterable[int]) -> Iterator[Box[int]]:
