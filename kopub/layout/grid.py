@@ -4,10 +4,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Protocol
 
 from kopub.boxes import Box
 from kopub.layout.runs import merge_intervals
+from kopub.pages.documents.pieces import PieceCell
 
 _COVERED = 0.6
 """Share of a cell's edge that must be ruled; the rest may be lost where rules cross or are pale."""
@@ -19,17 +19,6 @@ class RuledLines:
 
     horizontal: tuple[Box, ...]
     vertical: tuple[Box, ...]
-
-
-class SpannedCell(Protocol):
-    """A cell with its upper left corner and its spans."""
-
-    @property
-    def row(self) -> int: ...
-    @property
-    def row_span(self) -> int: ...
-    @property
-    def column_span(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +102,7 @@ def _cell(
     return RuledCell(row, column, last_row - row + 1, last_column - column + 1, box)
 
 
-def table_html(cells: Sequence[SpannedCell], texts: Sequence[str]) -> str:
+def table_html(cells: Sequence[RuledCell | PieceCell], texts: Sequence[str]) -> str:
     """Write cells, row by row, as a `<table>` with spans."""
     rows: dict[int, list[str]] = {row: [] for row in range(max(cell.row + cell.row_span for cell in cells))}
     for cell, text in zip(cells, texts, strict=True):

@@ -52,7 +52,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class PageLayout:
+class Layout:
     """A page's regions in reading order, or the reason there are none."""
 
     page_id: str

@@ -8,7 +8,7 @@ import numpy as np
 
 from kopub.boxes import Box, union
 from kopub.fingerprints import CodeVersion
-from kopub.layout.regions import PICTURES, READ_TASKS, PageLayout, Region, Task
+from kopub.layout.regions import PICTURES, READ_TASKS, Layout, Region, Task
 from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
 from kopub.states import State
 from kopub.texts.layer_code import with_code
@@ -60,7 +60,7 @@ _BAND_GAP = 1.5
 _LEADER = re.compile(r"[.·…‥]{3,}")
 
 
-def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
+def correct_regions(layout: Layout, layer: TextLayer) -> Layout:
     """Return the layout of a page with what its text layer knows better.
 
     Connected rules or filled boxes around words are a table, and so are aligned words without rules. Text across the
