@@ -17,7 +17,7 @@ import docx
 
 from kopub.folders import ROOT
 from kopub.pages.documents import conversion, page_maker
-from kopub.pages.documents.text_layer import Rendering
+from kopub.pages.documents.text_layer import RenderedImage
 from kopub.processes import ChildPool
 
 ROUNDS = 7
@@ -53,7 +53,7 @@ def make_pages(path: Path, is_confined: bool) -> None:
     try:
         for _ in range(PAGES):
             with path.open("rb") as file:
-                assert isinstance(pool.ask(("make", path, 0, 200), file), Rendering)
+                assert isinstance(pool.ask(("make", path, 0, 200), file), RenderedImage)
     finally:
         pool.end()
 

@@ -91,7 +91,7 @@ _CAPTION_TOKENS = 256
 
 @dataclass(frozen=True, slots=True)
 class ImageVectorJob:
-    """A page, or a figure with its caption, as it is sent to a client process."""
+    """A page, or a figure with its caption, as sent to a client process."""
 
     id: str
     data: bytes | PackedPixels

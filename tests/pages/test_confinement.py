@@ -23,7 +23,7 @@ from kopub.pages.documents import pool as pool_module
 from kopub.pages.documents.extents import require_small
 from kopub.pages.documents.pool import RenderPool
 from kopub.pages.documents.references import without_references
-from kopub.pages.documents.text_layer import Extent, Failure, Rendering
+from kopub.pages.documents.text_layer import Extent, Failure, RenderedImage
 from kopub.pages.page import decode
 from kopub.processes import ChildPool, start_child
 from tests.support.sources.hostile_files import (
@@ -125,7 +125,7 @@ def test_without_landlock_ordinary_office_files_are_converted(tmp_path: Path) ->
 def _first_page(pdf: Path) -> bytes:
     with RenderPool(1) as pool:
         (page,) = pool.render([(pdf, 0)], 72)
-    assert isinstance(page, Rendering)
+    assert isinstance(page, RenderedImage)
     return page.data
 
 
@@ -231,7 +231,7 @@ def test_a_page_that_computes_too_long_is_quarantined_while_others_come_out(tmp_
         first, second = pool.render([(tmp_path / "a.pdf", 0), (tmp_path / "b.pdf", 0)], 72)
     assert isinstance(first, Failure)
     assert (first.may_pass, "it takes too long to compute" in first.reason) == (False, True)
-    assert isinstance(second, Rendering)
+    assert isinstance(second, RenderedImage)
 
 
 @pytest.mark.parametrize("slow", ["slow.pdf", "slow.docx"])
@@ -242,13 +242,13 @@ def test_other_files_are_made_while_one_is_slow(slow: str, tmp_path: Path, monke
     made: list[str] = []
     all_made = Event()
 
-    def work_on(path: Path) -> Failure | Rendering:
+    def work_on(path: Path) -> Failure | RenderedImage:
         if path.name == slow:
             return Failure("" if all_made.wait(10) else "the others waited")
         made.append(path.name)
         if len(made) == len(others):
             all_made.set()
-        return Rendering(b"x")
+        return RenderedImage(b"x")
 
     def wait_late(*futures: Any, **until: Any) -> Any:
         sleep(0.02)  # all that was begun ends before it is waited for
@@ -260,7 +260,7 @@ def test_other_files_are_made_while_one_is_slow(slow: str, tmp_path: Path, monke
     with RenderPool(2) as pool:
         first, *rest = pool.render([(path, 0) for path in (tmp_path / slow, *others)], 72)
     assert first == Failure("")
-    assert rest == [Rendering(b"x")] * len(others)
+    assert rest == [RenderedImage(b"x")] * len(others)
 
 
 VALUE = ' office:value-type="float" office:value="1"'

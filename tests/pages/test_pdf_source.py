@@ -33,7 +33,7 @@ from kopub.pages.documents import page_maker, shards
 from kopub.pages.documents import pdf as pdfs
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.pool import RenderPool
-from kopub.pages.documents.text_layer import Extent, Failure, Rendering
+from kopub.pages.documents.text_layer import Extent, Failure, RenderedImage
 from kopub.pages.indexing import index
 from kopub.pages.page import decode, inspect, problem_with_id
 from kopub.pages.page_reader import origins
@@ -339,7 +339,7 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
     with RenderPool(1) as processes:
         answers = list(processes.render([(path, 0), (path, 0)], 72))
     assert answers[0] == Failure("the process that read it ended by SIGKILL", may_pass=True)
-    assert isinstance(answers[1], Rendering)
+    assert isinstance(answers[1], RenderedImage)
 
 
 def test_no_process_starts_while_another_has_nothing_to_do(folder: Folder) -> None:
@@ -556,7 +556,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(small: Folder, monkeypatch:
     render = RenderPool.render
     shards = iter(range(3))
 
-    def stopped(processes: RenderPool, asked: Any, dpi: int) -> Iterator[Rendering | Failure]:
+    def stopped(processes: RenderPool, asked: Any, dpi: int) -> Iterator[RenderedImage | Failure]:
         if next(shards) == 0:
             yield from render(processes, asked, dpi)
         yield from islice(render(processes, asked, dpi), 2)

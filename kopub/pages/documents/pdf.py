@@ -24,7 +24,7 @@ from kopub.pages.documents.fonts import KOREAN_FONTS, prefer_korean_fonts
 from kopub.pages.documents.layer_reader import read_layer
 from kopub.pages.documents.missing_letters import with_missing_letters
 from kopub.pages.documents.pieces import Piece
-from kopub.pages.documents.text_layer import Extent, Mark, Rendering, TextLayer
+from kopub.pages.documents.text_layer import Extent, Mark, RenderedImage, TextLayer
 from kopub.pages.page import MAX_PIXELS
 from kopub.states import Reason
 
@@ -136,7 +136,9 @@ class Pdfs:
         """
         return self.make(path, page, dpi, with_text=False).data
 
-    def make(self, path: Path, page: int, dpi: int, pieces: Sequence[Piece] = (), with_text: bool = True) -> Rendering:
+    def make(
+        self, path: Path, page: int, dpi: int, pieces: Sequence[Piece] = (), with_text: bool = True
+    ) -> RenderedImage:
         """Return the page as `render` draws it, with its text layer. Raises `UndecodableImage`.
 
         `pieces` are those of the document of which the PDF was made.
@@ -159,7 +161,7 @@ class Pdfs:
                 layer = _layer(opened, pixels, pieces)
                 damage = self._damage(path, page, opened, pixels) or _undrawn(layer)
             opened.close()
-            return Rendering(_png(pixels), layer and layer.to_json(), damage)
+            return RenderedImage(_png(pixels), layer and layer.to_json(), damage)
         except (PdfiumError, cv2.error) as error:
             if is_of_machine(error):
                 raise MemoryError(str(error)) from None

@@ -17,7 +17,7 @@ from typing import Any, Self
 from kopub.pages.documents import page_maker
 from kopub.pages.documents.conversion import Conversions, converter, is_converted
 from kopub.pages.documents.folder import LeftOut, SourceFile, marked
-from kopub.pages.documents.text_layer import Extent, Failure, Rendering
+from kopub.pages.documents.text_layer import Extent, Failure, RenderedImage
 from kopub.pages.places import SourcePath, on_disk, sha256_of
 from kopub.parallel import ordered_map, usable_cores
 from kopub.processes import ChildPool, LostAnswer
@@ -64,7 +64,7 @@ class RenderPool:
         """Count each document's pages, in order. Raises what fetching a document raises."""
         return self._answers(("count", path) for path in paths)
 
-    def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[Rendering | Failure]:
+    def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[RenderedImage | Failure]:
         """Yield pages, counted from 0, in order; PDFs at `dpi`. Raises as `count` does."""
         return self._answers(("make", path, page, dpi) for path, page in pages)
 
@@ -80,7 +80,7 @@ class RenderPool:
                         running.add(answer)
                     elif not answer.cancelled() and not answer.exception():
                         page = answer.result()
-                        waiting += len(page.data) if isinstance(page, Rendering) else 0
+                        waiting += len(page.data) if isinstance(page, RenderedImage) else 0
                 ahead = islice(requests, _AHEAD * self._count - len(running) if waiting < _MOST_WAITING else 0)
                 for request in ahead:
                     answers.append(self._threads.submit(self._ask, request))
@@ -112,7 +112,7 @@ class RenderPool:
                     lost = converted.lost.get(arguments[0])
                     arguments.append(tuple(converted.pieces.get(arguments[0], ())))
             answer = self._answer(file, (method, file, *arguments))
-        return replace(answer, damage=lost) if lost and isinstance(answer, Rendering) else answer
+        return replace(answer, damage=lost) if lost and isinstance(answer, RenderedImage) else answer
 
     def _answer(self, path: Path, request: tuple[Any, ...]) -> Any:
         """Have a page made or counted, unless its document cost too much already."""
@@ -272,7 +272,7 @@ def ranges_of(
 
 
 def _ids(documents: Sequence[RowRange], source: str, before: Iterable[RowRange], taken: TakenNames) -> dict[str, str]:
-    """Return each document's id prefix by place: its former one, or its own, marked if taken."""
+    """Return each document's id prefix: its former one, or its own, marked if taken."""
     had = {pages.place: pages for pages in before}
     ids = {document.place: had[document.place].id for document in documents if document.place in had}
     # A file that was renamed is known by its bytes.
@@ -295,7 +295,7 @@ def _ids(documents: Sequence[RowRange], source: str, before: Iterable[RowRange],
 def _whole_documents(
     documents: Sequence[SourceFile], pool: RenderPool, stored: Iterable[RowRange]
 ) -> Iterator[RowRange]:
-    """Yield each document as one range of all its pages, with the name and id of its own."""
+    """Yield each document as one range of all its pages."""
     # The same bytes are a PDF or an image depending on the suffix, and another converter makes another PDF.
     before = {(pages.sha256, _suffix(pages.place), pages.converter): pages for pages in stored if not pages.may_pass}
     converters = [converter(_suffix(document.place)) for document in documents]

@@ -25,7 +25,7 @@ from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, 
 from kopub.pages.documents import conversion, pdf, pictures, text_layer
 from kopub.pages.documents.folder import LeftOut, SourceFile
 from kopub.pages.documents.pool import RenderPool, RowRange, TakenNames, first_pages, pack, ranges_of
-from kopub.pages.documents.text_layer import Failure, Rendering
+from kopub.pages.documents.text_layer import Failure, RenderedImage
 from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk
 from kopub.states import Reason, joined, phrase
 
@@ -372,8 +372,8 @@ def _page_id(pages: RowRange, number: int | None) -> str:
     return f"{pages.id}{Path(pages.place).suffix.lower()}" if number is None else f"{pages.id}_{number}"
 
 
-def _row(pages: RowRange, number: int | None, page: Rendering | Failure) -> Row:
-    rendering, problem = (page, page.damage) if isinstance(page, Rendering) else (None, page.reason)
+def _row(pages: RowRange, number: int | None, page: RenderedImage | Failure) -> Row:
+    rendering, problem = (page, page.damage) if isinstance(page, RenderedImage) else (None, page.reason)
     form = "{file}: {reason}" if number is None else "{file}, page {page}: {reason}"
     reason = problem and Reason(form, file=pages.name, page=number, reason=problem)
     return {

@@ -256,7 +256,7 @@ class StoredLayers:
 
 
 @dataclass(frozen=True, slots=True)
-class Rendering:
+class RenderedImage:
     """The encoded image of a page, and its text layer as it is stored.
 
     The layer is None if there is none, as for an image. `damage` says which part of the page could not be drawn.
