@@ -263,17 +263,20 @@ class _Editor:
 
     def rows(self) -> tuple[Row, Row]:
         """Return the page's rows of layout and readings as they are now."""
-        if self._is_ordered_anew:
+        readings: list[dict[str, Any]] = []
+        crops: list[dict[str, Any]] = []
+        pictures: list[bytes | None] = []
+        for index, region in enumerate(self._regions):
             # The regions are numbered in order, and their pictures with them.
-            for index, region in enumerate(self._regions):
+            if self._is_ordered_anew:
                 region.layout["index"] = index
-                if region.reading is not None:
-                    region.reading["index"] = index
-                if region.crop is not None:
-                    crop, data = region.crop
-                    region.crop = {**crop, "path": crop_path(self._layout["page_id"], index)}, data
-        crops = [region.crop for region in self._regions if region.crop is not None]
-        readings = [region.reading for region in self._regions if region.reading is not None]
+            if region.reading is not None:
+                readings.append(region.reading | {"index": index} if self._is_ordered_anew else region.reading)
+            if region.crop is not None:
+                crop, data = region.crop
+                path = crop_path(self._layout["page_id"], index) if self._is_ordered_anew else crop["path"]
+                crops.append({**crop, "path": path})
+                pictures.append(data)
         texts = region_texts(readings)
         laid_out, ended = self._ends(readings)
         layout = {
@@ -282,13 +285,13 @@ class _Editor:
             "state": str(laid_out[0]),
             "reason": laid_out[1],
         }
-        pictures = [Crop(crop["path"], tuple(crop["bbox"]), crop["label"], b"") for crop, _ in crops]
+        linked = [Crop(crop["path"], tuple(crop["bbox"]), crop["label"], b"") for crop in crops]
         reading = {
             **self._reading,
             "regions": readings,
-            "markdown": page_markdown(texts, pictures),
-            "image_crops": [crop for crop, _ in crops],
-            "crop_images": [data for _, data in crops],
+            "markdown": page_markdown(texts, linked),
+            "image_crops": crops,
+            "crop_images": pictures,
             "state": str(ended[0]),
             "reason": ended[1],
         }

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -295,17 +295,39 @@ def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) 
         columns = ", ".join(questions.column_names)
         form = "{name} has the columns {columns}; wanted {required} too"
         raise SourceError(form, name, columns, ", ".join(_REQUIRED))
-    page_ids = None if annotations is None else _page_ids(annotations, name)
+    page_ids = {} if annotations is None else _page_ids(annotations, name)
     queries: list[Query] = []
     ids: set[str] = set()
     for at, row in enumerate(questions.to_pylist()):
-        query = _query(row, at, page_ids, name)
-        query_id, again = query.query_id, 1
+        if row["id"] is None or not str(row["query"] or "").strip():
+            form = "{name}: row {row} has no id" if row["id"] is None else "{name}: row {row} has no query"
+            raise SourceError(form, name, at)
+        pages = row["ground_truth"] or []
+        if not isinstance(pages, list):
+            pages = [pages]
+        try:
+            truth = [page if isinstance(page, str) else page_ids[page] for page in pages if page is not None]
+        except (KeyError, TypeError) as error:
+            form = (
+                "{name}: row {row} names page {page} of the corpus, and no annotations (file_id, page_indices) say "
+                "its id"
+            )
+            raise SourceError(form, name, at, error) from None
+        query_id, again = str(row["id"]), 1
         while query_id in ids:
             again += 1
-            query_id = f"{query.query_id}#{again}"
+            query_id = f"{row['id']}#{again}"
         ids.add(query_id)
-        queries.append(replace(query, query_id=query_id))
+        queries.append(
+            Query(
+                query_id=query_id,
+                query=str(row["query"]),
+                answer=_text(row.get("answer")),
+                type=_text(row.get("type")),
+                domain=_text(row.get("domain")),
+                ground_truth=list(dict.fromkeys(truth)),
+            )
+        )
     return queries
 
 
@@ -348,30 +370,6 @@ def from_table(table: pa.Table, shard: str | None = None) -> list[Query]:
         if shard in (None, own):
             queries.append(Query(**row))
     return queries
-
-
-def _query(row: dict, at: int, page_ids: Mapping[int, str] | None, name: str) -> Query:
-    if row["id"] is None or not str(row["query"] or "").strip():
-        form = "{name}: row {row} has no id" if row["id"] is None else "{name}: row {row} has no query"
-        raise SourceError(form, name, at)
-    pages = row["ground_truth"] or []
-    if not isinstance(pages, list):
-        pages = [pages]
-    try:
-        truth = [page if isinstance(page, str) else (page_ids or {})[page] for page in pages if page is not None]
-    except (KeyError, TypeError) as error:
-        form = (
-            "{name}: row {row} names page {page} of the corpus, and no annotations (file_id, page_indices) say its id"
-        )
-        raise SourceError(form, name, at, error) from None
-    return Query(
-        query_id=str(row["id"]),
-        query=str(row["query"]),
-        answer=_text(row.get("answer")),
-        type=_text(row.get("type")),
-        domain=_text(row.get("domain")),
-        ground_truth=list(dict.fromkeys(truth)),
-    )
 
 
 def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:

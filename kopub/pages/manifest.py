@@ -245,8 +245,11 @@ class Manifest(_FileEntry):
                 first = date.fromisoformat(since)
             except ValueError:
                 raise SourceError("{day!r} is no date: write it as 2026-01-31", since) from None
-            dated = [(source, source.indexed_at) for source in named_sources]
-            named_sources = [source for source, at in dated if at is not None and at.astimezone().date() >= first]
+            recent: list[CorpusSource] = []
+            for source in named_sources:
+                if source.indexed_at is not None and source.indexed_at.astimezone().date() >= first:
+                    recent.append(source)
+            named_sources = recent
             if not named_sources:
                 raise SourceError("nothing was indexed since {day}: `kopub sources` says when each source was", since)
         of_sources = {shard.key for source in named_sources for shard in self.shards_of(source.name)}

@@ -230,8 +230,11 @@ def _with_plain_tables(regions: Sequence[Region], layer: TextLayer) -> list[Regi
         below: list[Region] = []
         for region, own in touched:
             changed.remove(region)
-            over = [word for word in own if word not in cells and word.box.y1 < table.bbox[1]]
-            under = [word for word in own if word not in cells and word.box.y1 >= table.bbox[1]]
+            over: list[Word] = []
+            under: list[Word] = []
+            for word in own:
+                if word not in cells:
+                    (over if word.box.y1 < table.bbox[1] else under).append(word)
             if over:
                 above.append(replace(region, bbox=bbox_around(over), polygon=None))
             if under:

@@ -90,8 +90,10 @@ def table_of(layer: TextLayer, words: Sequence[Word], box: Sequence[float]) -> L
     # A table ends where its upright rules meet a level one: what stands below is a paragraph.
     foot = max((rule.y2 for rule in rules if rule.height > max(em / 2, rule.width)), default=inf)
     is_closed = any(abs(rule.y2 - foot) <= em / 2 and rule.width > em for rule in rules)
-    below = [word for word in words if is_closed and word.box.y1 + word.box.y2 > 2 * foot]
-    within = [word for word in words if word not in below]
+    within: list[Word] = []
+    below: list[Word] = []
+    for word in words:
+        (below if is_closed and word.box.y1 + word.box.y2 > 2 * foot else within).append(word)
     table = _ruled(rules, within, em)
     if (table is None or table.columns == 1) and (tagged := tagged_cells(layer, words)):
         return LayerTable(*zip(*tagged, strict=True))

@@ -147,11 +147,6 @@ class RenderedShard:
                 content[name] = rows
         return json.dumps(content)
 
-    def failed_in(self, pages: RowRange) -> set[int]:
-        """Return the rows of a range to try again, counted from its first."""
-        start = self.start_of(pages)
-        return {row - start for row in self.failed if start <= row < start + pages.count}
-
     def start_of(self, pages: RowRange) -> int:
         """Return the row at which a range begins."""
         return sum(other.count for other in self.ranges[: self.ranges.index(pages)])
@@ -341,7 +336,9 @@ class _ShardMaker:
             return []
         if pages not in self._shard_of:
             return list(range(pages.count))
-        return sorted(self._shard_of[pages][1].failed_in(pages))
+        _, shard = self._shard_of[pages]
+        start = shard.start_of(pages)
+        return [row - start for row in sorted(set(shard.failed)) if start <= row < start + pages.count]
 
     def _rows(self, ranges: Sequence[RowRange]) -> Iterator[tuple[Row, bool]]:
         """Yield a shard's rows, and whether each is made now.

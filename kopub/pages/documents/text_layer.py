@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 from enum import IntFlag
 from functools import cached_property
 from itertools import chain
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,29 +158,29 @@ class TextLayer:
         if self.failure:
             return json.dumps({"failure": self.failure}, ensure_ascii=False)
         packed = zlib.compress(np.packbits(self.bare).tobytes())
-        return json.dumps(
-            {
-                "size": [self.width, self.height],
-                "words": [word.text for word in self.words],
-                "boxes": _edges(word.box for word in self.words),
-                "marks": [int(word.marks) for word in self.words],
-                "outside": self.outside,
-                "cell": self.cell,
-                "squares": list(self.bare.shape),
-                "bare": base64.b64encode(packed).decode(),
-                **({"rules": _edges(self.rules)} if self.rules else {}),
-                **({"fills": _edges(self.fills)} if self.fills else {}),
-                **({"pieces": [piece.to_json() for piece in self.pieces]} if self.pieces else {}),
-                **(
-                    {"tags": [astuple(tag) for tag in self.tags], "tagged": [word.tag for word in self.words]}
-                    if self.tags
-                    else {}
-                ),
-                **({"pictures": _edges(self.pictures)} if self.pictures else {}),
-            },
-            ensure_ascii=False,
-            separators=(",", ":"),
-        )
+        fields: dict[str, Any] = {
+            "size": [self.width, self.height],
+            "words": [word.text for word in self.words],
+            "boxes": _edges(word.box for word in self.words),
+            "marks": [int(word.marks) for word in self.words],
+            "outside": self.outside,
+            "cell": self.cell,
+            "squares": list(self.bare.shape),
+            "bare": base64.b64encode(packed).decode(),
+        }
+        # What a page lacks is left out, as it is from layers of older releases.
+        if self.rules:
+            fields["rules"] = _edges(self.rules)
+        if self.fills:
+            fields["fills"] = _edges(self.fills)
+        if self.pieces:
+            fields["pieces"] = [piece.to_json() for piece in self.pieces]
+        if self.tags:
+            fields["tags"] = list(map(astuple, self.tags))
+            fields["tagged"] = [word.tag for word in self.words]
+        if self.pictures:
+            fields["pictures"] = _edges(self.pictures)
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, stored: str) -> Self:
