@@ -201,7 +201,9 @@ class ParquetFile(ShardFile):
         self._rest: Iterator[RowBatch] = iter(())
         self._kept: deque[tuple[int, RowBatch]] = deque()
         """The batches of the group that were read last, with their first rows in it."""
+        self._counts: list[int] = []
         self._ends: list[int] = []
+        """The rows of each row group, and those up to its end."""
         self._size = path.stat().st_size
         try:
             self._file = pq.ParquetFile(path, memory_map=True)
@@ -213,7 +215,8 @@ class ParquetFile(ShardFile):
         check_schema(schema, place)
         self._columns = [f"{IMAGE}.{BYTES}", *_BESIDE_IMAGE.intersection(schema.names)]
         groups = range(self._file.num_row_groups)
-        self._ends = list(accumulate(self._file.metadata.row_group(group).num_rows for group in groups))
+        self._counts = [self._file.metadata.row_group(group).num_rows for group in groups]
+        self._ends = list(accumulate(self._counts))
 
     def batches(self) -> "Iterator[RowBatch]":
         for group in range(len(self._ends)):
@@ -223,7 +226,7 @@ class ParquetFile(ShardFile):
         group = bisect_right(self._ends, index)
         if group == len(self._ends):
             return Row(problem=self.problem or Reason("{file} has no row {row}", file=str(self.place), row=index))
-        at = index - self._ends[group] + self._rows(group)
+        at = index - self._ends[group] + self._counts[group]
         with self._lock:
             if self._group != group or (self._kept and at < self._kept[0][0]):
                 self._group, self._rest = group, self._read(group)
@@ -262,11 +265,8 @@ class ParquetFile(ShardFile):
             rows.append((page_id, _read_or_none(_text, name)))
         return rows
 
-    def _rows(self, group: int) -> int:
-        return self._ends[group] - (self._ends[group - 1] if group else 0)
-
     def _read(self, group: int) -> "Iterator[RowBatch]":
-        missing = self._rows(group)
+        missing = self._counts[group]
         try:
             for batch in self._unpacked(group, self._columns):
                 yield _check(batch)

@@ -166,10 +166,10 @@ class Manifest(_FileEntry):
         except OSError as error:
             reason = error.strerror if not place.remote else "it is not there"
             raise SourceError("{path} cannot be read ({error}): run `kopub index SOURCE`", path, reason) from None
-        except ValidationError as error:
-            raise SourceError(_unusable(path, first_fault(error))) from None
         except ValueError as error:
-            raise SourceError(_unusable(path, str(error))) from None
+            reason = first_fault(error) if isinstance(error, ValidationError) else str(error)
+            form = "{path} is not a shard manifest ({error}): run `kopub index SOURCE` again"
+            raise SourceError(phrase(form, path, reason)) from None
         manifest._place = place
         return manifest
 
@@ -328,10 +328,6 @@ def first_fault(error: ValidationError) -> str:
     first = error.errors()[0]
     where = visible(".".join(map(str, first["loc"])), _SHOWN) or "it"
     return f"{where}: {visible(first['msg'])}"
-
-
-def _unusable(path: str, reason: str) -> str:
-    return phrase("{path} is not a shard manifest ({error}): run `kopub index SOURCE` again", path, reason)
 
 
 def shard_source(shard: Shard) -> str:

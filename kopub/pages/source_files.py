@@ -366,15 +366,18 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
         pages = open_pages(file, format, place=str(path))
     rows: list[tuple[str | None, str | None]] = []
     layers = 0
+    not_whole = "{path}: {reason}; bring in a whole file and index again"
     for batch in pages.batches():
-        if problem := batch.problem or batch.misread:
-            raise SourceError(_not_whole(path, problem) if batch.problem else phrase("{path}: {reason}", path, problem))
+        if batch.problem:
+            raise SourceError(phrase(not_whole, path, batch.problem))
+        if batch.misread:
+            raise SourceError(phrase("{path}: {reason}", path, batch.misread))
         for at in range(batch.rows):
             row = batch.row(at)
             rows.append((row.id, row.file_name))
             layers += row.text_layer is not None
     if pages.problem:
-        raise SourceError(_not_whole(path, pages.problem))
+        raise SourceError(phrase(not_whole, path, pages.problem))
     if not rows:
         return None
     shard = Shard(
@@ -427,7 +430,3 @@ def with_keys(
 def document_of(row: tuple[str | None, str | None]) -> str:
     page_id, name = row
     return name or (page_id or "").rpartition("_")[0] or page_id or ""
-
-
-def _not_whole(path: SourcePath, problem: str) -> str:
-    return phrase("{path}: {reason}; bring in a whole file and index again", path, problem)

@@ -355,18 +355,10 @@ class _ShardMaker:
                 continue
             again = set(self._wanted(pages))
             copied = _copy_rows(pages, *self._shard_of[pages]) if pages in self._shard_of else iter(())
-            for at, number in enumerate(_numbers(pages)):
+            for at in range(pages.count):
+                number = pages.first + at + 1
                 row = next(copied, None)
                 yield (_row(pages, number, next(renderings)), True) if at in again else (cast("Row", row), False)
-
-
-def _numbers(pages: RowRange) -> list[int | None]:
-    """Return the page numbers, from 1, or a single None for an unopened document."""
-    return [None] if pages.problem is not None else [pages.first + at + 1 for at in range(pages.count)]
-
-
-def _page_id(pages: RowRange, number: int | None) -> str:
-    return f"{pages.id}{Path(pages.place).suffix.lower()}" if number is None else f"{pages.id}_{number}"
 
 
 def _row(pages: RowRange, number: int | None, page: RenderedImage | Failure) -> Row:
@@ -374,7 +366,7 @@ def _row(pages: RowRange, number: int | None, page: RenderedImage | Failure) -> 
     form = "{file}: {reason}" if number is None else "{file}, page {page}: {reason}"
     reason = problem and Reason(form, file=pages.name, page=number, reason=problem)
     return {
-        ID: _page_id(pages, number),
+        ID: f"{pages.id}{Path(pages.place).suffix.lower()}" if number is None else f"{pages.id}_{number}",
         IMAGE: {BYTES: rendering and rendering.data, "path": None},
         FILE_NAME: pages.name,
         PAGE_NUMBER: number,
@@ -387,7 +379,7 @@ def _row(pages: RowRange, number: int | None, page: RenderedImage | Failure) -> 
 
 def _copy_rows(pages: RowRange, path: SourcePath, shard: RenderedShard) -> Iterator[Row]:
     """Yield a range's rows from another shard. Raises `SourceError` if their ids differ."""
-    ids = iter(_page_id(pages, number) for number in _numbers(pages))
+    ids = iter([f"{pages.id}_{pages.first + at + 1}" for at in range(pages.count)])
     start = shard.start_of(pages)
     with on_disk(path) as stored, pq.ParquetFile(stored) as file:
         end = 0
