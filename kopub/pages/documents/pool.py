@@ -313,7 +313,7 @@ def _whole_documents(
     for document, sha256, pages, made_by in zip(documents, hashes, same, converters, strict=True):
         whole = RowRange(document.place, document.name, document.id, "", first=0, count=1, pages=0)
         if isinstance(sha256, OSError):
-            yield replace(whole, problem=f"the file cannot be read: {sha256.strerror}", may_pass=True)
+            yield replace(whole, problem=Failure.unreadable(sha256).reason, may_pass=True)
             continue
         whole = replace(whole, sha256=sha256, converter=made_by)
         if pages is not None:
