@@ -22,7 +22,7 @@ from kopub.layout.base import LayoutDetector
 from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.arrow import open_pages
 from kopub.pages.corpus import Query, from_table, read_table
-from kopub.pages.manifest import NAME, Manifest
+from kopub.pages.manifest import Manifest
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.known_texts import PageToRead, known_texts, read_unknown
@@ -44,7 +44,7 @@ class Samples:
 
 def read_samples() -> Samples:
     """Return the twelve pages that come with the project. Raises `SourceError`."""
-    manifest = Manifest.read(SAMPLES / NAME)
+    manifest = Manifest.load(SAMPLES)
     pages, queries = [], []
     table = read_table(SAMPLES / manifest.queries.file) if manifest.queries else None
     for shard in manifest.shards:

@@ -101,7 +101,7 @@ def named_regions(corpus: CorpusPlace) -> NamedRegions:
     for shard in manifest.shards:
         place = manifest.place(shard.file)
         try:
-            with manifest.held(shard.file, shard.sha256) as path:
+            with manifest.index.held(shard.file, shard.sha256) as path:
                 for page_id, regions in _rows(path, shard, place):
                     regions_of.setdefault(page_id, regions)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

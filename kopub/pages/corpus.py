@@ -27,7 +27,6 @@ from kopub.states import Reason
 from kopub.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
-    from kopub.pages.arrow import Row
     from kopub.pages.documents.text_layer import StoredLayers
     from kopub.pages.page import PackedPixels
     from kopub.pages.page_reader import ImageReader
@@ -149,7 +148,15 @@ class Corpus(Resource):
         duplicates = set(shard.duplicates)
         seen: set[str] = set()
         for at, row in enumerate(open_shard(self.manifest, shard_key).rows(shard.rows)):
-            problem = _id_problem(row, at, row.id in duplicates or row.id in seen)
+            problem = None
+            if row.id is None:
+                problem = Reason(
+                    "row {row}: {reason}" if row.problem else "row {row} has no id", row=at, reason=row.problem
+                )
+            elif (fault := problem_with_id(row.id)) is not None:
+                problem = Reason("row {row}: the id {id} {problem}", row=at, id=quoted(row.id), problem=fault)
+            elif row.id in duplicates or row.id in seen:
+                problem = Reason("row {row}: an earlier page has the id {id} already", row=at, id=quoted(row.id))
             page_id = row.id if problem is None and row.id is not None else stand_in_id(shard_key, at)
             seen.add(page_id)
             doc_id, page_no = row.file_name, row.page_number
@@ -192,7 +199,7 @@ class Corpus(Resource):
         if self.manifest.queries is None:
             return []
         file = self.manifest.queries.file
-        with self.manifest.held(file) as path:
+        with self.manifest.index.held(file) as path:
             table = read_table(path)
         if digest(table) != self.manifest.queries.sha256:
             form = "{place} changed since it was indexed: run `kopub index` again"
@@ -203,17 +210,6 @@ class Corpus(Resource):
     def unknown_pages(self) -> frozenset[str]:
         """The pages of ground truth that no shard holds."""
         return frozenset(self.manifest.queries.unknown if self.manifest.queries else ())
-
-
-def _id_problem(row: "Row", at: int, duplicate: bool) -> str | None:
-    """Return why row `at` cannot keep its id, else None."""
-    if row.id is None:
-        return Reason("row {row}: {reason}" if row.problem else "row {row} has no id", row=at, reason=row.problem)
-    if (problem := problem_with_id(row.id)) is not None:
-        return Reason("row {row}: the id {id} {problem}", row=at, id=quoted(row.id), problem=problem)
-    if duplicate:
-        return Reason("row {row}: an earlier page has the id {id} already", row=at, id=quoted(row.id))
-    return None
 
 
 def queries_source(manifest: Manifest, shard: str) -> str:

@@ -7,8 +7,7 @@ heavy; a manifest shared on object storage takes one request.
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from datetime import date, datetime
 from functools import cached_property
 from itertools import pairwise
@@ -146,18 +145,11 @@ class Manifest(_FileEntry):
             source = place.read(BEGUN).decode(errors="replace")
             form = "{place} has no index yet, because that of {source} was not finished: `kopub index {typed}` goes on"
             raise SourceError(form, place, source, shlex.quote(source))
-        return cls._read(place if place.remote or (place.folder / NAME).exists() else CorpusPlace(SAMPLES))
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Return the manifest at `path`. Raises `SourceError`."""
-        return cls._read(CorpusPlace(path.parent), path.name)
-
-    @classmethod
-    def _read(cls, place: CorpusPlace, name: str = NAME) -> Self:
-        path = place.location(name)
+        if not place.remote and not (place.folder / NAME).exists():
+            place = CorpusPlace(SAMPLES)
+        path = place.location(NAME)
         try:
-            content = parsed_json(place.read(name))
+            content = parsed_json(place.read(NAME))
             version = content.get("version") if isinstance(content, dict) else None
             if version not in (None, _OLDER, VERSION):
                 form = "{path} has format {version}, this release reads {own}: run `kopub index SOURCE` again"
@@ -285,16 +277,6 @@ class Manifest(_FileEntry):
     def place(self, file: str) -> str:
         """Return the path or URL of a file of the manifest."""
         return self._place.location(file)
-
-    @contextmanager
-    def held(self, file: str, sha256: str | None = None) -> Iterator[Path]:
-        """Yield a file of the manifest on this disk, while the context is open.
-
-        Once mapped, it stays mapped. Raises `StoreError`, and `SourceError` for a file at a URL that is missing or has
-        another SHA-256.
-        """
-        with self._place.held(file, sha256) as path:
-            yield path
 
 
 class _OlderManifest(_FileEntry):

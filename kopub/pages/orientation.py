@@ -250,15 +250,8 @@ def cut_windows(marks: Marks, grey: NDArray[np.uint8], most: int) -> NDArray[np.
 def turn_scores(windows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the mean log-probability over the windows for 0 to 3 left turns, (4,)."""
     turned = np.stack([np.rot90(windows, turns, axes=(1, 2)) for turns in range(4)], axis=1)
-    logits = _uprightness(turned.reshape(-1, WINDOW, WINDOW)).reshape(-1, 4)
-    logits -= logits.max(axis=1, keepdims=True)
-    return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).mean(axis=0)
-
-
-def _uprightness(windows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the network's score for each window, (n,)."""
     layers = _weights()
-    values = windows[..., None]
+    values = turned.reshape(-1, WINDOW, WINDOW, 1)
     for at in range((len(layers) - 2) // 2):
         weight, bias = layers[f"conv{at}_weight"], layers[f"conv{at}_bias"]
         side = weight.shape[0]
@@ -267,7 +260,10 @@ def _uprightness(windows: NDArray[np.float32]) -> NDArray[np.float32]:
         shape = patches.shape[:3]
         values = patches.reshape(-1, weight[..., 0].size) @ weight.reshape(-1, weight.shape[-1]) + bias
         values = np.maximum(values, 0).reshape(*shape, -1)
-    return values.reshape(len(windows), -1) @ layers["linear_weight"] + layers["linear_bias"]
+    scores = values.reshape(4 * len(windows), -1) @ layers["linear_weight"] + layers["linear_bias"]
+    logits = scores.reshape(-1, 4)
+    logits -= logits.max(axis=1, keepdims=True)
+    return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).mean(axis=0)
 
 
 @cache

@@ -33,7 +33,7 @@ def open_shard(manifest: Manifest, shard_key: str) -> ShardFile:
     """
     shard = manifest.shard(shard_key)
     place = manifest.place(shard.file)
-    with manifest.held(shard.file, shard.sha256) as path:
+    with manifest.index.held(shard.file, shard.sha256) as path:
         if not is_url(place) and path.is_file():
             now = path.stat()
             # A file of another time may hold the same bytes, which only its hash tells.

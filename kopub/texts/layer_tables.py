@@ -130,19 +130,17 @@ def _ruled(rules: Sequence[Box], words: Sequence[Word], em: float) -> LayerTable
     words_of_cells: list[list[Word]] = [[] for _ in cells]
     cut = 0
     for word in words:
-        middle = word.box.middle
-        distances = [_distance(cell.box, middle) for cell in cells]
+        x, y = word.box.middle
+        distances: list[float] = []
+        for cell in cells:
+            # A word on a rule is in neither cell, but nearest to one, across and down.
+            box = cell.box
+            distances.append(max(box.x1 - x, 0, x - box.x2) + max(box.y1 - y, 0, y - box.y2))
         home = distances.index(min(distances))
         words_of_cells[home].append(word)
         bounds = cells[home].box
         cut += word.box.x1 < bounds.x1 - _REACH * em or word.box.x2 > bounds.x2 + _REACH * em
     return LayerTable(cells, words_of_cells) if cut <= _MOST_CUT * len(words) else None
-
-
-def _distance(box: Box, point: tuple[float, float]) -> float:
-    """Return how far a point lies outside of a box, across and down."""
-    x, y = point
-    return max(box.x1 - x, 0, x - box.x2) + max(box.y1 - y, 0, y - box.y2)
 
 
 def _bounds(rules: Sequence[tuple[int, int]], start: int, end: int, em: float) -> list[tuple[int, int]]:

@@ -61,7 +61,21 @@ def convert(path: Path, folder: Path, convert_file: Convert) -> Conversion:
         except UndecodableImage as error:
             form = "the attachment {name} was not read: {reason}"
             lost.append(Reason(form, name=visible(_name(part), _NAME), reason=str(error)))
-    return _joined(documents, folder / "document.pdf", lost)
+    # The documents stand one after another, and what is lost of all is lost on the first page.
+    losses, pieces = dict[int, str](), dict[int, Sequence[Piece]]()
+    with PdfDocument.new() as whole:
+        for document in documents:
+            start = len(whole)
+            with PdfDocument(document.pdf) as opened:
+                whole.import_pages(opened)
+            for at, reason in document.lost.items():
+                losses[start + at] = reason
+            for at, of_page in document.pieces.items():
+                pieces[start + at] = of_page
+        whole.save(folder / "document.pdf")
+    if lost:
+        losses[0] = joined([*([losses[0]] if 0 in losses else []), *lost])
+    return Conversion(folder / "document.pdf", losses, pieces)
 
 
 def _attached(part: MIMEPart, body: MIMEPart | None, alternative: bool = False) -> Iterator[MIMEPart]:
@@ -86,7 +100,14 @@ def _web_page(
         in_text.append(part)
         return f'<img src="data:{part.get_content_type()};base64,{b64encode(_content(part)).decode()}">'
 
-    text = _text(body) if body is not None else ""
+    text = ""
+    if body is not None:
+        content, charset = _content(body), body.get_content_charset("")
+        try:
+            text = plain.decoded(content) if charset in _KOREAN else content.decode(charset, "replace")
+        except (LookupError, UndecodableImage):
+            # A mail may name any charset, and its text be in another one.
+            text = content.decode("utf-8", "replace")
     if body is not None and body.get_content_subtype() == "html":
         import nh3
 
@@ -107,14 +128,6 @@ def _web_page(
     subject = escape(str(message["Subject"] or ""))
     start = f'<html><head><meta charset="utf-8"></head><body><h1>{subject}</h1>'
     return f"{start}{''.join(heads)}<hr>{text}</body></html>", in_text
-
-
-def _text(part: MIMEPart) -> str:
-    content, charset = _content(part), part.get_content_charset("")
-    try:
-        return plain.decoded(content) if charset in _KOREAN else content.decode(charset, "replace")
-    except (LookupError, UndecodableImage):
-        return content.decode("utf-8", "replace")
 
 
 def _content(part: MIMEPart) -> bytes:
@@ -147,19 +160,3 @@ def _converted(part: MIMEPart, folder: Path, convert_file: Convert) -> Conversio
     printed = folder / "picture.pdf"
     pages[0].save(printed, "PDF", save_all=True, append_images=pages[1:], resolution=_DPI, quality=_QUALITY)
     return Conversion(printed, {})
-
-
-def _joined(documents: list[Conversion], path: Path, lost: list[str]) -> Conversion:
-    """Return documents one after another, the first of which has `lost` more."""
-    losses, pieces = dict[int, str](), dict[int, Sequence[Piece]]()
-    with PdfDocument.new() as whole:
-        for document in documents:
-            start = len(whole)
-            with PdfDocument(document.pdf) as opened:
-                whole.import_pages(opened)
-            losses |= {start + at: reason for at, reason in document.lost.items()}
-            pieces |= {start + at: of_page for at, of_page in document.pieces.items()}
-        whole.save(path)
-    if lost:
-        losses[0] = joined([*([losses[0]] if 0 in losses else []), *lost])
-    return Conversion(path, losses, pieces)

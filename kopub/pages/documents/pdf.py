@@ -159,7 +159,14 @@ class Pdfs:
             layer = damage = None
             if with_text:
                 layer = _layer(opened, pixels, pieces)
-                damage = self._damage(path, page, opened, pixels) or _undrawn(layer)
+                damage = self._damage(path, page, opened, pixels)
+                undrawn = layer.marked(Mark.UNDRAWN) if layer else 0
+                if undrawn and not damage:
+                    form = (
+                        "the picture lacks {letters} of the text; this machine has no Korean font for a font that the "
+                        "PDF does not embed: {advice}"
+                    )
+                    damage = Reason(form, letters=counted(undrawn, "letter"), advice=KOREAN_FONTS)
             opened.close()
             return RenderedImage(_png(pixels), layer and layer.to_json(), damage)
         except (PdfiumError, cv2.error) as error:
@@ -170,7 +177,15 @@ class Pdfs:
 
     def _damage(self, path: Path, page: int, opened: PdfPage, pixels: np.ndarray) -> str | None:
         """Return what PDFium silently left out. Raises `UndecodableImage` if it was everything."""
-        contents, forms, faxes = _streams_of(opened.pdf, page)
+        # PDFium gives no access to streams, so they are found in a copy of the page, which it writes in a plain form.
+        copy, file = PdfDocument.new(), io.BytesIO()
+        copy.import_pages(opened.pdf, [page])
+        copy.save(file)
+        copy.close()
+        written = file.getvalue()
+        references = _CONTENTS.search(written)
+        contents = _streams(written, _REFERENCE.findall(references[1]) if references else ())
+        forms, faxes = _streams_of_kind(written, _FORM), _streams_of_kind(written, _FAX)
         nothing_drawn = _is_empty(pixels) and next(iter(opened.get_objects()), None) is None
         lost = None
         for stream in (*contents, *forms):
@@ -282,21 +297,6 @@ _Stream = tuple[bytes, bytes]
 """The dictionary and the bytes of a stream."""
 
 
-def _streams_of(document: PdfDocument, page: int) -> tuple[list[_Stream], list[_Stream], list[_Stream]]:
-    """Return the streams of a page's content, forms and fax pictures.
-
-    PDFium does not give access to them, so they are found in a copy of the page, which PDFium writes in a plain form.
-    """
-    copy, file = PdfDocument.new(), io.BytesIO()
-    copy.import_pages(document, [page])
-    copy.save(file)
-    copy.close()
-    written = file.getvalue()
-    contents = _CONTENTS.search(written)
-    numbers = _REFERENCE.findall(contents[1]) if contents else []
-    return _streams(written, numbers), _streams_of_kind(written, _FORM), _streams_of_kind(written, _FAX)
-
-
 def _streams_of_kind(written: bytes, kind: re.Pattern[bytes]) -> list[_Stream]:
     """Return the streams of the objects in whose dictionaries a pattern is found."""
     numbers: list[bytes] = []
@@ -383,18 +383,6 @@ def _layer(page: PdfPage, pixels: np.ndarray, pieces: Sequence[Piece]) -> TextLa
             pictures=tuple(pictures_of(page, width, height)),
         )
     return layer
-
-
-def _undrawn(layer: TextLayer | None) -> str | None:
-    """Return which letters of a page its picture lacks, because no font here has them."""
-    count = layer.marked(Mark.UNDRAWN) if layer else 0
-    if not count:
-        return None
-    form = (
-        "the picture lacks {letters} of the text; this machine has no Korean font for a font that the PDF does not "
-        "embed: {advice}"
-    )
-    return Reason(form, letters=counted(count, "letter"), advice=KOREAN_FONTS)
 
 
 def _scale(width: float, height: float, dpi: int) -> float:

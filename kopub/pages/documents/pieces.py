@@ -182,40 +182,15 @@ class PrintedWords:
         to that of the cell above it. A row begins where the one above it ends. A table within a row of another is on an
         earlier page than the text before it.
         """
+        within = self._within(page)
         letters = [letters_of(cell.text) for cell in cells]
         longest = max(letters, key=len)
-        place = self._find(longest, self._at, self._within(page), False, 0) if len(longest) >= _SHORT else None
+        place = self._find(longest, self._at, within, False, 0) if len(longest) >= _SHORT else None
         if place is not None and self.page_of(self._words[place]) < self.page_of(self._words[max(self._at - 1, 0)]):
             self._at = place
-        whole = self._take_whole(cells, letters, self._within(page))
-        of_cells: list[list[int | None] | None] = []
-        above: dict[int, int] = {}
-        row, pages = -1, list[int]()
-        near: range | None = None
-        for number, cell in enumerate(cells):
-            if pages and cell.row != row:
-                pages = [max(pages[1:] or pages)]
-            row = cell.row
-            at = above.get(cell.column, self._at)
-            if pages:
-                after = next((letters.stop for letters in self._pages[max(pages) + 1 :] if letters), len(self._letters))
-                near = range(self._pages[min(pages)].start, after) if page is None else self._pages[page]
-                at = min(max(at, near.start), near.stop)
-            words, self._at = whole.get(number) or (self._take(cell.text, at, self._within(page), near), self._at)
-            of_cells.append(words)
-            if words is not None:
-                above[cell.column] = self._at
-                pages.append(self.page_of(self._words[self._at - 1]))
-        return of_cells
-
-    def _take_whole(
-        self, cells: Sequence[PieceCell], letters: Sequence[str], within: range
-    ) -> dict[int, tuple[list[int | None] | None, int]]:
-        """Take the long cells that are printed once and whole, before all others.
-
-        They are by their numbers, each with its words and the place after it.
-        """
+        # Long cells that are printed once and whole take their words before all others.
         whole: dict[int, tuple[list[int | None] | None, int]] = {}
+        """The words of such a cell, and the place after it, by the cell's number."""
         begin = at = self._at
         for number, text in enumerate(letters):
             near = range(max(within.start, at - _FAR), min(within.stop, at + _FAR))
@@ -225,7 +200,25 @@ class PrintedWords:
                     words = self._take(cells[number].text, place, near, None)
                     whole[number] = words, (at := self._at)
         self._at = begin
-        return whole
+        of_cells: list[list[int | None] | None] = []
+        above: dict[int, int] = {}
+        row, pages = -1, list[int]()
+        of_row: range | None = None
+        for number, cell in enumerate(cells):
+            if pages and cell.row != row:
+                pages = [max(pages[1:] or pages)]
+            row = cell.row
+            at = above.get(cell.column, self._at)
+            if pages:
+                after = next((letters.stop for letters in self._pages[max(pages) + 1 :] if letters), len(self._letters))
+                of_row = range(self._pages[min(pages)].start, after) if page is None else self._pages[page]
+                at = min(max(at, of_row.start), of_row.stop)
+            words, self._at = whole.get(number) or (self._take(cell.text, at, within, of_row), self._at)
+            of_cells.append(words)
+            if words is not None:
+                above[cell.column] = self._at
+                pages.append(self.page_of(self._words[self._at - 1]))
+        return of_cells
 
     def _within(self, page: int | None) -> range:
         return range(len(self._letters)) if page is None else self._pages[page]

@@ -263,16 +263,13 @@ def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
         # Shards of older releases have sentences alone.
         columns = [name for name in (PROBLEM, PARTS) if name in pq.read_schema(file).names]
         problems = pq.read_table(file, columns=columns).to_pylist()
-    for row in shard.failed[:_NAMED]:
-        yield phrase("could not be made: {reason}", _problem(problems[row]))
-    for row in shard.quarantined:
-        yield phrase("will be quarantined: {reason}", _problem(problems[row]))
-
-
-def _problem(row: dict[str, str | None]) -> str:
-    """Return the problem of a page, with its form if the shard has it."""
-    parts = row.get(PARTS)
-    return Reason.unpacked(parts) if parts else row[PROBLEM] or ""
+    for form, rows in (
+        ("could not be made: {reason}", shard.failed[:_NAMED]),
+        ("will be quarantined: {reason}", shard.quarantined),
+    ):
+        for row in rows:
+            parts = problems[row].get(PARTS)
+            yield phrase(form, Reason.unpacked(parts) if parts else problems[row][PROBLEM] or "")
 
 
 class _ShardMaker:
