@@ -8,7 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from threading import BoundedSemaphore
@@ -222,18 +222,6 @@ class TakenNames:
     ids: Collection[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRanges:
-    """The ranges of a source's documents, and the left-out files.
-
-    `copies_of` are the sources that already have some of the documents.
-    """
-
-    ranges: list[RowRange] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
-    copies_of: set[str] = field(default_factory=set)
-
-
 def ranges_of(
     documents: Sequence[SourceFile],
     source: str,
@@ -243,32 +231,34 @@ def ranges_of(
     taken: TakenNames,
     pool: RenderPool,
     most: int,
-) -> SourceRanges:
-    """Return the ranges of a source's documents, in order, and the left-out files.
+) -> tuple[list[RowRange], list[LeftOut], set[str]]:
+    """Return the ranges of a source's documents, the left-out files, and sources of copies.
 
-    A range has at most `most` pages. Documents found `elsewhere`, which maps SHA-256 to source and name there, are left
-    out, as are files attached to documents. A document keeps the id that it had `before`, even if its file was renamed.
-    The file of a document in a `stored` range is hashed but not opened.
+    The ranges are in order, and have at most `most` pages. Documents found `elsewhere`, which maps SHA-256 to source
+    and name there, are left out, as are files attached to documents; the names of those sources come last. A document
+    keeps the id that it had `before`, even if its file was renamed. The file of a document in a `stored` range is
+    hashed but not opened.
     """
-    result = SourceRanges()
-    ranges, left_out = result.ranges, result.left_out
     own: list[RowRange] = []
+    left_out: list[LeftOut] = []
+    copies_of: set[str] = set()
     for document, whole in zip(documents, _whole_documents(documents, pool, stored), strict=True):
         if other := elsewhere.get(whole.sha256):
             source_of, name = other
-            result.copies_of.add(source_of)
+            copies_of.add(source_of)
             left_out.append(LeftOut(document.path, document.name, f"the same file as {name} of {source_of}"))
             continue
         own.append(whole)
         for reason in Extent(whole.pages, whole.attachments, whole.missing).left_out():
             left_out.append(LeftOut(document.path, document.name, reason))
     ids = _ids(own, source, before, taken)
+    ranges: list[RowRange] = []
     for whole in own:
         name = f"{source}/{whole.name}" if whole.name in taken.names else whole.name
         for first in range(0, whole.count, most):
             count = min(most, whole.count - first)
             ranges.append(replace(whole, name=name, id=ids[whole.place], first=first, count=count))
-    return result
+    return ranges, left_out, copies_of
 
 
 def _ids(documents: Sequence[RowRange], source: str, before: Iterable[RowRange], taken: TakenNames) -> dict[str, str]:

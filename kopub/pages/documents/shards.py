@@ -219,10 +219,12 @@ def render(
     with RenderPool() as pool:
         # Another version may count other pages, or open a document that this one cannot.
         current = chain.from_iterable(shard.ranges for shard in stored.values() if shard.renderer == renderer)
-        own = ranges_of(documents, source, chain(*had), current, elsewhere, taken, pool, SHARD_PAGES)
-        every_page = sum(pages.count for pages in own.ranges)
-        opened = counted(len({pages.place for pages in own.ranges}), "document")
-        wanted = own.ranges if most is None else list(first_pages(own.ranges, most))
+        ranges, left_out, copies_of = ranges_of(
+            documents, source, chain(*had), current, elsewhere, taken, pool, SHARD_PAGES
+        )
+        every_page = sum(pages.count for pages in ranges)
+        opened = counted(len({pages.place for pages in ranges}), "document")
+        wanted = ranges if most is None else list(first_pages(ranges, most))
         total = sum(pages.count for pages in wanted)
         form = "{documents}, {pages}, of which the first {count:,} are made"
         some = phrase(form, opened, counted(every_page, "page"), total)
@@ -252,7 +254,7 @@ def render(
     if failed:
         form = "{count:,} of {pages} could not be made: index again to try them once more"
         progress(phrase(form, failed, counted(total, "page")))
-    return RenderedShards(files, failed, own.left_out, own.copies_of, every_page - total)
+    return RenderedShards(files, failed, left_out, copies_of, every_page - total)
 
 
 def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
