@@ -98,21 +98,19 @@ def find_writing_around(grey: NDArray[np.uint8], corners: NDArray[np.float32]) -
     cv2.polylines(ink, [(corners * scale).round().astype(np.int32)], True, (0,), _NEIGHBOURHOOD)
     _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     boxes = _of_characters(np.asarray(stats[1:, :4], np.int32))
+    left, middle, height = boxes[:, 0], boxes[:, 1] + boxes[:, 3] / 2, boxes[:, 3]
+    in_rows: list[NDArray[np.int32]] = []
     # All pairs of marks at once would take gigabytes for a sheet on a dotted cloth.
-    parts = [boxes[at : at + _COMPARED] for at in range(0, len(boxes), _COMPARED)]
-    rows = np.concatenate([part[_beside(part, boxes) >= _ROW] for part in parts] or [boxes])
+    for at in range(0, len(boxes), _COMPARED):
+        part = boxes[at : at + _COMPARED]
+        own = part[:, 3, None]
+        near = np.abs(part[:, 1, None] + own / 2 - middle) < 0.6 * own
+        near &= np.abs(part[:, 0, None] - left) < _NEAR * own
+        near &= (height > 0.4 * own) & (height < 2.5 * own)
+        in_rows.append(part[near.sum(axis=1) >= _ROW])
+    rows = np.concatenate(in_rows or [boxes])
     corner = [rows[:, :2], rows[:, :2] + rows[:, 2:]]
     return (np.concatenate(corner) / scale).astype(np.float32)
-
-
-def _beside(part: NDArray[np.int32], boxes: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Count for each box of a part the similar ones in its row, itself included."""
-    left, middle, height = boxes[:, 0], boxes[:, 1] + boxes[:, 3] / 2, boxes[:, 3]
-    own = part[:, 3, None]
-    near = np.abs(part[:, 1, None] + own / 2 - middle) < 0.6 * own
-    near &= np.abs(part[:, 0, None] - left) < _NEAR * own
-    near &= (height > 0.4 * own) & (height < 2.5 * own)
-    return near.sum(axis=1)
 
 
 def _of_characters(boxes: NDArray[np.int32]) -> NDArray[np.int32]:
