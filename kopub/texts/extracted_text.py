@@ -244,8 +244,8 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
                 edits += Levenshtein.distance(answer, printed)
             longest += max(len(answer), len(printed))
             numbers.add(" ".join(word.text for word in within.words), text)
-    visible = " ".join(word.text for word in printed_somewhere if not word.marks & Mark.INVISIBLE)
-    numbers.add_lost(visible, page_text(readings))
+    seen = " ".join(word.text for word in printed_somewhere if not word.marks & Mark.INVISIBLE)
+    numbers.add_lost(seen, page_text(readings))
     outside = _count_letters(beside)
     outside_share = outside / _count_letters(layer.words) if outside >= _FEWEST_LETTERS else 0.0
     return Comparison(edits / longest if longest >= _FEWEST_LETTERS else None, outside_share, numbers)

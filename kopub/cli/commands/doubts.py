@@ -19,7 +19,7 @@ from kopub.states import Reason, joined, phrase
 if TYPE_CHECKING:
     from kopub.pages.manifest import Manifest
     from kopub.store.table_store import TableStore
-    from kopub.texts.text_quality import DoubtfulText
+    from kopub.texts.text_quality import DoubtfulPage
 
 _COLUMNS = ["page_id", "doubt", "doubts", "text_layer", "text_layer_reason", "text_layer_distance"]
 _REASONS = 5
@@ -60,7 +60,7 @@ def doubts(
         say(out, line)
 
 
-def doubtful_pages(texts: Mapping[str, pa.Table]) -> tuple[list[tuple[str, "DoubtfulText"]], int]:
+def doubtful_pages(texts: Mapping[str, pa.Table]) -> tuple[list[tuple[str, "DoubtfulPage"]], int]:
     """Return (shard, page) of doubtful texts, worst first, and the number of texts."""
     from kopub.texts.text_quality import doubtful
 
@@ -117,6 +117,6 @@ def about_layers(texts: Sequence[pa.Table]) -> list[str]:
     ]
 
 
-def _line(shard: str, page: "DoubtfulText", stored: Mapping[str, Reason]) -> Text:
+def _line(shard: str, page: "DoubtfulPage", stored: Mapping[str, Reason]) -> Text:
     doubts = "; ".join(said(stored.get(doubt, doubt)) for doubt in page.doubts)
     return Text.assemble((visible(page.page_id), "bold"), (f"  {shard}  ", "dim"), (doubts, "yellow"))

@@ -317,10 +317,8 @@ class PrintedWords:
             return False
         if follows and not any(self._taken[max(place - 1, 0) : place]):
             return False
-        if not must_be_word:
-            return True
-        for end in (place, place + size):
-            # Within a word of the print, a sign ends it as well as a blank.
-            if end not in self._edges and all(map(str.isalnum, self._letters[end - 1 : end + 1])):
-                return False
-        return True
+        return not must_be_word or all(map(self._is_edge, (place, place + size)))
+
+    def _is_edge(self, place: int) -> bool:
+        """Return whether no word goes on across a place, apart from its signs."""
+        return place in self._edges or not all(map(str.isalnum, self._letters[place - 1 : place + 1]))
