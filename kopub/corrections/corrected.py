@@ -103,6 +103,7 @@ class CorrectedTables:
         ids = table["page_id"] if "page_id" in table.column_names else self._store.read(asset, shard, ["page_id"])[0]
         places = {at: page_id for at, page_id in enumerate(ids.to_pylist()) if page_id in changed}
         with_pictures = _PICTURES in table.column_names
+        # The rows between corrected ones are slices of the table, the same to the byte.
         parts, done = [], 0
         for at, page in self._pages(shard, places, with_pictures):
             corrected = correct_page(*page, changed[places[at]])

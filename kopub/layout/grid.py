@@ -52,6 +52,7 @@ def ruled_cells(xs: list[tuple[int, int]], ys: list[tuple[int, int]], rules: Rul
     level = [[(r.x1, r.x2) for r in rules.horizontal if r.y1 < end and r.y2 > start] for start, end in ys]
     owner = {(row, column): (row, column) for row in range(rows) for column in range(columns)}
 
+    # Cells that no rule parts have one root.
     def root(cell: tuple[int, int]) -> tuple[int, int]:
         while owner[cell] != cell:
             cell = owner[cell]

@@ -186,6 +186,7 @@ class ArrowFile(ShardFile):
                 self.problem = _damage(error)
                 return
             yield _check(batch)
+        # A stream that was cut off between two batches lacks nothing but its end mark.
         self._file.seek(self._file.tell() - len(_END_OF_STREAM))
         if self._file.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
             self.problem = _damage("it has no end mark")

@@ -141,6 +141,7 @@ class FetchedFiles:
             stamp = listed or _ask(url)
             for path in self._folder.glob(f"{fingerprint(url)}-{stamp.mark}-*"):
                 if path.stat().st_size == stamp.size:
+                    # The file that was used longest ago is evicted first.
                     os.utime(path)
                     return FetchedFile(path, path.name.split("-")[2][:64])
             try:
@@ -165,6 +166,7 @@ class FetchedFiles:
             if forget:
                 self._forget(url)
             with self._room(stamp.size), part.open("wb") as file:
+                # From now on, other processes count all of it.
                 file.truncate(stamp.size)
             with part.open("r+b") as file:
                 for start in range(0, stamp.size, _AT_ONCE):

@@ -404,6 +404,7 @@ def with_keys(
     """
     keys = {at: file.shard.key for at, file in enumerate(files) if file.shard.key}
     free = {shard.key: shard for shard in had if shard.key not in keys.values()}
+    # The surest likeness comes first: a file that was only moved keeps its key before one that took its place.
     for same in (lambda shard: (shard.sha256, shard.file), lambda shard: shard.sha256, lambda shard: shard.file):
         keys_of: dict[Any, list[str]] = defaultdict(list)
         for shard in reversed(free.values()):

@@ -170,6 +170,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         else:
             hidden = [name for name in folders if name[0] == "."]
             yield from (Path(place, name) for name in [*names, *hidden])
+        # `os.walk` enters what is left in its list.
         folders[:] = entered
         walked.add(real)
 

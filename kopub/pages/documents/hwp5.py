@@ -96,6 +96,7 @@ def _records(stream: bytes) -> list[_Record]:
     while at + 4 <= len(stream):
         (head,) = struct.unpack_from("<I", stream, at)
         at += 4
+        # Records are read by recursion, which a hostile level would exhaust.
         tag, level, size = head & 0x3FF, min(head >> 10 & 0x3FF, _DEEPEST), head >> 20
         if size == _LONG:
             if at + 4 > len(stream):
@@ -149,6 +150,7 @@ def _text(content: bytes, controls: Iterator[str]) -> str:
         else:
             letters.append(_SIGNS.get(unit, ""))
         at += 1 if unit in _ONE_UNIT or unit >= 32 else 8
+    # A letter beyond the first 65,536 is in two units, which become one here.
     return "".join(letters).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -54,6 +54,7 @@ def convert(path: Path, folder: Path, convert_file: Convert) -> Conversion:
     if len(attached) > _MOST:
         lost.append(Reason("only {most} of its {count} attachments were read", most=_MOST, count=len(attached)))
     for number, part in enumerate(attached[:_MOST]):
+        # A conversion names its files by itself, so each attachment has a folder of its own.
         place = folder / f"{_PLACE}{number}"
         place.mkdir()
         try:

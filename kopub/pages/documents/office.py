@@ -93,6 +93,7 @@ def convert(path: Path, pdf: Path) -> None:
         page = _web_page(path)
         path = pdf.with_name("text.html")
         path.write_bytes(page)
+    # Where the kernel does not keep LibreOffice from other files and hosts, nothing may refer to them.
     if confinement.why_open() is not None:
         path = without_references(path, pdf.parent)
     suffix = path.suffix.lower()

@@ -53,6 +53,7 @@ class RenderPool:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Threads wait for answers, so what answers them ends before they are waited for.
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._conversions.cancel()
         self._processes.cancel()
@@ -127,6 +128,7 @@ class RenderPool:
             except OSError as error:
                 return Failure.unreadable(error)
             except LostAnswer as error:
+                # Only what would happen again counts against the document.
                 self._given_up[path] += error.is_certain
                 form, size = "{reason} (it may compute for {seconds} seconds, in {size:,} MB)", page_maker.MEMORY >> 20
                 limited = Reason(form, reason=str(error), seconds=page_maker.SECONDS, size=size)

@@ -73,6 +73,7 @@ class ShardFolder:
     def write(self, write: Callable[[Path], str]) -> SourcePath:
         """Let `write` make and name a shard, whole or not at all. Raises `StoreError`."""
         names: list[str] = []
+        # A shard is named by what it holds, which is known when all of it is made.
         shard = self._own / _MADE
         try:
             replace_file(shard, lambda temporary: names.append(write(temporary)))
