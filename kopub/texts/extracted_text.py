@@ -151,13 +151,6 @@ class _Candidate:
     def digits(self) -> int:
         return sum(map(str.isdigit, self.text))
 
-    def sample(self, layer: TextLayer) -> LineSample:
-        """Return it with the part of the page to be read, paper around it included."""
-        x1, y1, x2, y2 = self.line.box
-        margin = _MARGIN * self.height
-        right, bottom = min(layer.width, x2 + margin), min(layer.height, y2 + margin)
-        return LineSample(self.text, (max(0.0, x1 - margin), max(0.0, y1 - margin), right, bottom))
-
 
 def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) -> list[LineSample]:
     candidates: list[_Candidate] = []
@@ -182,7 +175,14 @@ def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) 
     most = max(candidate.digits for candidate in chosen)
     if numbers not in chosen and numbers.digits >= _FEWEST_DIGITS > most:
         chosen.append(numbers)
-    return [candidate.sample(layer) for candidate in chosen]
+    samples: list[LineSample] = []
+    for candidate in chosen:
+        # A reader gets some of the paper around the line.
+        x1, y1, x2, y2 = candidate.line.box
+        margin = _MARGIN * candidate.height
+        right, bottom = min(layer.width, x2 + margin), min(layer.height, y2 + margin)
+        samples.append(LineSample(candidate.text, (max(0.0, x1 - margin), max(0.0, y1 - margin), right, bottom)))
+    return samples
 
 
 _FEWEST_LETTERS = 20

@@ -150,5 +150,9 @@ class _Cells(HTMLParser):
             self._rows[-1].append(data)
 
     def text(self) -> str:
-        rows = ("\t".join(" ".join(cell.split()) for cell in row) for row in self._rows)
-        return "\n".join(row for row in rows if row.strip())
+        lines: list[str] = []
+        for row in self._rows:
+            line = "\t".join(" ".join(cell.split()) for cell in row)
+            if line.strip():
+                lines.append(line)
+        return "\n".join(lines)

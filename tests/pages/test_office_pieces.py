@@ -19,7 +19,7 @@ from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 
 from kopub.pages.documents import conversion, office
-from kopub.pages.documents.conversion import Conversions, ConvertedDocument
+from kopub.pages.documents.conversion import Conversion, Conversions
 from kopub.pages.documents.pieces import Piece, PieceCell, PrintedWords
 from kopub.pages.documents.placing import place_pieces
 from tests.support.sources import office_files
@@ -41,7 +41,7 @@ def converted(tmp_path: Path):
     def convert(name: str, content: bytes) -> list[list[Piece]]:
         (tmp_path / name).write_bytes(content)
         made = conversions.pdf(name, tmp_path / name)
-        assert isinstance(made, ConvertedDocument), made
+        assert isinstance(made, Conversion), made
         assert made.lost == {}
         return [list(made.pieces[at]) for at in sorted(made.pieces)]
 

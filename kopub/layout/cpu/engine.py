@@ -8,7 +8,7 @@ from pydantic import Field
 
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import SPECK, SPECK_FIELD, LayoutDetector
-from kopub.layout.regions import PageLayout
+from kopub.layout.regions import Layout
 from kopub.pages.page import Page, room_for
 from kopub.parallel import bounded_map, of_two_cores
 
@@ -41,10 +41,10 @@ class CpuLayout(LayoutDetector):
     def expected_seconds(self, megabytes: float) -> float:
         return super().expected_seconds(megabytes) * of_two_cores(self.threads)
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         from kopub.layout.cpu.detector import detect_page
 
-        def work(page: Page) -> PageLayout:
+        def work(page: Page) -> Layout:
             with room_for(page.data):
                 return detect_page(page, self.speck)
 

@@ -5,7 +5,7 @@ All steps work on the page's working copy (`kopub.layout.ink`).
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Literal
 
 import cv2
@@ -118,9 +118,10 @@ def segment(gray: NDArray[np.uint8]) -> Segmentation:
     lines = find_lines(ink, em)
     for at, table in enumerate(tables):
         # The edge of a table may have cut off letters, whose remains belong to it.
-        for box in (line.box for line in lines if line.box.height < 0.8 * em):
+        for line in lines:
+            box = line.box
             touches = abs(box.y1 - table.y2) <= 2 or abs(table.y1 - box.y2) <= 2
-            if touches and table.x1 <= box.x1 and box.x2 <= table.x2:
+            if box.height < 0.8 * em and touches and table.x1 <= box.x1 and box.x2 <= table.x2:
                 tables[at] = union([tables[at], box])
     tables += find_open_tables([line.box for line in lines if not line.box.inside_any(tables)], em)
     # What dotted rules join is no part of a table in its middle, but nothing that can be read either.
@@ -256,8 +257,8 @@ def order_blocks(items: list[Item], frames: list[Box], height: int, em: float) -
         end -= 1
     blocks: list[Segment] = []
     for part in (rows[:start], rows[start:end], rows[end:]):
-        if group := [item for row in part for item in row]:
-            blocks += _order(group, em)
+        if part:
+            blocks += _order([*chain.from_iterable(part)], em)
     return blocks
 
 
@@ -360,8 +361,11 @@ def _split_bands(items: Sequence[Item], em: float) -> list[list[Item]]:
     gaps = [below.y1 - above.y2 for above, below in pairwise(boxes)]
     limit = max(0.85 * em, 1.4 * float(np.median(gaps)))
     parts = [rows[0]]
-    heights = [max(item.box.height for item in row) for row in rows]
-    is_text = [all(item.kind == "text" for item in row) for row in rows]
+    heights: list[int] = []
+    is_text: list[bool] = []
+    for row in rows:
+        heights.append(max(item.box.height for item in row))
+        is_text.append(all(item.kind == "text" for item in row))
     for at, (gap, below) in enumerate(zip(gaps, rows[1:], strict=True)):
         short, tall = sorted(heights[at : at + 2])
         differ = not all(is_text[at : at + 2]) or tall > 1.3 * max(short, 0.8 * em)
