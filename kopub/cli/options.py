@@ -104,12 +104,18 @@ def open_settings() -> "Settings":
     return settings
 
 
-def open_located() -> "Location":
-    """Return the home and its tables, without loading an engine or Dagster."""
+def located_home() -> "Location":
+    """Return the home and where its tables are, without loading an engine or Dagster."""
     from kopub.config.environment import locate
+
+    return locate(os.environ)
+
+
+def open_located() -> "Location":
+    """Return `located_home` after checking that its store answers."""
     from kopub.store.faults import require_reachable
 
-    located = locate(os.environ)
+    located = located_home()
     require_reachable(located.store_url)
     return located
 

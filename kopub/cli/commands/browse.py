@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+import uvicorn
 
 from kopub.cli.commands.search import searcher_of
 from kopub.cli.console import say, table_console
@@ -17,6 +18,7 @@ from kopub.cli.options import corpus_check, open_settings, user_name
 from kopub.errors import ConfigError, counted, visible
 from kopub.processes import keep_little
 from kopub.states import phrase
+from kopub.web.own_pages import LOOPBACK, Editor
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -68,7 +70,6 @@ def browse(
 
     from kopub.web.app import reading_room
     from kopub.web.file_reading import FileReader
-    from kopub.web.own_pages import LOOPBACK, Editor
     from kopub.web.room import Room
 
     hosts = host_names(host, allow_host)
@@ -102,8 +103,6 @@ def host_names(host: str, named: list[str] | None) -> list[str]:
     Any other name may be that of a site that made it lead here, to read the pages in its visitor's browser. Raises
     `ConfigError` for an address that other machines reach, without a name.
     """
-    from kopub.web.own_pages import LOOPBACK
-
     if not host.strip():
         # For a socket, it would mean every address of the machine.
         raise ConfigError("--host is empty: name an address, such as 127.0.0.1")
@@ -118,8 +117,6 @@ def host_names(host: str, named: list[str] | None) -> list[str]:
 
 def token_for(host: str, given: str) -> str:
     """Return the given token, or a generated one if other machines can reach `host`."""
-    from kopub.web.own_pages import LOOPBACK
-
     # From another machine, knowing the address must not be enough.
     return given or ("" if host in LOOPBACK else secrets.token_urlsafe(16))
 
@@ -145,8 +142,6 @@ def listening_at(host: str, port: int) -> Iterator[socket.socket]:
 
 def serve_until_stopped(app: "ASGIApp", listening: socket.socket) -> None:
     """Serve an application until Ctrl-C."""
-    import uvicorn
-
     # The server shuts down by itself, then raises the signal again.
     with suppress(KeyboardInterrupt):
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])

@@ -10,13 +10,15 @@ from rich.text import Text
 
 from kopub.cli.console import said, say, table_console, tell
 from kopub.cli.options import local_path, open_located, user_name
+from kopub.corrections.corrected import CorrectedTables, PageStanding
+from kopub.corrections.log import Action, Correction, CorrectionLog
+from kopub.documents.label_studio import add_annotations, annotated_pages
 from kopub.errors import ConfigError, KopubError, counted, visible
 from kopub.states import phrase
+from kopub.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
     from kopub.config.environment import Location
-    from kopub.corrections.corrected import PageStanding
-    from kopub.corrections.log import Correction
 
 _SHOWN = 60
 """Most characters of the old and the new text in a line."""
@@ -42,8 +44,6 @@ def corrections(
 
     A correction belongs to its box: if no region matches it after a change of layout or reader, it is "unplaced".
     """
-    from kopub.corrections.corrected import CorrectedTables
-
     if reason and not undo:
         raise ConfigError("--reason needs --undo: add it")
     located = open_located()
@@ -76,10 +76,6 @@ def corrections(
 
 
 def _add_annotations(located: "Location", path: Path) -> None:
-    from kopub.corrections.log import CorrectionLog
-    from kopub.documents.label_studio import add_annotations, annotated_pages
-    from kopub.store.corpus_tables import TABLES
-
     shards = {
         page_id: shard
         for shard in located.manifest.keys
@@ -106,9 +102,7 @@ def _add_annotations(located: "Location", path: Path) -> None:
         raise typer.Exit(1)
 
 
-def _undo(standings: "list[PageStanding]", wanted: str, reason: str) -> None:
-    from kopub.corrections.log import Action, Correction, CorrectionLog
-
+def _undo(standings: list[PageStanding], wanted: str, reason: str) -> None:
     found = [(page, each) for page in standings for each in page.done.every if each.id.startswith(wanted)]
     if len(found) != 1:
         raise KopubError(
@@ -125,7 +119,7 @@ def _undo(standings: "list[PageStanding]", wanted: str, reason: str) -> None:
     tell(phrase(form, said(each.action), visible(each.page_id)))
 
 
-def _state(page: "PageStanding", each: "Correction") -> str:
+def _state(page: PageStanding, each: Correction) -> str:
     """Return what became of a correction, in a word or two."""
     if each not in page.done.lasting:
         return "undone"
@@ -136,7 +130,7 @@ def _state(page: "PageStanding", each: "Correction") -> str:
     return "unplaced" if each in page.unplaced else "placed"
 
 
-def _line(each: "Correction", state: str) -> Text:
+def _line(each: Correction, state: str) -> Text:
     change = "" if each.action in ("checked", "order") else f"  {_short(each.before)} → {_short(each.after)}"
     return Text.assemble(
         (f"{each.id[:8]}  ", "dim"),

@@ -14,10 +14,12 @@ from kopub.cli.console import duration, print_json, print_table, right, say, tab
 from kopub.cli.options import corpus_check, open_located
 from kopub.errors import counted, visible
 from kopub.states import State, joined, phrase
+from kopub.store import ledger
+from kopub.store.corpus_tables import CHUNK_VECTORS, RELEASED_FILES, TABLES
+from kopub.store.run_records import COUNTED, AssetRun, runs_of
 
 if TYPE_CHECKING:
     from kopub.config.environment import Location
-    from kopub.store.run_records import AssetRun
     from kopub.store.table_store import TableStore
 
 _BAD = {"rows_failed": "red", "rows_quarantined": "red", "rows_partial": "yellow"}
@@ -43,8 +45,6 @@ def costs(
 
 def collect_costs(located: "Location", top: int, runs: int = 1) -> dict[str, Any]:
     """Return the costs as JSON values. Raises `StoreError`."""
-    from kopub.store import ledger
-
     entries = _Entries.of(located)
     return {"assets": [_asset(located.store, entries, asset, top, runs) for asset in ledger.assets(located.store)]}
 
@@ -61,9 +61,6 @@ class _Entries:
     @classmethod
     def of(cls, located: "Location") -> "_Entries":
         """Return the entries after reading the pages of every shard. Raises `StoreError`."""
-        from kopub.store import ledger
-        from kopub.store.corpus_tables import TABLES
-
         store, asset = located.store, TABLES.pages.name
         is_of_corpus = corpus_check(located.manifest, store).look()
         pages: dict[str, pa.Table | None] = {}
@@ -82,9 +79,6 @@ class _Entries:
 
         Releases, queries and chunks have no page ids, so their entries are selected by run.
         """
-        from kopub.store import ledger
-        from kopub.store.corpus_tables import CHUNK_VECTORS, RELEASED_FILES, TABLES
-
         rows, pages = ledger.read(store, asset, shard), self.pages[shard]
         if asset in (TABLES.query_vectors.name, CHUNK_VECTORS.name, RELEASED_FILES.name):
             return _with(rows, "run_id", self.other_runs, keep=False)
@@ -107,10 +101,6 @@ def _with(rows: pa.Table, column: str, values: pa.ChunkedArray, keep: bool = Tru
 
 
 def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: int) -> dict[str, Any]:
-    from kopub.store import ledger
-    from kopub.store.corpus_tables import TABLES
-    from kopub.store.run_records import runs_of
-
     shards = {shard: entries.read(store, asset, shard) for shard in entries.pages}
     rows = pa.concat_tables(list(shards.values()))
     total = ledger.sum_costs(rows)
@@ -138,7 +128,7 @@ def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: i
     }
 
 
-def _run(run: "AssetRun") -> dict[str, Any]:
+def _run(run: AssetRun) -> dict[str, Any]:
     return {
         "run_id": run.run_id,
         "ended": run.ended.isoformat(timespec="seconds"),
@@ -198,8 +188,6 @@ def _cells(asset: dict[str, Any]) -> list[str]:
 
 def counts_line(run: dict[str, Any]) -> str:
     """Return what the engines of a run counted, in one line, empty if they count nothing."""
-    from kopub.store.run_records import COUNTED
-
     counts = run["counted"]
     parts = []
     if "tokens_per_row" in counts:

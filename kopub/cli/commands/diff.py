@@ -11,16 +11,20 @@ from rich.table import Column
 from rich.text import Text
 
 from kopub.cli.console import print_json, print_table, right, said, say, table_console, tell
+from kopub.cli.evaluation_display import picture_of
 from kopub.cli.options import local_file
+from kopub.config.settings import load_settings
+from kopub.diff.compare import Damage, PageDiff, ShardDiff, compare
+from kopub.diff.html import EmbeddedPicture, Upgrade, render
 from kopub.errors import KopubError, counted, visible
 from kopub.files import replace_bytes
 from kopub.states import joined, phrase
+from kopub.store.corpus_tables import TABLES
+from kopub.tables.lineage import CURRENT, PREVIOUS, compared_tables, edition, upgrades_between
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kopub.diff.compare import Damage, PageDiff, ShardDiff
-    from kopub.diff.html import EmbeddedPicture, Upgrade
     from kopub.pages.corpus import Corpus
     from kopub.texts.regions import Region
 
@@ -57,12 +61,6 @@ def diff(
     Regions match if their boxes overlap by half (IoU 0.5). The damage of a text is the number of characters lost,
     changed or added, plus ten for each changed number.
     """
-    from kopub.config.settings import load_settings
-    from kopub.diff.compare import compare
-    from kopub.diff.html import render
-    from kopub.store.corpus_tables import TABLES
-    from kopub.tables.lineage import CURRENT, PREVIOUS, compared_tables, edition, upgrades_between
-
     settings = load_settings()
     store = settings.store
     shard, old_name = _parse_address(old, PREVIOUS)
@@ -93,16 +91,14 @@ def _parse_address(address: str, version: str) -> tuple[str, str]:
     return shard, named or version
 
 
-def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callable[[str], EmbeddedPicture | None]":
+def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> Callable[[str], EmbeddedPicture | None]:
     """Return a function from a page's id to its picture.
 
     The picture is None if the page cannot be read, or is no longer in the source.
     """
-    from kopub.cli.evaluation_display import picture_of
-
     pages = {page["page_id"]: page for page in raw.to_pylist()} if raw is not None else {}
 
-    def picture(page_id: str) -> "EmbeddedPicture | None":
+    def picture(page_id: str) -> EmbeddedPicture | None:
         if (page := pages.get(page_id)) is None:
             return None
         return picture_of(corpus, shard, page, _PICTURE_BYTES)
@@ -110,7 +106,7 @@ def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callab
     return picture
 
 
-def _show(shard: str, names: tuple[str, str], found: "ShardDiff", upgrades: "list[Upgrade]", out: Console) -> None:
+def _show(shard: str, names: tuple[str, str], found: ShardDiff, upgrades: list[Upgrade], out: Console) -> None:
     say(out, phrase("{shard}: {old} and {new}", shard, visible(names[0]), visible(names[1])), "bold")
     for upgrade in upgrades:
         why = "; ".join(visible(said(line), _LINE) for line in upgrade.differences) or said("what it was made from")
@@ -135,7 +131,7 @@ def _show(shard: str, names: tuple[str, str], found: "ShardDiff", upgrades: "lis
         _show_pages(found, out)
 
 
-def _show_pages(found: "ShardDiff", out: Console) -> None:
+def _show_pages(found: ShardDiff, out: Console) -> None:
     rows: list[list[str | Text]] = []
     for page in found.changed[:_LISTED]:
         harm = page.damage
@@ -148,7 +144,7 @@ def _show_pages(found: "ShardDiff", out: Console) -> None:
         say(out, phrase("{count} more", len(found.changed) - _LISTED))
 
 
-def _ends(page: "PageDiff") -> str:
+def _ends(page: PageDiff) -> str:
     states = {asset: [said(state or "absent") for state in both] for asset, both in page.states.items()}
     return ", ".join(f"{asset}: {old} → {new}" for asset, (old, new) in states.items())
 
@@ -160,8 +156,8 @@ def _region(region: "Region | None") -> dict[str, Any] | None:
     return {name: values[name] for name in ("index", "label", "bbox", "content", "state")}
 
 
-def _as_json(found: "ShardDiff") -> dict[str, Any]:
-    def scored(damage: "Damage") -> dict[str, int]:
+def _as_json(found: ShardDiff) -> dict[str, Any]:
+    def scored(damage: Damage) -> dict[str, int]:
         return {"score": damage.score, **asdict(damage)}
 
     return {

@@ -13,13 +13,16 @@ from rich.text import Text
 
 from kopub.cli.console import said, say, table_console, tell
 from kopub.cli.options import COMMAND, corpus_check, open_located, told_reasons, with_profile
+from kopub.corrections.log import CorrectionLog
 from kopub.errors import counted, visible
 from kopub.states import Reason, joined, phrase
+from kopub.store.corpus_tables import TABLES
+from kopub.texts.layer_counts import layer_figures
+from kopub.texts.text_quality import DoubtfulPage, doubtful
 
 if TYPE_CHECKING:
     from kopub.pages.manifest import Manifest
     from kopub.store.table_store import TableStore
-    from kopub.texts.text_quality import DoubtfulPage
 
 _COLUMNS = ["page_id", "doubt", "doubts", "text_layer", "text_layer_reason", "text_layer_distance"]
 _REASONS = 5
@@ -36,8 +39,6 @@ def doubts(
 
     Unless pdf.text_layer is never, they include pages that differ from the text layer of their PDF.
     """
-    from kopub.corrections.log import CorrectionLog
-
     located = open_located()
     texts = texts_by_shard(located.manifest, located.store)
     checked = {page_id for page_id, done in CorrectionLog(located.store).by_page().items() if done.checked}
@@ -60,10 +61,8 @@ def doubts(
         say(out, line)
 
 
-def doubtful_pages(texts: Mapping[str, pa.Table]) -> tuple[list[tuple[str, "DoubtfulPage"]], int]:
+def doubtful_pages(texts: Mapping[str, pa.Table]) -> tuple[list[tuple[str, DoubtfulPage]], int]:
     """Return (shard, page) of doubtful texts, worst first, and the number of texts."""
-    from kopub.texts.text_quality import doubtful
-
     found = [(shard, page) for shard, table in texts.items() for page in doubtful(table)]
     pages = sum(len(table) - table["doubt"].null_count for table in texts.values())
     return sorted(found, key=lambda entry: -entry[1].doubt), pages
@@ -74,8 +73,6 @@ def texts_by_shard(manifest: "Manifest", store: "TableStore") -> dict[str, pa.Ta
 
     Texts of a corpus other than the indexed one are left out, with a message on standard error.
     """
-    from kopub.store.corpus_tables import TABLES
-
     is_of_corpus = corpus_check(manifest, store).look()
     found: dict[str, pa.Table] = {}
     left_out = 0
@@ -95,8 +92,6 @@ def texts_by_shard(manifest: "Manifest", store: "TableStore") -> dict[str, pa.Ta
 
 def about_layers(texts: Sequence[pa.Table]) -> list[str]:
     """Return lines on the compared text layers, or none without a comparison."""
-    from kopub.texts.layer_counts import layer_figures
-
     figures = layer_figures(pa.concat_tables(texts)) if texts else {}
     if not figures:
         return []
@@ -117,6 +112,6 @@ def about_layers(texts: Sequence[pa.Table]) -> list[str]:
     ]
 
 
-def _line(shard: str, page: "DoubtfulPage", stored: Mapping[str, Reason]) -> Text:
+def _line(shard: str, page: DoubtfulPage, stored: Mapping[str, Reason]) -> Text:
     doubts = "; ".join(said(stored.get(doubt, doubt)) for doubt in page.doubts)
     return Text.assemble((visible(page.page_id), "bold"), (f"  {shard}  ", "dim"), (doubts, "yellow"))

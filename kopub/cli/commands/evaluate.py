@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -11,15 +11,22 @@ from rich.table import Column
 from rich.text import Text
 
 import kopub
+from kopub.cli.commands.search import searcher_of
 from kopub.cli.console import print_json, print_table, right, said, say, table_console
+from kopub.cli.evaluation_display import as_json_values, reading, show, write_page
 from kopub.cli.options import local_file, local_folder, local_path, open_settings
+from kopub.config.profile_files import find_profile
+from kopub.config.settings import Settings, load_settings, read_settings
+from kopub.corrections.gold import write_checked_pages
 from kopub.errors import STOPPED_BY_HAND, ConfigError, KopubError, counted
+from kopub.evaluation.home import CHECKED_PAGES, EvaluationRequest, KnownAnswers, first_by_hash
+from kopub.evaluation.questions import question_values, read_questions, scored
+from kopub.evaluation.reading_scores import readings, write_predictions
+from kopub.evaluation.scoring import ADAPTERS, load
 from kopub.states import phrase
-
-if TYPE_CHECKING:
-    from kopub.config.settings import Settings
-    from kopub.evaluation.home import EvaluationRequest, KnownAnswers
-    from kopub.tables.evaluations import Evaluation
+from kopub.tables.evaluations import Evaluation, prepare_answers, settings_in
+from kopub.tables.evaluations import evaluate as read_and_score
+from kopub.weights.fetch import require_ready
 
 MEANING = "meaning"
 _MEANING_SAYS = "questions in other words than their pages, asked of the corpus (benchmarks/finding/questions)"
@@ -66,9 +73,6 @@ def evaluate(
         return _list(as_json)
     if benchmark == MEANING:
         return _ask(folder, _profiles(profile or []), limit, as_json)
-    from kopub.cli.evaluation_display import as_json_values, show
-    from kopub.evaluation.home import EvaluationRequest
-
     out = Console(stderr=as_json)
     if benchmark == "corrections":
         folder = _checked_pages()
@@ -84,8 +88,6 @@ def evaluate(
     if predictions is not None:
         _write_predictions(predictions, asked, evaluated, out)
     if html is not None:
-        from kopub.cli.evaluation_display import write_page
-
         write_page(html, known, evaluated, pages)
         say(out, phrase("wrote {path}", html))
     if as_json:
@@ -94,18 +96,15 @@ def evaluate(
         show(known, evaluated, table_console())
 
 
-def _ask(folder: Path, profiles: "Sequence[Settings]", limit: int | None, as_json: bool) -> None:
+def _ask(folder: Path, profiles: Sequence[Settings], limit: int | None, as_json: bool) -> None:
     """Show how well the corpus is searched by the questions of a folder or file."""
-    from kopub.cli.commands.search import searcher_of
-    from kopub.evaluation.questions import as_json_values, read_questions, scored
-
     questions = read_questions(folder)[:limit]
     found = {
         settings.profile_name: list(scored(searcher_of(settings), kopub.open(settings.home).pages, questions))
         for settings in profiles
     }
     if as_json:
-        print_json({"questions": len(questions), "profiles": {name: as_json_values(of) for name, of in found.items()}})
+        print_json({"questions": len(questions), "profiles": {name: question_values(of) for name, of in found.items()}})
         return
     out = table_console()
     columns = [Column("ranked by"), Column("questions"), *right("count", "nDCG@10", "95 %", "precision", "recall")]
@@ -129,9 +128,6 @@ def _ask(folder: Path, profiles: "Sequence[Settings]", limit: int | None, as_jso
 
 def _checked_pages() -> Path:
     """Return the folder of the checked pages of the corpus."""
-    from kopub.corrections.gold import write_checked_pages
-    from kopub.evaluation.home import CHECKED_PAGES
-
     settings = open_settings()
     folder = settings.home / CHECKED_PAGES
     write_checked_pages(settings.corpus, settings.store, folder)
@@ -139,8 +135,6 @@ def _checked_pages() -> Path:
 
 
 def _list(as_json: bool) -> None:
-    from kopub.evaluation.scoring import ADAPTERS
-
     if as_json:
         named = {name: adapter.says for name, adapter in ADAPTERS.items()} | {MEANING: _MEANING_SAYS}
         print_json([{"benchmark": name, "says": says} for name, says in named.items()])
@@ -151,15 +145,11 @@ def _list(as_json: bool) -> None:
     say(out, f"{MEANING:<15}{said(_MEANING_SAYS)}", indent=15)
 
 
-def _profiles(names: Sequence[str]) -> "list[Settings]":
+def _profiles(names: Sequence[str]) -> list[Settings]:
     """Return the settings of each profile.
 
     Their names must differ, because tables are in a folder with that name.
     """
-    from kopub.config.profile_files import find_profile
-    from kopub.config.settings import load_settings, read_settings
-    from kopub.weights.fetch import require_ready
-
     for name in names:
         find_profile(name, "--profile ")
     chosen = [read_settings({**os.environ, "KOPUB_PROFILE": name}) for name in names] or [load_settings()]
@@ -173,12 +163,8 @@ def _profiles(names: Sequence[str]) -> "list[Settings]":
 
 
 def _evaluate(
-    asked: "EvaluationRequest", chosen: "Sequence[Settings]", out: Console
-) -> "tuple[KnownAnswers, list[Evaluation]]":
-    from kopub.cli.evaluation_display import reading
-    from kopub.tables.evaluations import evaluate as read_and_score
-    from kopub.tables.evaluations import prepare_answers, settings_in
-
+    asked: EvaluationRequest, chosen: Sequence[Settings], out: Console
+) -> tuple[KnownAnswers, list[Evaluation]]:
     # In a plain string, rich would read parts of a name in brackets as markup.
     with out.status(Text(f"{asked.benchmark} {asked.folder}")) as status:
         known = prepare_answers(asked, chosen[0].home, lambda line: status.update(Text(said(line))))
@@ -190,14 +176,8 @@ def _evaluate(
     return known, evaluated
 
 
-def _write_predictions(
-    folder: Path, asked: "EvaluationRequest", evaluated: "Sequence[Evaluation]", out: Console
-) -> None:
+def _write_predictions(folder: Path, asked: EvaluationRequest, evaluated: Sequence[Evaluation], out: Console) -> None:
     """Write the predictions, with a folder for each profile if there are several."""
-    from kopub.evaluation.home import first_by_hash
-    from kopub.evaluation.reading_scores import readings, write_predictions
-    from kopub.evaluation.scoring import load
-
     taken = first_by_hash(load(asked.benchmark, asked.folder), asked.limit)
     for each in evaluated:
         place = folder / each.profile if len(evaluated) > 1 else folder

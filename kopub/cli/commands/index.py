@@ -13,9 +13,10 @@ from rich.text import Text
 
 from kopub.cli.console import print_json, print_table, right, said, table_console, tell
 from kopub.cli.on_demand import LocalCommand
-from kopub.cli.options import local_path, profile_option, with_profile
+from kopub.cli.options import local_path, located_home, profile_option, with_profile
 from kopub.errors import ConfigError, SourceError, counted, visible
 from kopub.files import is_url
+from kopub.folders import store_url
 from kopub.pages.places import CorpusPlace
 from kopub.states import joined, phrase
 
@@ -50,10 +51,8 @@ def index(
 
     A source that is already in the corpus is indexed again. `kopub sources` lists them all.
     """
-    from kopub.config.environment import locate
-
     use_home(home)
-    located = locate(os.environ)
+    located = located_home()
     say = _to_stderr if as_json else tell
     manifest = index_source(source, located.corpus, dpi, add, replace, say)
     if as_json:
@@ -102,7 +101,6 @@ def index_source(
 
     At a terminal, it asks what to do with other sources there. Raises `SourceError`, `StoreError`.
     """
-    from kopub.folders import store_url
     from kopub.pages import indexing
 
     if not source.strip():
@@ -167,9 +165,7 @@ def shards(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with their files and pages.")] = False,
 ) -> None:
     """List the shards of the corpus."""
-    from kopub.config.environment import locate
-
-    manifest = locate(os.environ).manifest
+    manifest = located_home().manifest
     keys = manifest.keys
     if as_json:
         print_json(_described(manifest))
@@ -189,11 +185,9 @@ def sources(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
 ) -> None:
     """List the sources of the corpus: where they are, their documents and pages, and when they were indexed."""
-    from kopub.config.environment import locate
-
     if context.invoked_subcommand is not None:
         return
-    manifest = locate(os.environ).manifest
+    manifest = located_home().manifest
     if as_json:
         print_json([_values(manifest, source) for source in manifest.sources])
         return
@@ -207,10 +201,9 @@ def remove(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Its name in `kopub sources`, or its path.")],
 ) -> None:
     """Remove a source from the corpus. Its files and tables stay, so adding it again computes nothing."""
-    from kopub.config.environment import locate
     from kopub.pages import indexing
 
-    located = locate(os.environ)
+    located = located_home()
     manifest = indexing.remove(source, located.corpus, tell)
     left = ", ".join(visible(each.name) for each in manifest.sources)
     form = "{source} was removed from the corpus, which now has {pages} of {left}"

@@ -15,11 +15,15 @@ from rich.text import Text
 
 from kopub.cli.console import print_json, print_table, right, said, say, table_console, tell
 from kopub.cli.options import local_path
+from kopub.config.settings import load_settings
 from kopub.errors import ConfigError, KopubError, visible
 from kopub.files import replace_bytes
 from kopub.pages.page import decode
 from kopub.pages.upright import UprightTransform
+from kopub.recognition.regions import pixel_box
 from kopub.states import State, phrase
+from kopub.tables.graph import GRAPH
+from kopub.tables.lineage import chain, find, holds
 
 if TYPE_CHECKING:
     from kopub.pages.corpus import Corpus
@@ -57,9 +61,6 @@ def lineage(
     even where those tables have been replaced since. The exit status is 1 if
     the image in the source is not the one that was read.
     """
-    from kopub.config.settings import load_settings
-    from kopub.tables.lineage import chain
-
     if region is not None and crop is None:
         raise ConfigError("--region needs --crop: add it")
     settings = load_settings()
@@ -85,9 +86,6 @@ def lineage(
 
 def _parse_target(store: "ShardStore", given: str, shards: list[str]) -> tuple[str | None, str, str, str]:
     """Return the asset, if named, and the kind, id and shard. Raises `KopubError`."""
-    from kopub.tables.graph import GRAPH
-    from kopub.tables.lineage import find, holds
-
     asset, _, rest = given.partition("/")
     if asset not in GRAPH.names:
         places = find(store, given, shards)
@@ -207,8 +205,6 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     `target` may be a file for a single picture. A page that was set upright is also written upright, and regions are
     cut out of that. With `region`, only that region is written. Raises `KopubError` if there is nothing to cut out.
     """
-    from kopub.recognition.regions import pixel_box
-
     source = shown["source"]
     if source is None or source["problem"]:
         problem = source["problem"] if source else "it is a query"

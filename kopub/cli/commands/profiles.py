@@ -3,18 +3,22 @@
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Column
 
 from kopub.cli.console import print_json, print_table, said, say, table_console
+from kopub.config.environment import read_environment
+from kopub.config.profile_files import Profile, find_profile, known_profiles, known_readers, published_reader
+from kopub.config.settings import read_settings
+from kopub.doctor.checks import advise
 from kopub.errors import ConfigError
+from kopub.evaluation.home import EVALUATIONS
+from kopub.evaluation.reading_scores import Row, headline, verdict
+from kopub.gpu import largest_card
 from kopub.states import phrase
-
-if TYPE_CHECKING:
-    from kopub.config.profile_files import Profile
-    from kopub.evaluation.reading_scores import Row
+from kopub.store.table_store import ShardStore
 
 _MEASURED, _ESTIMATED, _TOO_LARGE = "measured", "estimated", "does not fit"
 
@@ -27,10 +31,6 @@ def profiles(
     `measured` was measured on that card, `estimated` takes its sizes from another card, and `does not fit` exceeds the
     card's memory by calculation: `kopub doctor --profile CARD+READER` shows the sums.
     """
-    from kopub.config.environment import read_environment
-    from kopub.config.profile_files import find_profile, known_profiles, known_readers, published_reader
-    from kopub.gpu import largest_card
-
     environment = read_environment(os.environ)
     known = list(map(find_profile, known_profiles()))
     found = [_values(profile) for profile in known]
@@ -59,8 +59,6 @@ def profiles(
     for line in own or [f"  kopub evaluate texts FOLDER --profile rtx4090 --profile rtx4090+{ranked[0]}"]:
         say(out, line)
     if card := largest_card():
-        from kopub.doctor.checks import advise
-
         say(out, phrase("this machine: {card}: {reason}", card, advise(card)))
     say(out, "from a card to a run: docs/gpu.md")
 
@@ -71,7 +69,7 @@ def _cells(values: dict[str, Any]) -> list[str]:
     return [values["profile"], card, values["layout"], values["reader"], values["vectors"], speed]
 
 
-def _values(profile: "Profile") -> dict[str, Any]:
+def _values(profile: Profile) -> dict[str, Any]:
     """Return the profile as JSON values; figures without a card are for a laptop's CPU."""
     card, engines = profile.card, profile.sections
     return {
@@ -85,7 +83,7 @@ def _values(profile: "Profile") -> dict[str, Any]:
     }
 
 
-def _cards(known: "Sequence[Profile]") -> list[str]:
+def _cards(known: Sequence[Profile]) -> list[str]:
     """Return the first profile of each card, sorted by the card's memory."""
     first = {profile.card.gpu: profile for profile in reversed(known) if profile.card}
     memory = {profile.name: profile.card.memory_gb for profile in first.values() if profile.card}
@@ -94,8 +92,6 @@ def _cards(known: "Sequence[Profile]") -> list[str]:
 
 def _combine(card: str, reader: str) -> dict[str, Any]:
     """Return whether a reader fits a card and was measured there, as JSON values."""
-    from kopub.config.settings import read_settings
-
     name, refused = f"{card}+{reader}", ""
     measured = False
     try:
@@ -115,12 +111,7 @@ def _rows(combinations: Sequence[dict[str, Any]], readers: int) -> Iterator[list
 
 def _own_scores(home: Path) -> Iterator[str]:
     """Yield a line for each evaluation here that compares profiles."""
-    from kopub.evaluation.home import EVALUATIONS
-
     for place in sorted((home / EVALUATIONS).glob("*/*/profiles")):
-        from kopub.evaluation.reading_scores import headline, verdict
-        from kopub.store.table_store import ShardStore
-
         found = {store.parent.name: verdict(ShardStore(url=str(store))) for store in sorted(place.glob("*/store"))}
         scores = {name: headline(each.scores) for name, each in found.items() if each is not None}
         if len(scores) > 1:
@@ -129,5 +120,5 @@ def _own_scores(home: Path) -> Iterator[str]:
             yield phrase("your evaluation {evaluation}: {scores}", evaluation, "; ".join(lines))
 
 
-def _score(row: "Row") -> str:
+def _score(row: Row) -> str:
     return f"{row['metric']} {row['value']:.3f}"

@@ -12,13 +12,21 @@ from rich.console import Console
 
 from kopub.cli.console import print_json, said, say, table_console, tell
 from kopub.cli.options import first_look_lines, open_settings, require_indexed, require_named
+from kopub.config.settings import read_settings
+from kopub.doctor.checks import find_idle_card
 from kopub.errors import ConfigError, HubError, visible
 from kopub.files import is_url
+from kopub.release.publishing import fitness_of, whole
+from kopub.release.publishing import publish as push
 from kopub.states import phrase
+from kopub.store.corpus_tables import RELEASED_FILES
+from kopub.tables.hf_release import HfRelease
+from kopub.weights.fetch import check_cache, fetch, listed_online, require_room
+from kopub.weights.files import fetch_file
+from kopub.weights.hub import Weights, cache_folder, pinned_weights
 
 if TYPE_CHECKING:
     from kopub.release.fitness import Fitness
-    from kopub.weights.hub import Weights
 
 
 def publish(
@@ -29,11 +37,6 @@ def publish(
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: one JSON object instead of lines.")] = False,
 ) -> None:
     """Push the release to hub.repo, check every hash there, and tag it."""
-    from kopub.release.publishing import fitness_of, whole
-    from kopub.release.publishing import publish as push
-    from kopub.store.corpus_tables import RELEASED_FILES
-    from kopub.tables.hf_release import HfRelease
-
     if as_json and not dry_run:
         raise ConfigError("--json needs --dry-run: add it")
     settings = open_settings()
@@ -96,11 +99,6 @@ def pull() -> None:
 
     What was fetched before is kept, an interrupted download resumes, and a damaged file is fetched again.
     """
-    from kopub.config.settings import read_settings
-    from kopub.doctor.checks import find_idle_card
-    from kopub.weights.files import fetch_file
-    from kopub.weights.hub import pinned_weights
-
     settings = read_settings(os.environ)
     pins = pinned_weights(settings.engines)
     files = [file for engine in settings.engines.values() for file in engine.weights_files()]
@@ -117,10 +115,7 @@ def pull() -> None:
             tell(phrase("{finding}: {remedy}", idle.says, idle.do))
 
 
-def _pull(pins: "Sequence[Weights]") -> None:
-    from kopub.weights.fetch import check_cache, fetch, listed_online, require_room
-    from kopub.weights.hub import cache_folder
-
+def _pull(pins: Sequence[Weights]) -> None:
     with Console(stderr=True).status(said("hashing what is there")):
         lists = {pin: listed_online(pin) for pin in pins}
         found = {pin: check_cache(pin, lists[pin]) for pin in pins}

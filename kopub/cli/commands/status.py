@@ -22,16 +22,28 @@ from kopub.cli.options import (
     told_reasons,
     with_profile,
 )
+from kopub.cli.score_lines import (
+    ScriptNotRead,
+    reading_lines,
+    reading_values,
+    retrieval_lines,
+    retrieval_values,
+    scripts_not_read,
+)
 from kopub.errors import DamagedTable, counted, visible
+from kopub.pages.page_reader import changed_files
+from kopub.release.files import differences
 from kopub.states import FINAL, LOST, Reason, State, count_states, phrase
+from kopub.store import ledger
+from kopub.store.corpus_tables import RELEASED_FILES, TABLES
+from kopub.store.table_source import FooterCache, IsOfCorpus
+from kopub.store.table_store import JOURNAL, ShardStore
+from kopub.tables.plan import Survey, survey
+from kopub.tables.staleness import Standing
 
 if TYPE_CHECKING:
-    from kopub.cli.score_lines import ScriptNotRead
     from kopub.config.settings import Settings
     from kopub.store.ledger import LastRun
-    from kopub.store.table_source import IsOfCorpus
-    from kopub.store.table_store import ShardStore
-    from kopub.tables.plan import Survey
 
 _LISTED = 20
 """Most lost pages listed on a terminal; the tables have them all."""
@@ -52,8 +64,6 @@ def status(
 
 def status_values(settings: "Settings") -> dict[str, Any]:
     """Return the status as JSON values, with all lost or partial pages. Raises `StoreError`."""
-    from kopub.cli.score_lines import reading_values, retrieval_values
-
     status = _StatusValues.of(settings)
     store = settings.store
     todo, looks = _counts_to_do(status.assets), first_looks(settings.corpus.manifest)
@@ -89,7 +99,7 @@ class _StatusValues:
     assets: "Sequence[_AssetStatus]"
     unfinished: "Sequence[_UnfinishedShard]"
     last: "LastRun | None"
-    is_of_corpus: "IsOfCorpus"
+    is_of_corpus: IsOfCorpus
     release_differs: Sequence[str]
     """The differences between the release folder and what was released."""
     files_differ: Sequence[str]
@@ -99,18 +109,12 @@ class _StatusValues:
     lost: Sequence[dict[str, Any]]
     """The pages that failed or are quarantined, each with the first readable asset where it is."""
     partial: Sequence[dict[str, Any]]
-    scripts: "Sequence[ScriptNotRead]"
+    scripts: Sequence[ScriptNotRead]
     damage: Sequence[str]
     """The damaged tables, and files of corrections, for which everything that depends on corrections waits."""
 
     @classmethod
     def of(cls, settings: "Settings") -> "_StatusValues":
-        from kopub.cli.score_lines import scripts_not_read
-        from kopub.pages.page_reader import changed_files
-        from kopub.store import ledger
-        from kopub.store.table_source import FooterCache
-        from kopub.tables.plan import survey
-
         unreadable: dict[str, str] = {}
         damage: set[str] = set()
         scan = survey(settings.resources, FooterCache(settings.store), unreadable=unreadable, damage=damage)
@@ -143,8 +147,6 @@ def _noted(damage: set[str]) -> Iterator[None]:
 
 def show_status(settings: "Settings", out: Console) -> None:
     """Print the tables, lost rows, next commands, and where everything is."""
-    from kopub.cli.score_lines import reading_lines, retrieval_lines
-
     status = _StatusValues.of(settings)
     store, assets, last = settings.store, status.assets, status.last
     _show_table(settings, assets, out)
@@ -217,9 +219,7 @@ class _AssetStatus:
     states: Counter[str]
 
     @classmethod
-    def of(cls, settings: "Settings", scan: "Survey", asset: str, is_of_corpus: "IsOfCorpus") -> "_AssetStatus":
-        from kopub.tables.staleness import Standing
-
+    def of(cls, settings: "Settings", scan: Survey, asset: str, is_of_corpus: IsOfCorpus) -> "_AssetStatus":
         shards = [shard for shard in settings.corpus.manifest.keys if shard in scan.tables[asset]]
         made = [shard for shard in shards if is_of_corpus(asset, shard)]
         standings = [scan.standings[asset][shard] for shard in made]
@@ -263,9 +263,6 @@ def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> 
 
     Nothing is compared for a release at a URL, or before the first release.
     """
-    from kopub.release.files import differences
-    from kopub.store.corpus_tables import RELEASED_FILES
-
     released = next((asset.made for asset in assets if asset.asset == RELEASED_FILES.name), ())
     if not released or settings.release.url is not None:
         return
@@ -357,7 +354,7 @@ def _counts_to_do(assets: Sequence[_AssetStatus]) -> dict[str, int]:
 
 
 def _pages_in(
-    store: "ShardStore", assets: Sequence[_AssetStatus], states: Sequence[State], damage: set[str]
+    store: ShardStore, assets: Sequence[_AssetStatus], states: Sequence[State], damage: set[str]
 ) -> list[dict[str, Any]]:
     """Return every page in one of the states, with the first readable asset where it is."""
     pages: dict[str, dict[str, Any]] = {}
@@ -384,10 +381,7 @@ class _UnfinishedShard:
     rows: int
 
 
-def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus") -> Iterator[_UnfinishedShard]:
-    from kopub.store.corpus_tables import TABLES
-    from kopub.store.table_store import JOURNAL
-
+def _unfinished(settings: "Settings", scan: Survey, is_of_corpus: IsOfCorpus) -> Iterator[_UnfinishedShard]:
     store = settings.store
     begun = {tuple(name.split("/", 2)[:2]) for name in store.parts(JOURNAL).names()}
     for asset in scan.standings:
@@ -402,10 +396,8 @@ def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus"
                 yield _UnfinishedShard(asset, shard, len(finished), len(ids))
 
 
-def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: "IsOfCorpus") -> set[str]:
+def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: IsOfCorpus) -> set[str]:
     """Return the ids of a shard that are known without reading its pages."""
-    from kopub.store.corpus_tables import TABLES
-
     if asset == TABLES.query_vectors.name:
         return {query.query_id for query in settings.corpus.queries(shard)}
     if is_of_corpus(TABLES.pages.name, shard):
