@@ -38,8 +38,14 @@ _NAME, _REASON = 60, 200
 def show(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console) -> None:
     """Print the scores of every profile, and how they differ from the first."""
     _show_scores(known, evaluated, out)
-    for line in _skipped_lines(evaluated):
-        say(out, line, "yellow")
+    form = "{profile}: {metric} was skipped for {samples}: {reason}"
+    for each in evaluated:
+        for row in each.scores.to_pylist():
+            if row["slice"] == ALL and row["skipped"]:
+                # The reason is the commonest one.
+                reason = visible(row["skipped_reason"] or "", _REASON)
+                line = phrase(form, each.profile, row["metric"], counted(row["skipped"], "sample"), reason)
+                say(out, line, "yellow")
     for each in known.benchmark.left_out[:_LISTED]:
         say(out, visible(said(phrase("left out {reason}", str(each)))), "yellow")
     if len(known.benchmark.left_out) > _LISTED:
@@ -106,34 +112,20 @@ def _change_values(change: PairedChange) -> dict[str, Any]:
     }
 
 
-def _skipped_lines(evaluated: "Sequence[Evaluation]") -> list[str]:
-    """Return the metrics that could not be computed of some samples, with the commonest reason."""
-    return [
-        phrase(
-            "{profile}: {metric} was skipped for {samples}: {reason}",
-            each.profile,
-            row["metric"],
-            counted(row["skipped"], "sample"),
-            visible(row["skipped_reason"] or "", _REASON),
-        )
-        for each in evaluated
-        for row in each.scores.to_pylist()
-        if row["slice"] == ALL and row["skipped"]
-    ]
-
-
 def _show_scores(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console) -> None:
     benchmark = known.benchmark
     rows = [{(row["metric"], row["slice"]): row for row in each.scores.to_pylist()} for each in evaluated]
     changed = [_changes(evaluated[0], each) for each in evaluated]
     several = len(evaluated) > 1
-    found = dict.fromkeys(name for of_profile in rows for name in of_profile)
-    # Slices are shown only for the headlines; --json has them all.
-    shown = [name for name in found if name[1] == ALL or any(each.get(name, {}).get("headline") for each in rows)]
-    kept = [each[name] for name in shown for each in rows if name in each]
+    shown: dict[tuple[str, str], None] = {}
+    for name in dict.fromkeys(name for of_profile in rows for name in of_profile):
+        # Slices are shown only for the headlines; --json has them all.
+        if name[1] == ALL or any(of_profile.get(name, {}).get("headline") for of_profile in rows):
+            shown[name] = None
     # A column with the same value in every row would only take room.
-    has_slices = any(row["slice"] != ALL for row in kept)
-    has_counts = any(row["samples"] != len(benchmark.samples) for row in kept)
+    shown_rows = [of_profile[name] for name in shown for of_profile in rows if name in of_profile]
+    has_slices = any(row["slice"] != ALL for row in shown_rows)
+    has_counts = any(row["samples"] != len(benchmark.samples) for row in shown_rows)
     columns = [Column("metric"), *([Column("slice")] if has_slices else []), *([Column("profile")] if several else [])]
     columns += right("value", "95 % interval", *(["samples"] if has_counts else []), "not read")
     columns += right("change", "95 % interval") if several else []
@@ -221,17 +213,17 @@ def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluatio
     """Write the file; the worst `pages` samples have pictures. Raises `StoreError`."""
     benchmark = known.benchmark
     picture = _picture_of(evaluated[0].settings)
-    sides = [_side(benchmark.name, each, evaluated[0]) for each in evaluated]
+    sides: list[Side] = []
+    for each in evaluated:
+        texts = dict(readings(each.settings.store, each.settings.corpus.manifest.keys))
+        means = [row for row in each.scores.to_pylist() if row["slice"] == ALL]
+        changes = {}
+        for (_, metric, part), change in _changes(evaluated[0], each).items():
+            if part == ALL:
+                changes[metric] = change
+        sides.append(Side(each.profile, texts, scores_of(benchmark.name, each.run.table)[1], means, changes))
     page = render(benchmark, known.of, sides, ADAPTERS[benchmark.name].headline, picture, pages)
     replace_bytes(path, page.encode("utf-8", "backslashreplace"))
-
-
-def _side(benchmark: str, evaluated: "Evaluation", first: "Evaluation") -> Side:
-    settings = evaluated.settings
-    found = dict(readings(settings.store, settings.corpus.manifest.keys))
-    means = [row for row in evaluated.scores.to_pylist() if row["slice"] == ALL]
-    changes = {metric: change for (_, metric, part), change in _changes(first, evaluated).items() if part == ALL}
-    return Side(evaluated.profile, found, scores_of(benchmark, evaluated.run.table)[1], means, changes)
 
 
 def _picture_of(settings: Settings) -> Callable[[str], EmbeddedPicture | None]:

@@ -130,7 +130,11 @@ def profile_run(
 
     with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
         stages = [stage for run in instance.get_runs() for stage in stages_of(instance, run.run_id)]
-    keys = {name: key for name in GRAPH.names if (key := _server_key(settings, name))}
+    keys: dict[str, str] = {}
+    for name in GRAPH.names:
+        engine = settings.resources.get(GRAPH.by_name[name].engine_section or "")
+        if isinstance(engine, Engine) and (server := managed_server(engine)) is not None:
+            keys[name] = server.key
     run = report(Span(began, ended), stages, observed, keys)
     store = ShardStore(url=home.environment["KOPUB_STORE__URL"])
     return RunProfile(
@@ -154,13 +158,16 @@ def tables(found: RunProfile) -> list[ReportTable]:
     if found.observed.cards:
         stages.append(ReportTable("GPU: mean, median, most", _GPU_HEAD, [_gpu_row(each) for each in found.run.stages]))
     if found.steps:
-        stages.append(ReportTable("inside OCR", _STEP_HEAD, [_step_row(each) for each in found.steps]))
-    slow = [
-        ReportTable(title, ["", "of", "seconds"], [(visible(name), of, f"{seconds:.2f}") for name, of, seconds in rows])
-        for title, rows in (("slowest pages", found.slow_pages), ("slowest regions", found.slow_regions))
-        if rows
-    ]
-    return [*stages, *slow]
+        rows: list[list[str]] = []
+        for step in found.steps:
+            milliseconds = [f"{1000 * seconds:.1f}" for seconds in (step.mean, step.p50, step.p95)]
+            rows.append([step.step, str(step.calls), f"{step.seconds:.1f}", f"{step.share:.0%}", *milliseconds])
+        stages.append(ReportTable("inside OCR", _STEP_HEAD, rows))
+    for title, slowest in (("slowest pages", found.slow_pages), ("slowest regions", found.slow_regions)):
+        if slowest:
+            cells = [(visible(name), of, f"{seconds:.2f}") for name, of, seconds in slowest]
+            stages.append(ReportTable(title, ["", "of", "seconds"], cells))
+    return stages
 
 
 def page_of(found: RunProfile) -> str:
@@ -171,11 +178,6 @@ def page_of(found: RunProfile) -> str:
 
 
 _STEP_HEAD = ["step", "calls", "seconds", "share", "mean ms", "p50 ms", "p95 ms"]
-
-
-def _step_row(each: StepTime) -> list[str]:
-    milliseconds = [f"{1000 * seconds:.1f}" for seconds in (each.mean, each.p50, each.p95)]
-    return [each.step, str(each.calls), f"{each.seconds:.1f}", f"{each.share:.0%}", *milliseconds]
 
 
 _GPU_HEAD = ["stage", "busy", "memory busy", "GiB in use", "Wh"]
@@ -203,12 +205,10 @@ def _row(each: StageReport, found: RunProfile) -> list[str]:
         f"{each.split.starting:.1f}",
         f"{each.cores * (os.cpu_count() or 1) * stage.span.seconds:.1f}",
     ]
-    requests = each.requests or sum(
-        float(value)
-        for figures in stage.metadata.values()
-        for name, value in figures.items()
-        if name.startswith("finished_")
-    )
+    requests = each.requests
+    if not requests:
+        for figures in stage.metadata.values():
+            requests += sum(float(value) for name, value in figures.items() if name.startswith("finished_"))
     tokens_in = stage.figure("prompt_tokens") or each.prompt_tokens
     tokens_out = stage.figure("generated_tokens") or each.generated_tokens
     cells += [f"{count:.0f}" if count else "-" for count in (requests, tokens_in, tokens_out)]
@@ -234,12 +234,6 @@ def _with_value(settings: Settings, asset: str, key: str) -> str:
     for part in key.split("."):
         value = getattr(value, part)
     return f"{section_name}.{key} ({'null' if value is None else value})"
-
-
-def _server_key(settings: Settings, asset: str) -> str | None:
-    engine = settings.resources.get(GRAPH.by_name[asset].engine_section or "")
-    server = managed_server(engine) if isinstance(engine, Engine) else None
-    return None if server is None else server.key
 
 
 def _pages(store: ShardStore, shards: Sequence[str]) -> Iterator[tuple[str, str, float]]:

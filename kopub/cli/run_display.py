@@ -118,8 +118,10 @@ class RunDisplay(Watcher):
                 stage = self._stage(asset)
                 left = duration(self._forecast.remaining(now))
             if stage.shards:
+                rate = stage.rate(now)
+                pace = "" if rate is None else phrase(", {rate:,.1f} rows/s", rate)
                 form = "{asset}: {counts}{rate}; about {left} to go"
-                says = phrase(form, asset, self._counts(stage), _rate(stage, now), left)
+                says = phrase(form, asset, self._counts(stage), pace, left)
                 say(self._out, says, "red" if stage.lost else "")
 
     def _counts(self, stage: Stage) -> str:
@@ -151,6 +153,7 @@ class RunDisplay(Watcher):
         if stage.began is None:
             return stage.asset, shards, rows, "", "", "", ""
         rate = stage.rate(now) if stage.shards else None
+        bar = ProgressBar(total=max(stage.rows, 1), completed=stage.done, width=_BAR)
         return (
             stage.asset,
             shards,
@@ -158,17 +161,8 @@ class RunDisplay(Watcher):
             Text(f"{stage.lost:,}", "bold red") if stage.lost else "",
             "" if rate is None else f"{rate:,.1f}",
             duration(stage.elapsed(now)),
-            said("done") if stage.ended is not None else _bar(stage),
+            said("done") if stage.ended is not None else bar,
         )
-
-
-def _bar(stage: Stage) -> ProgressBar:
-    return ProgressBar(total=max(stage.rows, 1), completed=stage.done, width=_BAR)
-
-
-def _rate(stage: Stage, now: float) -> str:
-    rate = stage.rate(now)
-    return "" if rate is None else phrase(", {rate:,.1f} rows/s", rate)
 
 
 NOT_WHOLE = 3
@@ -214,7 +208,12 @@ class RunEnd:
         manifest, place = settings.corpus.manifest, settings.corpus.place
         corpus = Corpus(HomeSource(place, settings.store))
         columns = (corpus.catalogue[name].to_pylist() for name in ("page_id", "shard", "state"))
-        behind, states, lost = _behind(scan), Counter[str](), list[tuple[int, str]]()
+        # Shards of which a table of pages is missing or stale.
+        behind: set[str] = set()
+        for table in TABLES.of_pages:
+            standings = scan.standings.get(table.name, {})
+            behind.update(shard for shard, how in standings.items() if not how.stands)
+        states, lost = Counter[str](), list[tuple[int, str]]()
         for page_id, shard, state in zip(*columns, strict=True):
             if state in _LOST:
                 lost.append((_LOST.index(state), page_id))
@@ -298,9 +297,3 @@ class RunEnd:
         todo = [more] if self.unfinished and not self.looks else []
         commands = ", ".join([*todo, "kopub browse", f"kopub search {said('QUESTION')}", "kopub status"])
         yield phrase("next: {commands}", commands), ""
-
-
-def _behind(scan: "Survey") -> set[str]:
-    """Return the shards of which a table of pages is missing or stale."""
-    standings = [scan.standings[table.name] for table in TABLES.of_pages if table.name in scan.standings]
-    return {shard for of_shards in standings for shard, how in of_shards.items() if not how.stands}

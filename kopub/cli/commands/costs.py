@@ -101,20 +101,19 @@ def _with(rows: pa.Table, column: str, values: pa.ChunkedArray, keep: bool = Tru
 
 
 def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: int) -> dict[str, Any]:
-    shards = {shard: entries.read(store, asset, shard) for shard in entries.pages}
-    rows = pa.concat_tables(list(shards.values()))
+    tables: list[pa.Table] = []
+    costliest: list[dict[str, Any]] = []
+    for shard in entries.pages:
+        table = entries.read(store, asset, shard)
+        tables.append(table)
+        # If a run computed nothing, its time is divided among the pages that it merely passed on.
+        passed_on = entries.without_bytes(shard) if asset != TABLES.pages.name else set[str]()
+        for row in table.select(["row_id", "run_id", "seconds", "gpu_seconds"]).to_pylist():
+            if row["seconds"] is not None and row["row_id"] not in passed_on:
+                costliest.append({"shard": shard, **row})
+    costliest.sort(key=lambda row: -row["seconds"])
+    rows = pa.concat_tables(tables)
     total = ledger.sum_costs(rows)
-    # If a run computed nothing, its time is divided among the pages that it merely passed on.
-    passed_on = {shard: entries.without_bytes(shard) if asset != TABLES.pages.name else set[str]() for shard in shards}
-    costliest = sorted(
-        (
-            {"shard": shard, **row}
-            for shard, table in shards.items()
-            for row in table.select(["row_id", "run_id", "seconds", "gpu_seconds"]).to_pylist()
-            if row["seconds"] is not None and row["row_id"] not in passed_on[shard]
-        ),
-        key=lambda row: -row["seconds"],
-    )
     return {
         "asset": asset,
         "computed": rows.num_rows,
@@ -145,10 +144,17 @@ def _show(shown: dict[str, Any], out: Console) -> None:
     gpu = ("GPU time", "GPU s/row") if any(asset["gpu_seconds"] for asset in assets) else ()
     columns = [Column("asset"), *right("rows", "time", "s/row", *gpu)]
     print_table(out, columns, [_cells(asset)[: len(columns)] for asset in assets])
-    runs = [(asset["asset"], run) for asset in assets for run in asset["runs"]]
+    runs: list[tuple[str, dict[str, Any]]] = []
+    last_runs: list[list[str]] = []
+    for asset in assets:
+        for run in asset["runs"]:
+            runs.append((asset["asset"], run))
+            ended = run["ended"][:16].replace("T", " ")
+            rate = f"{run['rows_per_second']:.2f}"
+            last_runs.append([asset["asset"], run["run_id"][:8], ended, f"{run['rows']:,}", rate])
     if runs:
         columns = [Column("latest run of"), Column("run"), Column("ended"), *right("rows", "rows/s")]
-        print_table(out, columns, [_run_cells(asset, run) for asset, run in runs])
+        print_table(out, columns, last_runs)
     for asset, run in runs:
         if line := counts_line(run):
             bad = next((style for name, style in _BAD.items() if run["counted"].get(name)), "")
@@ -157,22 +163,12 @@ def _show(shown: dict[str, Any], out: Console) -> None:
         if asset["of_unknown_cost"]:
             rows = counted(asset["of_unknown_cost"], "row")
             say(out, phrase("{asset}: killed runs finished {rows} at an unknown cost", asset["asset"], rows))
-    if any(asset["costliest"] for asset in assets):
-        columns = [Column("costliest of"), Column("page"), Column("shard"), *right("time")]
-        print_table(
-            out,
-            columns,
-            (
-                [asset["asset"], visible(row["row_id"]), row["shard"], duration(row["seconds"])]
-                for asset in assets
-                for row in asset["costliest"]
-            ),
-        )
-
-
-def _run_cells(asset: str, run: dict[str, Any]) -> list[str]:
-    ended = run["ended"][:16].replace("T", " ")
-    return [asset, run["run_id"][:8], ended, f"{run['rows']:,}", f"{run['rows_per_second']:.2f}"]
+    costliest: list[list[str]] = []
+    for asset in assets:
+        for row in asset["costliest"]:
+            costliest.append([asset["asset"], visible(row["row_id"]), row["shard"], duration(row["seconds"])])
+    if costliest:
+        print_table(out, [Column("costliest of"), Column("page"), Column("shard"), *right("time")], costliest)
 
 
 def _cells(asset: dict[str, Any]) -> list[str]:

@@ -1,6 +1,5 @@
 """`kopub diff`: a shard before and after an upgrade."""
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +13,7 @@ from kopub.cli.console import print_json, print_table, right, said, say, table_c
 from kopub.cli.evaluation_display import picture_of
 from kopub.cli.options import local_file
 from kopub.config.settings import load_settings
-from kopub.diff.compare import Damage, PageDiff, ShardDiff, compare
+from kopub.diff.compare import Damage, ShardDiff, compare
 from kopub.diff.html import EmbeddedPicture, Upgrade, render
 from kopub.errors import KopubError, counted, visible
 from kopub.files import replace_bytes
@@ -23,9 +22,6 @@ from kopub.store.corpus_tables import TABLES
 from kopub.tables.lineage import CURRENT, PREVIOUS, compared_tables, edition, upgrades_between
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from kopub.pages.corpus import Corpus
     from kopub.texts.regions import Region
 
 _LISTED = 20
@@ -74,7 +70,14 @@ def diff(
     found = compare(*tables)
     if html is not None:
         raw = tables[1].get(TABLES.pages.name, tables[0].get(TABLES.pages.name))
-        picture = _picture_of(settings.corpus, shard, raw)
+        rows = {row["page_id"]: row for row in raw.to_pylist()} if raw is not None else {}
+
+        def picture(page_id: str) -> EmbeddedPicture | None:
+            # A page may no longer be in the source.
+            if (row := rows.get(page_id)) is None:
+                return None
+            return picture_of(settings.corpus, shard, row, _PICTURE_BYTES)
+
         page = render(shard, (old_name, new_name), found, upgrades, picture, pages)
         replace_bytes(html, page.encode("utf-8", "backslashreplace"))
     if as_json:
@@ -89,21 +92,6 @@ def diff(
 def _parse_address(address: str, version: str) -> tuple[str, str]:
     shard, _, named = address.partition("@")
     return shard, named or version
-
-
-def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> Callable[[str], EmbeddedPicture | None]:
-    """Return a function from a page's id to its picture.
-
-    The picture is None if the page cannot be read, or is no longer in the source.
-    """
-    pages = {page["page_id"]: page for page in raw.to_pylist()} if raw is not None else {}
-
-    def picture(page_id: str) -> EmbeddedPicture | None:
-        if (page := pages.get(page_id)) is None:
-            return None
-        return picture_of(corpus, shard, page, _PICTURE_BYTES)
-
-    return picture
 
 
 def _show(shard: str, names: tuple[str, str], found: ShardDiff, upgrades: list[Upgrade], out: Console) -> None:
@@ -137,16 +125,14 @@ def _show_pages(found: ShardDiff, out: Console) -> None:
         harm = page.damage
         counts = (f"{number:,}" for number in (harm.score, harm.lost, harm.changed, harm.added, harm.numbers))
         regions = f"{len(page.old)} → {len(page.new)}" if len(page.old) != len(page.new) else str(len(page.new))
-        rows.append([visible(page.page_id), *counts, regions, Text(_ends(page), "red")])
+        states: list[str] = []
+        for asset, (old, new) in page.states.items():
+            states.append(f"{asset}: {said(old or 'absent')} → {said(new or 'absent')}")
+        rows.append([visible(page.page_id), *counts, regions, Text(", ".join(states), "red")])
     figures = right("damage", "lost", "changed", "added", "numbers", "regions")
     print_table(out, [Column("page"), *figures, Column("state", overflow="fold")], rows)
     if len(found.changed) > _LISTED:
         say(out, phrase("{count} more", len(found.changed) - _LISTED))
-
-
-def _ends(page: PageDiff) -> str:
-    states = {asset: [said(state or "absent") for state in both] for asset, both in page.states.items()}
-    return ", ".join(f"{asset}: {old} → {new}" for asset, (old, new) in states.items())
 
 
 def _region(region: "Region | None") -> dict[str, Any] | None:

@@ -61,15 +61,15 @@ def doctor(
     settings = load_settings()
     measurement = _measurement(settings) if full else None
     console = table_console()
-    found: list[Finding] = []
+    findings: list[Finding] = []
     with _progress(show=not as_json) as progress:
         for finding in _examine(settings, quick, measurement, progress):
-            found.append(finding)
+            findings.append(finding)
             if not as_json:
                 _show(finding, progress.console if console.is_terminal else console)
-    problems = sum(finding.level == "problem" for finding in found)
+    problems = sum(finding.level == "problem" for finding in findings)
     if as_json:
-        shown = {"profile": settings.profile_name, "well": not problems, "findings": [asdict(each) for each in found]}
+        shown = {"profile": settings.profile_name, "well": not problems, "findings": list(map(asdict, findings))}
         card = {"card": measurement.report()} if measurement else {}
         print_json(shown | card)
     else:
@@ -115,7 +115,9 @@ def _examine(
         yield finding
     # Without a store there is nothing to read, which the store's own line reports.
     if is_well(environment):
-        yield from _scripts(settings)
+        is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look()
+        for script in scripts_not_read(settings, is_of_corpus):
+            yield warning("scripts", script.says, script.do)
     if quick:
         return
     if not is_well(environment):
@@ -128,12 +130,6 @@ def _examine(
             yield from measurement.run(works)
         else:
             yield from self_test(engines, read_samples(), settings.home, works)
-
-
-def _scripts(settings: Settings) -> Iterator[Finding]:
-    """Yield the scripts in the corpus's texts that the profile cannot read."""
-    for each in scripts_not_read(settings, corpus_check(settings.corpus.manifest, settings.store).look()):
-        yield warning("scripts", each.says, each.do)
 
 
 @contextmanager

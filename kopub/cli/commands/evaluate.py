@@ -75,7 +75,10 @@ def evaluate(
         return _ask(folder, _profiles(profile or []), limit, as_json)
     out = Console(stderr=as_json)
     if benchmark == "corrections":
-        folder = _checked_pages()
+        # The known answers are the pages of this corpus that people checked.
+        own = open_settings()
+        folder = own.home / CHECKED_PAGES
+        write_checked_pages(own.corpus, own.store, folder)
     asked = EvaluationRequest(benchmark, folder, limit)
     chosen = _profiles(profile or [])
     try:
@@ -99,39 +102,26 @@ def evaluate(
 def _ask(folder: Path, profiles: Sequence[Settings], limit: int | None, as_json: bool) -> None:
     """Show how well the corpus is searched by the questions of a folder or file."""
     questions = read_questions(folder)[:limit]
-    found = {
-        settings.profile_name: list(scored(searcher_of(settings), kopub.open(settings.home).pages, questions))
-        for settings in profiles
-    }
+    by_profile = {}
+    for settings in profiles:
+        pages = kopub.open(settings.home).pages
+        by_profile[settings.profile_name] = list(scored(searcher_of(settings), pages, questions))
     if as_json:
-        print_json({"questions": len(questions), "profiles": {name: question_values(of) for name, of in found.items()}})
+        values = {name: question_values(scores) for name, scores in by_profile.items()}
+        print_json({"questions": len(questions), "profiles": values})
         return
     out = table_console()
     columns = [Column("ranked by"), Column("questions"), *right("count", "nDCG@10", "95 %", "precision", "recall")]
-    for name, scores in found.items():
-        rows = [
-            [
-                each.mode,
-                each.group,
-                f"{each.answered:,}",
-                f"{each.ndcg:.3f}",
-                f"{each.interval[0]:.3f} - {each.interval[1]:.3f}",
-                *("-" if value is None else f"{value:.3f}" for value in (each.precision, each.recall)),
-            ]
-            for each in scores
-        ]
+    for name, scores in by_profile.items():
+        rows: list[list[str]] = []
+        for score in scores:
+            interval = f"{score.interval[0]:.3f} - {score.interval[1]:.3f}"
+            shares = ["-" if value is None else f"{value:.3f}" for value in (score.precision, score.recall)]
+            rows.append([score.mode, score.group, f"{score.answered:,}", f"{score.ndcg:.3f}", interval, *shares])
         title = phrase('profile {profile}; precision and recall are those of "matches well"', name)
         print_table(out, columns, rows, title)
         if not scores:
             say(out, "no page of this corpus answers any of the questions: is KOPUB_HOME the right one?", "yellow")
-
-
-def _checked_pages() -> Path:
-    """Return the folder of the checked pages of the corpus."""
-    settings = open_settings()
-    folder = settings.home / CHECKED_PAGES
-    write_checked_pages(settings.corpus, settings.store, folder)
-    return folder
 
 
 def _list(as_json: bool) -> None:

@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,7 +54,7 @@ def index(
     """
     use_home(home)
     located = located_home()
-    say = _to_stderr if as_json else tell
+    say = partial(tell, err=True) if as_json else tell
     manifest = index_source(source, located.corpus, dpi, add, replace, say)
     if as_json:
         places = {"home": str(located.home), "index": str(located.corpus)}
@@ -82,10 +83,6 @@ def _described(manifest: "Manifest") -> dict[str, Any]:
         "pages": manifest.rows,
         "queries": manifest.queries.rows if manifest.queries else 0,
     }
-
-
-def _to_stderr(line: str) -> None:
-    tell(line, err=True)
 
 
 def index_source(

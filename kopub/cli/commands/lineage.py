@@ -114,7 +114,13 @@ def _show(shown: dict[str, Any], out: Console) -> None:
 
 
 def _show_source(source: dict[str, Any], out: Console) -> None:
-    rows = _origin_rows(source["origin"]) if source["origin"] else {}
+    rows: dict[str, str] = {}
+    if origin := source["origin"]:
+        path = visible(origin["path"])
+        rows["file"] = phrase("{file}, page {page}", path, origin["page"]) if origin["page"] else path
+        rows["file sha256"] = str(origin["sha256"])
+        if origin["dpi"]:
+            rows["drawn"] = phrase("at {dpi} dpi by {renderer}", origin["dpi"], origin["renderer"])
     kept = phrase("{file}, row {row}", source["file"], source["row"])
     rows |= {"kept in": kept, "page sha256": str(source["sha256"])}
     if source["width"]:
@@ -131,16 +137,6 @@ def _show_source(source: dict[str, Any], out: Console) -> None:
         say(out, phrase(form, source["sha256_now"]), "bold red")
     else:
         say(out, "The source holds these bytes: hashed again just now.", "green")
-
-
-def _origin_rows(origin: dict[str, Any]) -> dict[str, str]:
-    """Return the rows on the original file that a page comes from."""
-    path = visible(origin["path"])
-    file = phrase("{file}, page {page}", path, origin["page"]) if origin["page"] else path
-    rows = {"file": file, "file sha256": str(origin["sha256"])}
-    if origin["dpi"]:
-        rows["drawn"] = phrase("at {dpi} dpi by {renderer}", origin["dpi"], origin["renderer"])
-    return rows
 
 
 def _show_regions(regions: list[dict[str, Any]], out: Console) -> None:

@@ -48,7 +48,13 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Show what is stale, why, and what making it again will cost; --set tries other values."""
-    settings = what_if(dict(_assignment(change) for change in changes or ()))
+    values: dict[str, str] = {}
+    for change in changes or ():
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise ConfigError("--set {change}: write KEY=VALUE, as in embedding.dim=512", change)
+        values[key.strip()] = value
+    settings = what_if(values)
     require_reachable(settings.store.url)
     require_place(settings.release, settings.corpus, settings.store.url, writes=False)
     shown = plan_values(settings)
@@ -118,13 +124,6 @@ def _evaluation(guard: GuardStanding) -> dict[str, Any]:
         "seconds": guard.seconds,
         "closed": list(guard.closed),
     }
-
-
-def _assignment(change: str) -> tuple[str, str]:
-    key, equals, value = change.partition("=")
-    if not equals:
-        raise ConfigError("--set {change}: write KEY=VALUE, as in embedding.dim=512", change)
-    return key.strip(), value
 
 
 def _show(shown: dict[str, Any], out: Console, command: str) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -76,19 +76,19 @@ def read(
     try:
         parts, ended = _read(reading)
         documents = _documents(parts)
-        count = sum(map(len, documents.values()))
-        read_so_far = phrase("{count:,} of {pages} were read", count, counted(reading.pages, "page"))
-        _require_pages(documents, ended)
+        read_pages = [page for of_document in documents.values() for page in of_document]
+        read_so_far = phrase("{count:,} of {pages} were read", len(read_pages), counted(reading.pages, "page"))
+        _require_pages(read_pages, ended)
         if as_json_values:
-            shown = [
-                {"document": name, "pages": [page.to_dict() for page in found]} for name, found in documents.items()
-            ]
+            shown = []
+            for name, of_document in documents.items():
+                shown.append({"document": name, "pages": [page.to_dict() for page in of_document]})
             print_json(shown[0] if len(files) == 1 else shown)
         else:
             _write_markdown(parts, out)
         for left_out in reading.left_out:
             tell(visible(said(phrase("left out: {file} ({reason})", left_out.name, left_out.reason))), err=True)
-        is_lost = _tell(parts, documents)
+        is_lost = _tell(parts, read_pages)
     finally:
         reading.close()
     if isinstance(ended, KopubError):
@@ -140,16 +140,15 @@ def _progress(pages: int) -> Iterator[Watcher]:
 
 def _documents(parts: "Sequence[HomeSource]") -> dict[str, list[Page]]:
     """Return the pages of all parts, by document."""
-    found: dict[str, list[Page]] = {}
+    pages: dict[str, list[Page]] = {}
     for part in parts:
         for document in Corpus(part).documents:
-            found.setdefault(document.id, []).extend(document.pages)
-    return found
+            pages.setdefault(document.id, []).extend(document.pages)
+    return pages
 
 
-def _require_pages(documents: Mapping[str, Sequence[Page]], ended: BaseException | None) -> None:
+def _require_pages(pages: Sequence[Page], ended: BaseException | None) -> None:
     """Raise `KopubError`, with the reason, if nothing was read."""
-    pages = [page for found in documents.values() for page in found]
     if ended is not None and not pages:
         raise ended if isinstance(ended, KopubError) else StoppedByHand("stopped: no page was read yet")
     if pages and all(page.state in LOST for page in pages):
@@ -193,12 +192,11 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
         typer.echo(document_markdown(shown, structure_document(shown).blocks), nl=False)
 
 
-def _tell(parts: "Sequence[HomeSource]", documents: Mapping[str, Sequence[Page]]) -> bool:
+def _tell(parts: "Sequence[HomeSource]", pages: Sequence[Page]) -> bool:
     """Report text layers, doubts and losses on standard error; return whether any were lost."""
-    found = sum((from_layers(part.store, part.shards) for part in parts), FromLayers())
-    if found.regions:
-        tell(found.line, err=True)
-    pages = [page for found in documents.values() for page in found]
+    layers = sum((from_layers(part.store, part.shards) for part in parts), FromLayers())
+    if layers.regions:
+        tell(layers.line, err=True)
     for page in pages:
         if page.state in (*LOST, State.PARTIAL):
             tell(lost_line(page), err=True)

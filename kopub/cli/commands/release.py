@@ -120,8 +120,9 @@ def _pull(pins: Sequence[Weights]) -> None:
         lists = {pin: listed_online(pin) for pin in pins}
         found = {pin: check_cache(pin, lists[pin]) for pin in pins}
     for pin in pins:
-        size = sum(file.size for file in lists[pin])
-        tell(phrase("{weights}: {size:.2f} GB{lacking}", pin, size / 1e9, _lacking(found[pin].bytes / 1e9, size / 1e9)))
+        size, there = sum(file.size for file in lists[pin]), found[pin].bytes
+        lacking = "" if there >= size else phrase(", {size:.2f} of it in the cache", there / 1e9)
+        tell(phrase("{weights}: {size:.2f} GB{lacking}", pin, size / 1e9, lacking))
         for name, what in found[pin].damaged.items():
             tell(phrase("  {file} is damaged ({reason}) and is fetched again", visible(name), what))
     left = {pin: [f for f in lists[pin] if f.path not in found[pin].whole] for pin in pins}
@@ -137,10 +138,6 @@ def _pull(pins: Sequence[Weights]) -> None:
                 found[pin] = fetch(pin, lists[pin], found[pin])
     total = sum(each.bytes for each in found.values())
     tell(phrase("{folder}: {size:.2f} GB, sizes and hashes are the Hub's", cache_folder(), total / 1e9))
-
-
-def _lacking(there: float, size: float) -> str:
-    return "" if there >= size else phrase(", {size:.2f} of it in the cache", there)
 
 
 @contextmanager

@@ -108,7 +108,9 @@ def run_assets(settings: Settings, wanted: Sequence[str], shards: str, out: Cons
     graph = definitions.resolve_asset_graph()
     makeable = graph.materializable_asset_keys
     names = [key.to_user_string() for key in graph.toposorted_asset_keys if key in makeable]
-    _refuse_off(settings, wanted)
+    for name, why in GRAPH.off(settings.resources).items():
+        if name in wanted:
+            raise KopubError("{asset} is off: {reason}; docs/figures.md turns it on", name, why)
     assets = chosen(names, wanted, "asset")
     if RELEASED_FILES.name in assets:
         require_place(settings.release, settings.corpus, settings.store.url)
@@ -139,8 +141,10 @@ def run_assets(settings: Settings, wanted: Sequence[str], shards: str, out: Cons
 
 def _engines_at_work(settings: Settings, scan: Survey, forecast: Forecast) -> "dict[str, Engine]":
     """Return the engines by section that have rows to make."""
-    names = [name for name, stage in forecast.stages.items() if stage.rows and name in scan.assets]
-    at_work = {id(engine) for name in names for engine in scan.assets[name].engines}
+    at_work: set[int] = set()
+    for name, stage in forecast.stages.items():
+        if stage.rows and name in scan.assets:
+            at_work.update(map(id, scan.assets[name].engines))
     return {section: engine for section, engine in settings.engines.items() if id(engine) in at_work}
 
 
@@ -152,13 +156,6 @@ def _say_from_layers(settings: Settings, assets: Sequence[str], out: Console) ->
         texts = from_layers(settings.store, keys)
         if texts.regions:
             say(out, texts.line)
-
-
-def _refuse_off(settings: Settings, wanted: Sequence[str]) -> None:
-    """Raise `KopubError` for an asset that the profile turns off."""
-    for name, why in GRAPH.off(settings.resources).items():
-        if name in wanted:
-            raise KopubError("{asset} is off: {reason}; docs/figures.md turns it on", name, why)
 
 
 def _parse_shards(shards: str, keys: Sequence[str]) -> list[str]:

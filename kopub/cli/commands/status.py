@@ -148,7 +148,7 @@ def _noted(damage: set[str]) -> Iterator[None]:
 def show_status(settings: "Settings", out: Console) -> None:
     """Print the tables, lost rows, next commands, and where everything is."""
     status = _StatusValues.of(settings)
-    store, assets, last = settings.store, status.assets, status.last
+    store, assets = settings.store, status.assets
     _show_table(settings, assets, out)
     for line in status.damage:
         say(out, line, "red")
@@ -181,8 +181,10 @@ def show_status(settings: "Settings", out: Console) -> None:
             say(out, line, indent=9)
         for line in dropped:
             say(out, line, "red")
-    for line in (*_last_run(last), *_to_do(settings, assets, status.files_differ)):
-        say(out, line, indent=9)
+    if last := status.last:
+        form = "last run {run} computed {rows:,} rows and ended {ended:%Y-%m-%d %H:%M} UTC"
+        say(out, phrase(form, last.run_id[:8], sum(last.rows.values()), last.ended), indent=9)
+    say(out, _to_do(settings, assets, status.files_differ), indent=9)
     say(out, phrase("corpus   {location}", settings.corpus.manifest.location), indent=9)
     say(out, phrase("tables   {url}/<asset>/<shard>.parquet", store.url), indent=9)
     say(out, phrase("release  {folder}", settings.release.folder), indent=9)
@@ -281,18 +283,16 @@ def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Conso
     title = phrase("{pages} in {shards}, profile {profile}", pages, counted(len(keys), "shard"), settings.profile_name)
     counts = {"stale": "yellow"} | dict.fromkeys(State, "") | {State.PARTIAL: "yellow"} | dict.fromkeys(LOST, "red")
     shown = {name: style for name, style in counts.items() if any(_count(each, name) for each in assets)}
-    rows = [
-        [
-            each.asset,
-            Text(f"{len(each.made)}/{len(keys)}", "yellow" if each.missing else ""),
-            f"{each.rows:,}",
-            *(
-                count(_count(each, name), style) if each.states or name == "stale" else ""
-                for name, style in shown.items()
-            ),
+    rows: list[list[str | Text]] = []
+    for asset in assets:
+        cells = [
+            asset.asset,
+            Text(f"{len(asset.made)}/{len(keys)}", "yellow" if asset.missing else ""),
+            f"{asset.rows:,}",
         ]
-        for each in assets
-    ]
+        for name, style in shown.items():
+            cells.append(count(_count(asset, name), style) if asset.states or name == "stale" else "")
+        rows.append(cells)
     print_table(out, [Column("asset"), *right("shards", "rows", *shown)], rows, title)
 
 
@@ -312,33 +312,27 @@ def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> 
         )
 
 
-def _to_do(settings: "Settings", assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> Iterator[str]:
-    """Yield the next commands, or that there is nothing to do."""
+def _to_do(settings: "Settings", assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> str:
+    """Return the line with the next command, or that there is nothing to do."""
     counts = _counts_to_do(assets)
     forms = (
         ("missing", "table", "{tables} {are} missing"),
         ("stale", "table", "{tables} {are} stale"),
         ("failed", "failed row", "{rows} {are} tried again"),
     )
-    todo = [
-        phrase(form, counted(count, unit), "is" if count == 1 else "are")
-        for name, unit, form in forms
-        if (count := counts[name])
-    ]
+    todo: list[str] = []
+    for name, unit, form in forms:
+        if number := counts[name]:
+            todo.append(phrase(form, counted(number, unit), "is" if number == 1 else "are"))
     if todo:
-        yield phrase("next     {command}  ({reason})", with_profile(COMMAND), ", ".join(map(said, todo)))
-    elif files_differ:
-        yield phrase(
+        return phrase("next     {command}  ({reason})", with_profile(COMMAND), ", ".join(map(said, todo)))
+    if files_differ:
+        return phrase(
             "next     {command}  (its files have changed since they were indexed)", with_profile("kopub index SOURCE")
         )
-    elif looks := first_looks(settings.corpus.manifest):
-        yield phrase("next     {command}  (the rest of its pages)", looks[0]["command"])
-    else:
-        yield _nothing(assets)
-
-
-def _nothing(assets: Sequence[_AssetStatus]) -> Reason:
-    """Return why there is nothing to do; rows stay quarantined until their files change."""
+    if looks := first_looks(settings.corpus.manifest):
+        return phrase("next     {command}  (the rest of its pages)", looks[0]["command"])
+    # Rows stay quarantined until their files change.
     quarantined = max((asset.states[State.QUARANTINED] for asset in assets), default=0)
     lost = phrase(", but {pages} quarantined until the files change", counted(quarantined, "page"))
     form = "next     nothing: every table is current{lost}, and another run would compute nothing"
@@ -403,10 +397,3 @@ def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: IsOfCorpus)
     if is_of_corpus(TABLES.pages.name, shard):
         return set(settings.store.read(TABLES.pages.name, shard, ["page_id"])["page_id"].to_pylist())
     return set()
-
-
-def _last_run(last: "LastRun | None") -> Iterator[str]:
-    if last:
-        rows = sum(last.rows.values())
-        form = "last run {run} computed {rows:,} rows and ended {ended:%Y-%m-%d %H:%M} UTC"
-        yield phrase(form, last.run_id[:8], rows, last.ended)
