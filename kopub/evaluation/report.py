@@ -202,8 +202,10 @@ def _gold_text(sample: Sample) -> str | None:
             ordered = [element for element in elements if not element.ignored and element.order is not None]
             for element in sorted(ordered, key=lambda element: element.order or 0):
                 tables = tables_of(element.html, pipes=False)
-                cells = "\n".join("\t".join(row) for table in tables for row in _grid(table))
-                texts.append(element.text or element.latex or cells)
+                rows: list[str] = []
+                for table in tables:
+                    rows += map("\t".join, _grid(table))
+                texts.append(element.text or element.latex or "\n".join(rows))
             return "\n\n".join(texts)
         case _:
             return None
@@ -233,7 +235,9 @@ def _tables(sample: Sample, reading: SampleReading) -> list[dict[str, Any]]:
             gold = [element.html for element in elements if element.html and not element.ignored]
         case _:
             return []
-    wanted = [table for html in gold for table in tables_of(html, pipes=False)[:1]]
+    wanted: list[CellGrid] = []
+    for html in gold:
+        wanted += tables_of(html, pipes=False)[:1]
     read = tables_of(reading.markdown, pipes=False)
     pairs = []
     for at in range(min(_TABLES, max(len(wanted), len(read)))):

@@ -78,6 +78,9 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
         regions.update(part.summary["regions"])
         ended.update(part.summary["ended"])
     scores = [] if about.scores is None else about.scores.to_pylist()
+    reading: list[dict[str, Any]] = []
+    for table in about.reading:
+        reading += [row for row in table.to_pylist() if row["slice"] == "all"]
     # Documents in chunks; an incomplete one lacks pages or all of its chunks.
     chunked: Counter[str] = Counter()
     for part in inventory[CHUNKS]:
@@ -119,7 +122,7 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
         unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
         made=_list_makers(inventory),
         scores=[row for row in scores if row["query_type"] == "all"],
-        reading=[row for scores in about.reading for row in scores.to_pylist() if row["slice"] == "all"],
+        reading=reading,
         documents=len({document for document, *_ in documents(inventory, about.license)}),
         attribution=ATTRIBUTION,
         licences=sorted(stated.items(), key=lambda item: (-item[1], item[0] or "")),

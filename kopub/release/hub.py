@@ -148,16 +148,15 @@ def difference(
     left alone.
     """
     rows = {path: file.rows for path, file in before.files.items()} if before else {}
+    added: list[HubChange] = []
+    changed: list[HubChange] = []
+    for path, file in sorted(local.items()):
+        if path not in remote:
+            added.append(HubChange(file.path, file.size, file.rows))
+        elif not have_same_bytes(file, remote[path]):
+            changed.append(HubChange(file.path, file.size, file.rows))
     gone = (path for path in sorted(remote) if path not in local and DATA_PATH.fullmatch(path))
-    return HubDifference(
-        added=[_change(local[path]) for path in sorted(local) if path not in remote],
-        changed=[
-            _change(local[path])
-            for path in sorted(local)
-            if path in remote and not have_same_bytes(local[path], remote[path])
-        ],
-        removed=[HubChange(path, remote[path].size, rows.get(path)) for path in gone],
-    )
+    return HubDifference(added, changed, [HubChange(path, remote[path].size, rows.get(path)) for path in gone])
 
 
 def have_same_bytes(local: LocalFile, remote: RemoteFile) -> bool:
@@ -200,10 +199,6 @@ def _read(folder: Path, name: str) -> bytes:
         return (folder / name).read_bytes()
     except OSError:
         raise StoreError("{folder} has no {name}: materialize hf_release first", folder, name) from None
-
-
-def _change(file: LocalFile) -> HubChange:
-    return HubChange(file.path, file.size, file.rows)
 
 
 _FILES_PER_UPLOAD = 256
