@@ -109,7 +109,11 @@ def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence
     Headers and phrases are in the user's language. Headers wrap between words, and cells only in columns with
     `overflow="fold"`, which hold sentences.
     """
-    texts = [[_cell(cell) for cell in row] for row in rows]
+    texts: list[list[Text]] = []
+    for row in rows:
+        # A phrase is told in the user's language.
+        cells = (said(cell) if isinstance(cell, Reason) else cell for cell in row)
+        texts.append([cell if isinstance(cell, Text) else Text(cell) for cell in cells])
     for column in columns:
         column.header = said(str(column.header))
     widths = _widths(columns, texts, out.width)
@@ -126,11 +130,6 @@ def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence
     for row in texts:
         table.add_row(*row)
     out.print(table)
-
-
-def _cell(cell: str | Text) -> Text:
-    """Return a cell, told in the user's language if it is a phrase."""
-    return cell if isinstance(cell, Text) else Text(said(cell) if isinstance(cell, Reason) else cell)
 
 
 def right(*names: str) -> list[Column]:

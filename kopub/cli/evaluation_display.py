@@ -39,25 +39,25 @@ def show(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console)
     """Print the scores of every profile, and how they differ from the first."""
     _show_scores(known, evaluated, out)
     form = "{profile}: {metric} was skipped for {samples}: {reason}"
-    for each in evaluated:
-        for row in each.scores.to_pylist():
+    for evaluation in evaluated:
+        for row in evaluation.scores.to_pylist():
             if row["slice"] == ALL and row["skipped"]:
                 # The reason is the commonest one.
                 reason = visible(row["skipped_reason"] or "", _REASON)
-                line = phrase(form, each.profile, row["metric"], counted(row["skipped"], "sample"), reason)
+                line = phrase(form, evaluation.profile, row["metric"], counted(row["skipped"], "sample"), reason)
                 say(out, line, "yellow")
-    for each in known.benchmark.left_out[:_LISTED]:
-        say(out, visible(said(phrase("left out {reason}", str(each)))), "yellow")
+    for omission in known.benchmark.left_out[:_LISTED]:
+        say(out, visible(said(phrase("left out {reason}", str(omission)))), "yellow")
     if len(known.benchmark.left_out) > _LISTED:
         say(out, phrase("and {count:,} more left out", len(known.benchmark.left_out) - _LISTED), "yellow")
-    for each in evaluated:
-        say(out, phrase("{profile}: {reason}", each.profile, each.compared))
+    for evaluation in evaluated:
+        say(out, phrase("{profile}: {reason}", evaluation.profile, evaluation.compared))
     for line in drops(evaluated):
         say(out, line, "red")
     if known.benchmark.licence != OWN_PAGES:
         say(out, phrase("licence of the benchmark: {licence}", visible(known.benchmark.licence)))
-    for each in evaluated:
-        say(out, phrase("tables of {profile}: {url}", each.profile, each.settings.store.url))
+    for evaluation in evaluated:
+        say(out, phrase("tables of {profile}: {url}", evaluation.profile, evaluation.settings.store.url))
 
 
 def as_json_values(
@@ -65,6 +65,22 @@ def as_json_values(
 ) -> dict[str, Any]:
     """Return all contents of the tables, and each profile's paired changes."""
     benchmark = known.benchmark
+    profiles: list[dict[str, Any]] = []
+    for evaluation in evaluated:
+        changes: list[dict[str, Any]] = []
+        for (_, metric, part), change in _changes(evaluated[0], evaluation).items():
+            figures = ("samples", "previous", "value", "change", "low", "high", "worse")
+            values = {name: getattr(change, name) for name in figures}
+            changes.append({"metric": metric, "slice": part, **values})
+        profiles.append(
+            {
+                "profile": evaluation.profile,
+                "compared": evaluation.compared,
+                "accepted": evaluation.run.accepted,
+                "scores": evaluation.scores.to_pylist(),
+                "against_the_first": changes,
+            }
+        )
     return {
         "benchmark": benchmark.name,
         "version": benchmark.version,
@@ -73,49 +89,28 @@ def as_json_values(
         "folder": str(asked.folder),
         "samples": len(benchmark.samples),
         "of": known.of,
-        "left_out": [{"what": each.what, "reason": each.reason} for each in benchmark.left_out],
-        "profiles": [
-            {
-                "profile": each.profile,
-                "compared": each.compared,
-                "accepted": each.run.accepted,
-                "scores": each.scores.to_pylist(),
-                "against_the_first": [
-                    {"metric": metric, "slice": part, **_change_values(change)}
-                    for (_, metric, part), change in _changes(evaluated[0], each).items()
-                ],
-            }
-            for each in evaluated
-        ],
+        "left_out": [{"what": omission.what, "reason": omission.reason} for omission in benchmark.left_out],
+        "profiles": profiles,
     }
 
 
 def drops(evaluated: "Sequence[Evaluation]") -> list[str]:
     """Return what each profile reads significantly worse than its last accepted run."""
     form = "{profile}: {reason}"
-    return [phrase(form, each.profile, line) for each in evaluated for line in significant_drops(each.scores)]
+    lines: list[str] = []
+    for evaluation in evaluated:
+        lines += [phrase(form, evaluation.profile, line) for line in significant_drops(evaluation.scores)]
+    return lines
 
 
 def _changes(first: "Evaluation", other: "Evaluation") -> Mapping[tuple[str, str, str], PairedChange]:
     return {} if first is other else changes_between(first.run.table, other.run.table)
 
 
-def _change_values(change: PairedChange) -> dict[str, Any]:
-    return {
-        "samples": change.samples,
-        "previous": change.previous,
-        "value": change.value,
-        "change": change.change,
-        "low": change.low,
-        "high": change.high,
-        "worse": change.worse,
-    }
-
-
 def _show_scores(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console) -> None:
     benchmark = known.benchmark
-    rows = [{(row["metric"], row["slice"]): row for row in each.scores.to_pylist()} for each in evaluated]
-    changed = [_changes(evaluated[0], each) for each in evaluated]
+    rows = [{(row["metric"], row["slice"]): row for row in evaluation.scores.to_pylist()} for evaluation in evaluated]
+    changed = [_changes(evaluated[0], evaluation) for evaluation in evaluated]
     several = len(evaluated) > 1
     shown: dict[tuple[str, str], None] = {}
     for name in dict.fromkeys(name for of_profile in rows for name in of_profile):
@@ -131,11 +126,11 @@ def _show_scores(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: 
     columns += right("change", "95 % interval") if several else []
     cells: list[list[str | Text]] = []
     for name in shown:
-        for at, (each, of_profile) in enumerate(zip(evaluated, rows, strict=True)):
+        for at, (evaluation, of_profile) in enumerate(zip(evaluated, rows, strict=True)):
             if (row := of_profile.get(name)) is None:
                 continue
             part = [Text(visible(name[1], _NAME))] if has_slices else []
-            profile = [visible(each.profile, _NAME)] if several else []
+            profile = [visible(evaluation.profile, _NAME)] if several else []
             counts = [f"{row['samples']:,}"] if has_counts else []
             change = _change_cells(changed[at].get((benchmark.name, *name))) if several else []
             cells.append([name[0], *part, *profile, *_values(row), *counts, count(row["lost"], "red"), *change])
@@ -214,14 +209,16 @@ def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluatio
     benchmark = known.benchmark
     picture = _picture_of(evaluated[0].settings)
     sides: list[Side] = []
-    for each in evaluated:
-        texts = dict(readings(each.settings.store, each.settings.corpus.manifest.keys))
-        means = [row for row in each.scores.to_pylist() if row["slice"] == ALL]
+    for evaluation in evaluated:
+        texts = dict(readings(evaluation.settings.store, evaluation.settings.corpus.manifest.keys))
+        means = [row for row in evaluation.scores.to_pylist() if row["slice"] == ALL]
         changes = {}
-        for (_, metric, part), change in _changes(evaluated[0], each).items():
+        for (_, metric, part), change in _changes(evaluated[0], evaluation).items():
             if part == ALL:
                 changes[metric] = change
-        sides.append(Side(each.profile, texts, scores_of(benchmark.name, each.run.table)[1], means, changes))
+        sides.append(
+            Side(evaluation.profile, texts, scores_of(benchmark.name, evaluation.run.table)[1], means, changes)
+        )
     page = render(benchmark, known.of, sides, ADAPTERS[benchmark.name].headline, picture, pages)
     replace_bytes(path, page.encode("utf-8", "backslashreplace"))
 

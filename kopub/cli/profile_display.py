@@ -61,12 +61,12 @@ class RunProfile:
         lines: list[str] = [
             phrase(form, pages, seconds, self.pages / seconds, run.loading, between, Reason(run.device), run.busy)
         ]
-        for each in run.stages:
-            found = self.limits[each.stage.name]
-            if not found.name:
+        for stage in run.stages:
+            cause = self.limits[stage.stage.name]
+            if not cause.name:
                 continue
-            line = phrase("{stage} is limited by {limit}: {reason}", each.stage.name, Reason(found.name), found.why)
-            keys = ", ".join(_with_value(self.settings, each.stage.name, key) for key in found.keys)
+            line = phrase("{stage} is limited by {limit}: {reason}", stage.stage.name, Reason(cause.name), cause.why)
+            keys = ", ".join(_with_value(self.settings, stage.stage.name, key) for key in cause.keys)
             lines.append(phrase("{reason}; settings that affect it: {keys}", line, keys) if keys else line)
         if run.slowed:
             lines.append(run.slowed)
@@ -105,12 +105,12 @@ def stages_of(instance: "dg.DagsterInstance", run_id: str) -> list[RunStage]:
             stage.succeeded = event.event_type is dg.DagsterEventType.STEP_SUCCESS
             ended.add(stage.name)
         elif event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION:
-            made = event.step_materialization_data.materialization
-            stage = stages[made.asset_key.to_user_string()]
-            metadata: dict[str, Any] = {name: value.value for name, value in made.metadata.items()}
-            stage.metadata[made.partition or ""] = metadata
+            materialization = event.step_materialization_data.materialization
+            stage = stages[materialization.asset_key.to_user_string()]
+            metadata: dict[str, Any] = {name: value.value for name, value in materialization.metadata.items()}
+            stage.metadata[materialization.partition or ""] = metadata
             if "published" in metadata:
-                stage.shards[made.partition or ""] = metadata["published"]
+                stage.shards[materialization.partition or ""] = metadata["published"]
             stage.span = Span(begun[stage.name] - metadata.get("seconds_before_step", 0.0), stage.span.end)
     for stage in stages.values():
         stage.computed = int(stage.figure("computed"))
@@ -183,17 +183,17 @@ _STEP_HEAD = ["step", "calls", "seconds", "share", "mean ms", "p50 ms", "p95 ms"
 _GPU_HEAD = ["stage", "busy", "memory busy", "GiB in use", "Wh"]
 
 
-def _gpu_row(each: StageReport) -> list[str]:
-    figures = each.gpu
+def _gpu_row(stage: StageReport) -> list[str]:
+    figures = stage.gpu
     if "gpu_busy" not in figures:
-        return [each.stage.name, *4 * ["-"]]
+        return [stage.stage.name, *4 * ["-"]]
     shares = [
         ", ".join(f"{figures[name + which]:.0%}" for which in ("", "_median", "_max"))
         for name in ("gpu_busy", "gpu_memory_busy")
     ]
     memory = ", ".join(f"{figures[f'gpu_memory_used_{which}gib']:.1f}" for which in ("", "median_", "peak_"))
     energy = f"{figures['gpu_joules'] / 3600:.2f}" if "gpu_joules" in figures else "-"
-    return [each.stage.name, *shares, memory, energy]
+    return [stage.stage.name, *shares, memory, energy]
 
 
 def _row(each: StageReport, found: RunProfile) -> list[str]:

@@ -76,7 +76,18 @@ class RunDisplay(Watcher):
     def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
         with self._lock:
             self._stage(asset).count(shard, self._clock(), state)
-        self._say_now_and_then(asset)
+        now = self._clock()
+        if self._live is None and now - self._said >= _LINE_SECONDS:
+            self._said = now
+            with self._lock:
+                stage = self._stage(asset)
+                left = duration(self._forecast.remaining(now))
+            if stage.shards:
+                rate = stage.rate(now)
+                pace = "" if rate is None else phrase(", {rate:,.1f} rows/s", rate)
+                form = "{asset}: {counts}{rate}; about {left} to go"
+                says = phrase(form, asset, self._counts(stage), pace, left)
+                say(self._out, says, "red" if stage.lost else "")
 
     def published(self, asset: str, shard: str) -> None:
         with self._lock:
@@ -109,20 +120,6 @@ class RunDisplay(Watcher):
 
     def _stage(self, asset: str) -> Stage:
         return self._forecast.stages[asset]
-
-    def _say_now_and_then(self, asset: str) -> None:
-        now = self._clock()
-        if self._live is None and now - self._said >= _LINE_SECONDS:
-            self._said = now
-            with self._lock:
-                stage = self._stage(asset)
-                left = duration(self._forecast.remaining(now))
-            if stage.shards:
-                rate = stage.rate(now)
-                pace = "" if rate is None else phrase(", {rate:,.1f} rows/s", rate)
-                form = "{asset}: {counts}{rate}; about {left} to go"
-                says = phrase(form, asset, self._counts(stage), pace, left)
-                say(self._out, says, "red" if stage.lost else "")
 
     def _counts(self, stage: Stage) -> str:
         if not stage.shards:
@@ -219,7 +216,7 @@ class RunEnd:
                 lost.append((_LOST.index(state), page_id))
             if state in _LOST or shard not in behind:
                 states[state] += 1
-        first = [corpus.page(page_id) for _, page_id in sorted(lost, key=lambda each: each[0])[:_NAMED]]
+        first = [corpus.page(page_id) for _, page_id in sorted(lost, key=lambda page: page[0])[:_NAMED]]
         is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
         reading, finding = score_changes(settings, is_of_corpus)
         return cls(
@@ -234,7 +231,7 @@ class RunEnd:
             closed=closed,
             unjudged=unjudged,
             is_overridden=bool(settings.gates.override.strip()),
-            scripts=[each.line for each in scripts_not_read(settings, is_of_corpus, on_objects=True)],
+            scripts=[page.line for page in scripts_not_read(settings, is_of_corpus, on_objects=True)],
             looks=first_look_lines(manifest),
         )
 

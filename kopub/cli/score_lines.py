@@ -39,10 +39,10 @@ def score_changes(
 
     Empty if they do not belong to the present tables.
     """
-    read, found = _reading_scores(settings, is_of_corpus), _retrieval_scores(settings, is_of_corpus)
+    read, searched = _reading_scores(settings, is_of_corpus), _retrieval_scores(settings, is_of_corpus)
     return (
         reading.headline_changes(read.table) if read and read.is_current else [],
-        finding.headline_changes(found.table) if found and found.is_current else [],
+        finding.headline_changes(searched.table) if searched and searched.is_current else [],
     )
 
 

@@ -66,11 +66,11 @@ class _Entries:
         pages: dict[str, pa.Table | None] = {}
         own, every = list[pa.Array](), list[pa.Array]()
         for shard in located.manifest.keys:
-            made = store.read(asset, shard, ["page_id", "state"]) if is_of_corpus(asset, shard) else None
+            own_pages = store.read(asset, shard, ["page_id", "state"]) if is_of_corpus(asset, shard) else None
             rows = ledger.read(store, asset, shard)
             every += rows["run_id"].chunks
-            own += _with(rows, "row_id", made["page_id"])["run_id"].chunks if made is not None else []
-            pages[shard] = made
+            own += _with(rows, "row_id", own_pages["page_id"])["run_id"].chunks if own_pages is not None else []
+            pages[shard] = own_pages
         runs = pa.Table.from_arrays([pa.chunked_array(every, pa.string())], ["run_id"])
         return cls(pages, _with(runs, "run_id", pa.chunked_array(own, pa.string()), keep=False)["run_id"])
 
@@ -96,8 +96,8 @@ class _Entries:
 def _with(rows: pa.Table, column: str, values: pa.ChunkedArray, keep: bool = True) -> pa.Table:
     """Return the rows whose column has one of these values, or none of them."""
     # This uses Arrow's functions, because an array of Python values or an expression would load pandas.
-    found = pc.call_function("is_in", [rows[column]], pc.SetLookupOptions(values.combine_chunks()))
-    return rows.filter(found if keep else pc.call_function("invert", [found]))
+    is_in = pc.call_function("is_in", [rows[column]], pc.SetLookupOptions(values.combine_chunks()))
+    return rows.filter(is_in if keep else pc.call_function("invert", [is_in]))
 
 
 def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: int) -> dict[str, Any]:
@@ -143,7 +143,13 @@ def _show(shown: dict[str, Any], out: Console) -> None:
     assets = shown["assets"]
     gpu = ("GPU time", "GPU s/row") if any(asset["gpu_seconds"] for asset in assets) else ()
     columns = [Column("asset"), *right("rows", "time", "s/row", *gpu)]
-    print_table(out, columns, [_cells(asset)[: len(columns)] for asset in assets])
+    totals: list[list[str]] = []
+    for asset in assets:
+        cells = [asset["asset"], f"{asset['computed']:,}", duration(asset["seconds"]), f"{asset['seconds_each']:.3f}"]
+        if gpu:
+            cells += [duration(asset["gpu_seconds"]), f"{asset['gpu_seconds_each']:.3f}"]
+        totals.append(cells)
+    print_table(out, columns, totals)
     runs: list[tuple[str, dict[str, Any]]] = []
     last_runs: list[list[str]] = []
     for asset in assets:
@@ -171,23 +177,12 @@ def _show(shown: dict[str, Any], out: Console) -> None:
         print_table(out, [Column("costliest of"), Column("page"), Column("shard"), *right("time")], costliest)
 
 
-def _cells(asset: dict[str, Any]) -> list[str]:
-    return [
-        asset["asset"],
-        f"{asset['computed']:,}",
-        duration(asset["seconds"]),
-        f"{asset['seconds_each']:.3f}",
-        duration(asset["gpu_seconds"]),
-        f"{asset['gpu_seconds_each']:.3f}",
-    ]
-
-
 def counts_line(run: dict[str, Any]) -> str:
     """Return what the engines of a run counted, in one line, empty if they count nothing."""
     counts = run["counted"]
     parts = []
     if "tokens_per_row" in counts:
-        each = (counts[name] for name in ("tokens_per_row", "tokens_median", "tokens_most"))
-        parts.append(phrase("{mean:,.0f} answer tokens a row (median {median:,.0f}, most {most:,.0f})", *each))
+        tokens = (counts[name] for name in ("tokens_per_row", "tokens_median", "tokens_most"))
+        parts.append(phrase("{mean:,.0f} answer tokens a row (median {median:,.0f}, most {most:,.0f})", *tokens))
     parts += [phrase(f"{name} {{count:,.0f}}", counts[key]) for key, name in COUNTED.items() if key in counts]
     return joined(parts)

@@ -67,7 +67,7 @@ def diff(
     versions = edition(store, shard, old_name), edition(store, shard, new_name)
     tables = compared_tables(store, shard, *versions)
     upgrades = upgrades_between(store, shard, *versions)
-    found = compare(*tables)
+    difference = compare(*tables)
     if html is not None:
         raw = tables[1].get(TABLES.pages.name, tables[0].get(TABLES.pages.name))
         rows = {row["page_id"]: row for row in raw.to_pylist()} if raw is not None else {}
@@ -78,13 +78,13 @@ def diff(
                 return None
             return picture_of(settings.corpus, shard, row, _PICTURE_BYTES)
 
-        page = render(shard, (old_name, new_name), found, upgrades, picture, pages)
+        page = render(shard, (old_name, new_name), difference, upgrades, picture, pages)
         replace_bytes(html, page.encode("utf-8", "backslashreplace"))
     if as_json:
         shown = {"shard": shard, "old": old_name, "new": new_name, "upgrades": list(map(asdict, upgrades))}
-        print_json({**shown, **_as_json(found)})
+        print_json({**shown, **_as_json(difference)})
     else:
-        _show(shard, (old_name, new_name), found, upgrades, table_console())
+        _show(shard, (old_name, new_name), difference, upgrades, table_console())
         if html is not None:
             tell(phrase("wrote {path}", html))
 
@@ -94,34 +94,36 @@ def _parse_address(address: str, version: str) -> tuple[str, str]:
     return shard, named or version
 
 
-def _show(shard: str, names: tuple[str, str], found: ShardDiff, upgrades: list[Upgrade], out: Console) -> None:
+def _show(shard: str, names: tuple[str, str], difference: ShardDiff, upgrades: list[Upgrade], out: Console) -> None:
     say(out, phrase("{shard}: {old} and {new}", shard, visible(names[0]), visible(names[1])), "bold")
     for upgrade in upgrades:
         why = "; ".join(visible(said(line), _LINE) for line in upgrade.differences) or said("what it was made from")
         say(out, f"{upgrade.asset}  {upgrade.old} → {upgrade.new}  {why}")
-    form = "{count} of {pages} differs" if len(found.changed) == 1 else "{count} of {pages} differ"
-    say(out, phrase(form, len(found.changed), counted(found.pages, "page")))
+    form = "{count} of {pages} differs" if len(difference.changed) == 1 else "{count} of {pages} differ"
+    say(out, phrase(form, len(difference.changed), counted(difference.pages, "page")))
     form = (
         "regions   {added} added, {removed} removed, {moved} moved, {relabelled} relabelled, {text} with changed text"
     )
-    say(out, phrase(form, *(found.kinds[kind] for kind in ("added", "removed", "moved", "relabelled", "text"))))
+    say(out, phrase(form, *(difference.kinds[kind] for kind in ("added", "removed", "moved", "relabelled", "text"))))
     form = "text      {lost:,} characters lost, {changed:,} changed, {added:,} added, {numbers:,} numbers"
-    say(out, phrase(form, *(getattr(found.damage, name) for name in ("lost", "changed", "added", "numbers"))))
-    labels = ", ".join(f"{visible(label)} {old} → {new}" for label, (old, new) in found.labels.items() if old != new)
+    say(out, phrase(form, *(getattr(difference.damage, name) for name in ("lost", "changed", "added", "numbers"))))
+    labels = ", ".join(
+        f"{visible(label)} {old} → {new}" for label, (old, new) in difference.labels.items() if old != new
+    )
     say(out, phrase("labels    {labels}", labels or "as many of each as before"))
-    for asset, change in found.vectors.items():
+    for asset, change in difference.vectors.items():
         line = change.problem or phrase("cosine {mean:.4f} on average over {count}", change.mean, change.compared)
         for cosine, row_id in change.lowest[:1]:
             line = joined([line, phrase("lowest {cosine:.4f} {row}", cosine, visible(row_id))], "{first}, {then}")
         say(out, phrase("{asset}  {reason}", asset, line))
-    if found.changed:
+    if difference.changed:
         out.print()
-        _show_pages(found, out)
+        _show_pages(difference, out)
 
 
-def _show_pages(found: ShardDiff, out: Console) -> None:
+def _show_pages(difference: ShardDiff, out: Console) -> None:
     rows: list[list[str | Text]] = []
-    for page in found.changed[:_LISTED]:
+    for page in difference.changed[:_LISTED]:
         harm = page.damage
         counts = (f"{number:,}" for number in (harm.score, harm.lost, harm.changed, harm.added, harm.numbers))
         regions = f"{len(page.old)} → {len(page.new)}" if len(page.old) != len(page.new) else str(len(page.new))
@@ -131,8 +133,8 @@ def _show_pages(found: ShardDiff, out: Console) -> None:
         rows.append([visible(page.page_id), *counts, regions, Text(", ".join(states), "red")])
     figures = right("damage", "lost", "changed", "added", "numbers", "regions")
     print_table(out, [Column("page"), *figures, Column("state", overflow="fold")], rows)
-    if len(found.changed) > _LISTED:
-        say(out, phrase("{count} more", len(found.changed) - _LISTED))
+    if len(difference.changed) > _LISTED:
+        say(out, phrase("{count} more", len(difference.changed) - _LISTED))
 
 
 def _region(region: "Region | None") -> dict[str, Any] | None:
@@ -142,16 +144,16 @@ def _region(region: "Region | None") -> dict[str, Any] | None:
     return {name: values[name] for name in ("index", "label", "bbox", "content", "state")}
 
 
-def _as_json(found: ShardDiff) -> dict[str, Any]:
+def _as_json(difference: ShardDiff) -> dict[str, Any]:
     def scored(damage: Damage) -> dict[str, int]:
         return {"score": damage.score, **asdict(damage)}
 
     return {
-        "pages": found.pages,
-        "kinds": dict(found.kinds),
-        "damage": scored(found.damage),
-        "labels": {label: {"old": old, "new": new} for label, (old, new) in found.labels.items()},
-        "vectors": {asset: asdict(change) for asset, change in found.vectors.items()},
+        "pages": difference.pages,
+        "kinds": dict(difference.kinds),
+        "damage": scored(difference.damage),
+        "labels": {label: {"old": old, "new": new} for label, (old, new) in difference.labels.items()},
+        "vectors": {asset: asdict(change) for asset, change in difference.vectors.items()},
         "changed": [
             {
                 "page_id": page.page_id,
@@ -169,6 +171,6 @@ def _as_json(found: ShardDiff) -> dict[str, Any]:
                     for change in page.changes
                 ],
             }
-            for page in found.changed
+            for page in difference.changed
         ],
     }

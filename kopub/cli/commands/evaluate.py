@@ -79,24 +79,24 @@ def evaluate(
         own = open_settings()
         folder = own.home / CHECKED_PAGES
         write_checked_pages(own.corpus, own.store, folder)
-    asked = EvaluationRequest(benchmark, folder, limit)
+    request = EvaluationRequest(benchmark, folder, limit)
     chosen = _profiles(profile or [])
     try:
-        known, evaluated = _evaluate(asked, chosen, out)
+        answers, evaluated = _evaluate(request, chosen, out)
     except KeyboardInterrupt:
         # Finished samples are kept.
         raise SystemExit(STOPPED_BY_HAND) from None
     except RecursionError as error:  # a library's parser on a benchmark that is nested without end
         raise KopubError("the benchmark is nested too deeply to be read: {error}", error) from None
     if predictions is not None:
-        _write_predictions(predictions, asked, evaluated, out)
+        _write_predictions(predictions, request, evaluated, out)
     if html is not None:
-        write_page(html, known, evaluated, pages)
+        write_page(html, answers, evaluated, pages)
         say(out, phrase("wrote {path}", html))
     if as_json:
-        print_json(as_json_values(asked, known, evaluated))
+        print_json(as_json_values(request, answers, evaluated))
     else:
-        show(known, evaluated, table_console())
+        show(answers, evaluated, table_console())
 
 
 def _ask(folder: Path, profiles: Sequence[Settings], limit: int | None, as_json: bool) -> None:
@@ -143,34 +143,34 @@ def _profiles(names: Sequence[str]) -> list[Settings]:
     for name in names:
         find_profile(name, "--profile ")
     chosen = [read_settings({**os.environ, "KOPUB_PROFILE": name}) for name in names] or [load_settings()]
-    seen: set[str] = set()
+    profile_names: set[str] = set()
     for settings in chosen:
-        if settings.profile_name in seen:
+        if settings.profile_name in profile_names:
             raise ConfigError("two profiles are called {profile}: rename one of their files", settings.profile_name)
-        seen.add(settings.profile_name)
+        profile_names.add(settings.profile_name)
         require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
     return chosen
 
 
 def _evaluate(
-    asked: EvaluationRequest, chosen: Sequence[Settings], out: Console
+    request: EvaluationRequest, chosen: Sequence[Settings], out: Console
 ) -> tuple[KnownAnswers, list[Evaluation]]:
     # In a plain string, rich would read parts of a name in brackets as markup.
-    with out.status(Text(f"{asked.benchmark} {asked.folder}")) as status:
-        known = prepare_answers(asked, chosen[0].home, lambda line: status.update(Text(said(line))))
+    with out.status(Text(f"{request.benchmark} {request.folder}")) as status:
+        answers = prepare_answers(request, chosen[0].home, lambda line: status.update(Text(said(line))))
     evaluated = []
     for settings in chosen:
-        moved = settings_in(settings, asked)
+        moved = settings_in(settings, request)
         with reading(moved, out):
             evaluated.append(read_and_score(moved))
-    return known, evaluated
+    return answers, evaluated
 
 
-def _write_predictions(folder: Path, asked: EvaluationRequest, evaluated: Sequence[Evaluation], out: Console) -> None:
+def _write_predictions(folder: Path, request: EvaluationRequest, evaluated: Sequence[Evaluation], out: Console) -> None:
     """Write the predictions, with a folder for each profile if there are several."""
-    taken = first_by_hash(load(asked.benchmark, asked.folder), asked.limit)
-    for each in evaluated:
-        place = folder / each.profile if len(evaluated) > 1 else folder
-        found = dict(readings(each.settings.store, each.settings.corpus.manifest.keys))
-        count = write_predictions(place, taken, found)
+    samples = first_by_hash(load(request.benchmark, request.folder), request.limit)
+    for evaluation in evaluated:
+        place = folder / evaluation.profile if len(evaluated) > 1 else folder
+        texts = dict(readings(evaluation.settings.store, evaluation.settings.corpus.manifest.keys))
+        count = write_predictions(place, samples, texts)
         say(out, phrase("wrote {files} to {folder}", counted(count, "file"), place))

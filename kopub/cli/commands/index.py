@@ -145,9 +145,9 @@ def _at_terminal() -> bool:
 def _summary(manifest: "Manifest") -> str:
     """Return the contents of the corpus in one line."""
     documents = [source.documents for source in manifest.sources if source.documents is not None]
-    known = len(documents) == len(manifest.sources)
+    all_counted = len(documents) == len(manifest.sources)
     pages = counted(manifest.rows, "page")
-    parts = [phrase("{pages} in {documents}", pages, counted(sum(documents), "document")) if known else pages]
+    parts = [phrase("{pages} in {documents}", pages, counted(sum(documents), "document")) if all_counted else pages]
     if len(manifest.sources) > 1:
         parts.append(counted(len(manifest.sources), "source"))
     if manifest.queries:
@@ -202,7 +202,7 @@ def remove(
 
     located = located_home()
     manifest = indexing.remove(source, located.corpus, tell)
-    left = ", ".join(visible(each.name) for each in manifest.sources)
+    left = ", ".join(visible(other.name) for other in manifest.sources)
     form = "{source} was removed from the corpus, which now has {pages} of {left}"
     tell(phrase(form, visible(source), counted(manifest.rows, "page"), left))
     tell(phrase("next: {command}, which brings search and the release up to date", with_profile("kopub run")))

@@ -121,8 +121,8 @@ def _show_source(source: dict[str, Any], out: Console) -> None:
         rows["file sha256"] = str(origin["sha256"])
         if origin["dpi"]:
             rows["drawn"] = phrase("at {dpi} dpi by {renderer}", origin["dpi"], origin["renderer"])
-    kept = phrase("{file}, row {row}", source["file"], source["row"])
-    rows |= {"kept in": kept, "page sha256": str(source["sha256"])}
+    place = phrase("{file}, row {row}", source["file"], source["row"])
+    rows |= {"kept in": place, "page sha256": str(source["sha256"])}
     if source["width"]:
         form = "{format}, {width} x {height} pixels, {bytes:,} bytes"
         rows["image"] = phrase(form, *(source[name] for name in ("format", "width", "height", "n_bytes")))
@@ -160,8 +160,8 @@ def _show_step(step: dict[str, Any], out: Console) -> None:
     say(out, Text.assemble("\n", (step["asset"], "bold"), f"  {ended}"))
     model = " at ".join(filter(None, (step["model"], step["revision"])))
     spent = phrase(", {seconds:.2f} GPU seconds", step["gpu_seconds"]) if step["gpu_seconds"] else ""
-    made = phrase("{run} at {time}{spent}", step["run_id"], step["made_at"], spent)
-    run = made if step["run_id"] else "not recorded"
+    of_run = phrase("{run} at {time}{spent}", step["run_id"], step["made_at"], spent)
+    run = of_run if step["run_id"] else "not recorded"
     rows = {
         "row": step["fingerprint"],
         "recipe": step["recipe"],
@@ -208,7 +208,7 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     with corpus.reader(shown["shard"]) as reader:
         data = bytes(reader.page(shown["id"], source["row"], source["sha256"]).data)
         upright = bytes(reader.page(shown["id"], source["row"], source["sha256"], source["upright"]).data)
-    regions = {each["index"]: each for each in shown["regions"]}
+    regions = {entry["index"]: entry for entry in shown["regions"]}
     if region is not None and region not in regions:
         raise KopubError("{id} has no region {region}; it has {regions}, from 0", shown["id"], region, len(regions))
     name = shown["id"].replace("/", "_")

@@ -112,12 +112,12 @@ def plan_values(settings: Settings) -> dict[str, Any]:
 
 def _evaluation(guard: GuardStanding) -> dict[str, Any]:
     """Return the standing of a guarding benchmark: its cost, and whether it allows upgrades."""
-    asked = guard.asked
+    request = guard.asked
     return {
-        "benchmark": asked.benchmark,
-        "folder": str(asked.folder),
-        "samples": asked.limit,
-        "command": asked.command,
+        "benchmark": request.benchmark,
+        "folder": str(request.folder),
+        "samples": request.limit,
+        "command": request.command,
         "current": guard.is_current,
         "why": guard.why,
         "pages": guard.pages,
@@ -181,15 +181,15 @@ def _cells(asset: dict[str, Any]) -> dict[str, str | Text]:
 
 def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield the evaluations due before an upgrade, and what they forbid."""
-    for each in evaluations:
-        name = phrase("evaluation {benchmark} of {folder}", each["benchmark"], each["folder"])
-        if not each["current"]:
-            seconds = each["seconds"]
+    for evaluation in evaluations:
+        name = phrase("evaluation {benchmark} of {folder}", evaluation["benchmark"], evaluation["folder"])
+        if not evaluation["current"]:
+            seconds = evaluation["seconds"]
             time = "an unknown time" if seconds is None else phrase("at most {time}", duration(seconds))
-            why = "; ".join(visible(said(line), _WHY_WIDTH) for line in each["why"][:_WHY_SHOWN])
+            why = "; ".join(visible(said(line), _WHY_WIDTH) for line in evaluation["why"][:_WHY_SHOWN])
             form = "{evaluation}: stale, {reason}; {time}, before an upgrade: {command}"
-            yield phrase(form, name, why, time, each["command"])
-        for line in each["closed"]:
+            yield phrase(form, name, why, time, evaluation["command"])
+        for line in evaluation["closed"]:
             form = "{evaluation} blocks the nightly upgrade: {reason}; give gates.override a reason to upgrade anyway"
             yield phrase(form, name, line)
 

@@ -57,13 +57,13 @@ def _measure(settings: "Settings", folder: Path, pages: int, out: Path, keep: bo
     say(console, phrase(form, counted(home.pages, "page"), location, settings.profile_name))
     steps = home.folder / "steps"
     began, ended, observed = _run(settings, home, steps)
-    found = profile_run(settings, home, began, ended, observed, steps)
-    for table in tables(found):
+    measured = profile_run(settings, home, began, ended, observed, steps)
+    for table in tables(measured):
         print_table(console, [Column(table.head[0]), *right(*table.head[1:])], table.rows, table.title)
-    for line in found.lines:
+    for line in measured.lines:
         say(console, line)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page_of(found), "utf-8")
+    out.write_text(page_of(measured), "utf-8")
     if not keep:
         shutil.rmtree(home.folder)
     say(console, phrase("timeline  {path}", out))

@@ -32,21 +32,21 @@ def profiles(
     card's memory by calculation: `kopub doctor --profile CARD+READER` shows the sums.
     """
     environment = read_environment(os.environ)
-    known = list(map(find_profile, known_profiles()))
-    found = [_values(profile) for profile in known]
+    all_profiles = list(map(find_profile, known_profiles()))
+    rows = [_values(profile) for profile in all_profiles]
     readers = {name: published_reader(name) for name in known_readers()}
-    combinations = [_combine(card, reader) for card in _cards(known) for reader in readers]
+    combinations = [_combine(card, reader) for card in _cards(all_profiles) for reader in readers]
     own = list(_own_scores(environment.home))
     if as_json:
         published = {name: reader.model_dump() for name, reader in readers.items()}
         print_json({
-            "profiles": found, "readers": list(readers), "published": published, "combinations": combinations,
+            "profiles": rows, "readers": list(readers), "published": published, "combinations": combinations,
             "evaluated_here": own,
         })  # fmt: skip
         return
     out = table_console()
     columns = [Column(name) for name in ("profile", "card", "layout", "reader", "vectors", "speed")]
-    print_table(out, columns, map(_cells, found))
+    print_table(out, columns, map(_cells, rows))
     say(out, phrase("in use here: {profile}", environment.profile))
     out.print()
     say(out, "with another reader on a card, as --profile rtx4090+paddleocr_vl:")
@@ -106,19 +106,20 @@ def _combine(card: str, reader: str) -> dict[str, Any]:
 def _rows(combinations: Sequence[dict[str, Any]], readers: int) -> Iterator[list[str]]:
     for start in range(0, len(combinations), readers):
         of_card = combinations[start : start + readers]
-        yield [of_card[0]["profile"].partition("+")[0], *(said(each["speed"]) for each in of_card)]
+        yield [of_card[0]["profile"].partition("+")[0], *(said(combination["speed"]) for combination in of_card)]
 
 
 def _own_scores(home: Path) -> Iterator[str]:
     """Yield a line for each evaluation here that compares profiles."""
     for place in sorted((home / EVALUATIONS).glob("*/*/profiles")):
-        found = {store.parent.name: verdict(ShardStore(url=str(store))) for store in sorted(place.glob("*/store"))}
-        scores = {name: headline(each.scores) for name, each in found.items() if each is not None}
+        scores: dict[str, list[Row]] = {}
+        for store in sorted(place.glob("*/store")):
+            if (last := verdict(ShardStore(url=str(store)))) is not None:
+                scores[store.parent.name] = headline(last.scores)
         if len(scores) > 1:
-            lines = (f"{name} {', '.join(map(_score, rows))}" for name, rows in scores.items())
+            lines: list[str] = []
+            for name, rows in scores.items():
+                shown = ", ".join(f"{row['metric']} {row['value']:.3f}" for row in rows)
+                lines.append(f"{name} {shown}")
             evaluation = f"{place.parent.parent.name}/{place.parent.name}"
             yield phrase("your evaluation {evaluation}: {scores}", evaluation, "; ".join(lines))
-
-
-def _score(row: Row) -> str:
-    return f"{row['metric']} {row['value']:.3f}"

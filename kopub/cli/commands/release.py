@@ -118,16 +118,16 @@ def pull() -> None:
 def _pull(pins: Sequence[Weights]) -> None:
     with Console(stderr=True).status(said("hashing what is there")):
         lists = {pin: listed_online(pin) for pin in pins}
-        found = {pin: check_cache(pin, lists[pin]) for pin in pins}
+        cached = {pin: check_cache(pin, lists[pin]) for pin in pins}
     for pin in pins:
-        size, there = sum(file.size for file in lists[pin]), found[pin].bytes
+        size, there = sum(file.size for file in lists[pin]), cached[pin].bytes
         lacking = "" if there >= size else phrase(", {size:.2f} of it in the cache", there / 1e9)
         tell(phrase("{weights}: {size:.2f} GB{lacking}", pin, size / 1e9, lacking))
-        for name, what in found[pin].damaged.items():
+        for name, what in cached[pin].damaged.items():
             tell(phrase("  {file} is damaged ({reason}) and is fetched again", visible(name), what))
-    left = {pin: [f for f in lists[pin] if f.path not in found[pin].whole] for pin in pins}
+    left = {pin: [f for f in lists[pin] if f.path not in cached[pin].whole] for pin in pins}
     to_fetch = sum(file.size for files in left.values() for file in files) - sum(
-        e.partial_bytes for e in found.values()
+        e.partial_bytes for e in cached.values()
     )
     require_room(to_fetch)
     if to_fetch:
@@ -135,8 +135,8 @@ def _pull(pins: Sequence[Weights]) -> None:
     for pin in pins:
         if left[pin]:
             with _bars():
-                found[pin] = fetch(pin, lists[pin], found[pin])
-    total = sum(each.bytes for each in found.values())
+                cached[pin] = fetch(pin, lists[pin], cached[pin])
+    total = sum(each.bytes for each in cached.values())
     tell(phrase("{folder}: {size:.2f} GB, sizes and hashes are the Hub's", cache_folder(), total / 1e9))
 
 
@@ -177,20 +177,20 @@ def verify(
     if revision is not None and (is_url(release) or Path(release).is_dir()):
         raise ConfigError("--revision is of a repository: leave it out for a folder or a URL")
     out = table_console()
-    found = []
+    problems = []
     with fetch_release(release, revision) as folder:
         name = release if is_url(release) else str(folder)
         for problem in problems_of(folder, count=count_apart):
-            found.append(problem)
+            problems.append(problem)
             if not as_json:
                 say(out, problem, "red")
-        notes = [] if found else notes_on(folder)
+        notes = [] if problems else notes_on(folder)
     if as_json:
-        print_json({"release": name, "sound": not found, "problems": found, "notes": notes})
+        print_json({"release": name, "sound": not problems, "problems": problems, "notes": notes})
     else:
         for note in notes:
             say(out, note, "yellow")
-        if not found:
+        if not problems:
             say(out, phrase("{release} is sound", name), "green")
-    if found:
+    if problems:
         raise typer.Exit(1)

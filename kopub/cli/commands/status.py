@@ -296,8 +296,8 @@ def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Conso
     print_table(out, [Column("asset"), *right("shards", "rows", *shown)], rows, title)
 
 
-def _count(each: _AssetStatus, name: str) -> int:
-    return each.stale if name == "stale" else each.states[name]
+def _count(asset: _AssetStatus, name: str) -> int:
+    return asset.stale if name == "stale" else asset.states[name]
 
 
 def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> Iterator[str]:
@@ -380,7 +380,12 @@ def _unfinished(settings: "Settings", scan: Survey, is_of_corpus: IsOfCorpus) ->
     begun = {tuple(name.split("/", 2)[:2]) for name in store.parts(JOURNAL).names()}
     for asset in scan.standings:
         for shard in (shard for shard in settings.corpus.manifest.keys if (asset, shard) in begun):
-            ids = _ids(settings, asset, shard, is_of_corpus)
+            # The ids that are known without reading the shard's pages.
+            ids: set[str] = set()
+            if asset == TABLES.query_vectors.name:
+                ids.update(query.query_id for query in settings.corpus.queries(shard))
+            elif is_of_corpus(TABLES.pages.name, shard):
+                ids.update(store.read(TABLES.pages.name, shard, ["page_id"])["page_id"].to_pylist())
             finished: set[str] = set()
             for part in store.parts(JOURNAL, asset, shard).read():
                 column = "query_id" if asset == TABLES.query_vectors.name else "page_id"
@@ -388,12 +393,3 @@ def _unfinished(settings: "Settings", scan: Survey, is_of_corpus: IsOfCorpus) ->
                 finished |= {row_id for row_id, state in rows if state in FINAL and row_id in ids}
             if finished:
                 yield _UnfinishedShard(asset, shard, len(finished), len(ids))
-
-
-def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: IsOfCorpus) -> set[str]:
-    """Return the ids of a shard that are known without reading its pages."""
-    if asset == TABLES.query_vectors.name:
-        return {query.query_id for query in settings.corpus.queries(shard)}
-    if is_of_corpus(TABLES.pages.name, shard):
-        return set(settings.store.read(TABLES.pages.name, shard, ["page_id"])["page_id"].to_pylist())
-    return set()
