@@ -180,11 +180,10 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: in
 
 def _print_as_list(out: Console, columns: Sequence[Column], row: Sequence[Text]) -> None:
     say(out, Text.assemble((f"{columns[0].header} ", "dim"), row[0]), "bold")
-    named = [
-        Text.assemble((f"{column.header} ".replace(" ", _GLUE), "dim"), cell)
-        for column, cell in zip(columns[1:], row[1:], strict=True)
-        if cell
-    ]
+    named: list[Text] = []
+    for column, cell in zip(columns[1:], row[1:], strict=True):
+        if cell:
+            named.append(Text.assemble((f"{column.header} ".replace(" ", _GLUE), "dim"), cell))
     for part in _broken(Text(", ").join(named), out.width - _HANGING, _HANGING):
         part.pad_left(_HANGING)
         out.print(part, soft_wrap=True)

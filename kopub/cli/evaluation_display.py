@@ -118,9 +118,12 @@ def _show_scores(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: 
         if name[1] == ALL or any(of_profile.get(name, {}).get("headline") for of_profile in rows):
             shown[name] = None
     # A column with the same value in every row would only take room.
-    shown_rows = [of_profile[name] for name in shown for of_profile in rows if name in of_profile]
-    has_slices = any(row["slice"] != ALL for row in shown_rows)
-    has_counts = any(row["samples"] != len(benchmark.samples) for row in shown_rows)
+    has_slices = has_counts = False
+    for of_profile in rows:
+        for row in map(of_profile.get, shown):
+            if row is not None:
+                has_slices |= row["slice"] != ALL
+                has_counts |= row["samples"] != len(benchmark.samples)
     columns = [Column("metric"), *([Column("slice")] if has_slices else []), *([Column("profile")] if several else [])]
     columns += right("value", "95 % interval", *(["samples"] if has_counts else []), "not read")
     columns += right("change", "95 % interval") if several else []
@@ -225,11 +228,10 @@ def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluatio
 
 def _picture_of(settings: Settings) -> Callable[[str], EmbeddedPicture | None]:
     """Return a sample's picture by its id; None for one that cannot be read."""
-    pages = {
-        row["page_id"]: (shard, row)
-        for shard in settings.corpus.manifest.keys
-        for row in settings.store.read(TABLES.pages.name, shard, _PICTURE_COLUMNS).to_pylist()
-    }
+    pages: dict[str, tuple[str, dict[str, Any]]] = {}
+    for shard in settings.corpus.manifest.keys:
+        for row in settings.store.read(TABLES.pages.name, shard, _PICTURE_COLUMNS).to_pylist():
+            pages[row["page_id"]] = (shard, row)
 
     def picture(page_id: str) -> EmbeddedPicture | None:
         return picture_of(settings.corpus, *pages[page_id], _PICTURE_BYTES) if page_id in pages else None

@@ -49,11 +49,10 @@ def export_everything(folder: str, whole_pages: bool) -> None:
     images = _page_images(settings) if whole_pages else None
     keys = settings.corpus.manifest.keys
     on = GRAPH.on(settings.resources).names
-    figures = [
-        table.name
-        for table in FIGURE_TABLES
-        if table.name in on and all(settings.store.has(table.name, key) for key in keys)
-    ]
+    figures: list[str] = []
+    for table in FIGURE_TABLES:
+        if table.name in on and all(settings.store.has(table.name, key) for key in keys):
+            figures.append(table.name)
     require_indexed(settings, [*ASSETS, *figures])
     with _target(folder, EXPORTED_TABLES) as out:
         written = export(CorrectedTables(settings.store), keys, out, figures, images)

@@ -129,7 +129,9 @@ def profile_run(
     import dagster as dg
 
     with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
-        stages = [stage for run in instance.get_runs() for stage in stages_of(instance, run.run_id)]
+        stages: list[RunStage] = []
+        for dagster_run in instance.get_runs():
+            stages += stages_of(instance, dagster_run.run_id)
     keys: dict[str, str] = {}
     for name in GRAPH.names:
         engine = settings.resources.get(GRAPH.by_name[name].engine_section or "")

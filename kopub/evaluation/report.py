@@ -73,8 +73,15 @@ def render(
             by_metric.setdefault(row["metric"], [None] * len(sides))[at] = row
     listed: list[dict[str, Any]] = []
     for sample in ranked[:_LISTED]:
-        figures = [[_figure(of_side.get(sample.id, {}).get(name)) for name in metrics] for of_side in values]
-        listed.append({"id": sample.id, "values": figures, "states": [_state(side, sample) for side in sides]})
+        figures: list[list[str]] = []
+        states: list[str] = []
+        for side, of_side in zip(sides, values, strict=True):
+            figures.append([_figure(of_side.get(sample.id, {}).get(name)) for name in metrics])
+            reading = side.readings.get(sample.id)
+            # A page that is ok says nothing.
+            state = "missing" if reading is None or reading.state is None else str(reading.state)
+            states.append("" if state == "ok" else state)
+        listed.append({"id": sample.id, "values": figures, "states": states})
     return rendered(
         _TEMPLATE,
         benchmark=benchmark,
@@ -136,14 +143,6 @@ def _verdicts(first: str, side: Side, headline: Sequence[str]) -> Iterator[tuple
 
 def _figure(score: SampleScore | None) -> str:
     return "" if score is None else "skipped" if score.value is None else f"{score.value:.3f}"
-
-
-def _state(side: Side, sample: Sample) -> str:
-    """Return the state of the page, or an empty text if it is ok."""
-    reading = side.readings.get(sample.id)
-    if reading is None or reading.state is None:
-        return "missing"
-    return "" if reading.state == "ok" else str(reading.state)
 
 
 def _worst(

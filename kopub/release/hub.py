@@ -331,15 +331,13 @@ class HubTarget(Resource):
         changes = difference(files, remote)
         if not changes.removed or MANIFEST not in remote:
             return changes
-        return difference(files, remote, self._manifest(commit))
-
-    def _manifest(self, commit: str) -> ReleaseManifest | None:
-        """Return the manifest of the repository; None if no release wrote it."""
+        # Only the manifest says how many rows the files to remove have; one that no release wrote says nothing.
         path = self._api.hf_hub_download(self.repo, MANIFEST, repo_type="dataset", revision=commit)
         try:
-            return parse_manifest(Path(path).read_bytes())
+            manifest = parse_manifest(Path(path).read_bytes())
         except StoreError:
-            return None
+            manifest = None
+        return difference(files, remote, manifest)
 
     def _send(self, files: Files, todo: HubDifference, head: str, summary: str, log: Log) -> str:
         """Send the files, commit them, and return the commit of the branch."""

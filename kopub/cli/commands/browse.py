@@ -23,7 +23,6 @@ from kopub.web.own_pages import LOOPBACK, Editor
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from kopub.web.room import Room
 
 HERE = "127.0.0.1"
 AllowHost = Annotated[
@@ -88,9 +87,16 @@ def browse(
         # The socket is listening already, so a browser that comes now is answered, if a moment later.
         url = url_of(host, listening)
         room.words.start()
-        _say_what_is_shown(room, url)
+        out, corpus = table_console(), room.now.corpus
+        say(out, phrase("{url}  (Ctrl-C ends it)", url))
+        if room.editor is not None:
+            with_token = phrase("pages can be corrected with the token {token}", room.editor.token)
+            say(out, with_token if room.editor.token else "pages can be corrected by anyone on this machine", "yellow")
+        counts = counted(len(corpus.documents), "document"), counted(len(corpus.pages), "page")
+        source = visible(settings.corpus.manifest.location)
+        say(out, phrase("{documents}, {pages} of {source}", *counts, source))
         if api_token:
-            say(table_console(), phrase("{url}/api/v1 asks for the token {token}", url, api_token))
+            say(out, phrase("{url}/api/v1 asks for the token {token}", url, api_token))
         if is_opened and is_here and sys.stdout.isatty() and _has_screen():
             webbrowser.open(url)
         serve_until_stopped(app, listening)
@@ -151,16 +157,6 @@ def url_of(host: str, listening: socket.socket) -> str:
     """Return the URL at which a browser on this machine reaches a server listening at `host`."""
     name = _ANYWHERE.get(host, host)
     return f"http://{f'[{name}]' if ':' in name else name}:{listening.getsockname()[1]}"
-
-
-def _say_what_is_shown(room: "Room", url: str) -> None:
-    out, corpus = table_console(), room.now.corpus
-    counts = counted(len(corpus.documents), "document"), counted(len(corpus.pages), "page")
-    say(out, phrase("{url}  (Ctrl-C ends it)", url))
-    if room.editor is not None:
-        with_token = phrase("pages can be corrected with the token {token}", room.editor.token)
-        say(out, with_token if room.editor.token else "pages can be corrected by anyone on this machine", "yellow")
-    say(out, phrase("{documents}, {pages} of {source}", *counts, visible(room.settings.corpus.manifest.location)))
 
 
 def _has_screen() -> bool:

@@ -107,10 +107,11 @@ def _show(shard: str, names: tuple[str, str], difference: ShardDiff, upgrades: l
     say(out, phrase(form, *(difference.kinds[kind] for kind in ("added", "removed", "moved", "relabelled", "text"))))
     form = "text      {lost:,} characters lost, {changed:,} changed, {added:,} added, {numbers:,} numbers"
     say(out, phrase(form, *(getattr(difference.damage, name) for name in ("lost", "changed", "added", "numbers"))))
-    labels = ", ".join(
-        f"{visible(label)} {old} → {new}" for label, (old, new) in difference.labels.items() if old != new
-    )
-    say(out, phrase("labels    {labels}", labels or "as many of each as before"))
+    labels: list[str] = []
+    for label, (old, new) in difference.labels.items():
+        if old != new:
+            labels.append(f"{visible(label)} {old} → {new}")
+    say(out, phrase("labels    {labels}", ", ".join(labels) or "as many of each as before"))
     for asset, change in difference.vectors.items():
         line = change.problem or phrase("cosine {mean:.4f} on average over {count}", change.mean, change.compared)
         for cosine, row_id in change.lowest[:1]:
@@ -148,29 +149,26 @@ def _as_json(difference: ShardDiff) -> dict[str, Any]:
     def scored(damage: Damage) -> dict[str, int]:
         return {"score": damage.score, **asdict(damage)}
 
+    changed: list[dict[str, Any]] = []
+    for page in difference.changed:
+        changes: list[dict[str, Any]] = []
+        for change in page.changes:
+            regions = {"old": _region(change.old), "new": _region(change.new)}
+            changes.append({"kinds": change.kinds, "iou": change.iou, **regions, "damage": scored(change.damage)})
+        changed.append(
+            {
+                "page_id": page.page_id,
+                "states": {asset: {"old": old, "new": new} for asset, (old, new) in page.states.items()},
+                "damage": scored(page.damage),
+                "regions": {"old": len(page.old), "new": len(page.new)},
+                "changes": changes,
+            }
+        )
     return {
         "pages": difference.pages,
         "kinds": dict(difference.kinds),
         "damage": scored(difference.damage),
         "labels": {label: {"old": old, "new": new} for label, (old, new) in difference.labels.items()},
         "vectors": {asset: asdict(change) for asset, change in difference.vectors.items()},
-        "changed": [
-            {
-                "page_id": page.page_id,
-                "states": {asset: {"old": old, "new": new} for asset, (old, new) in page.states.items()},
-                "damage": scored(page.damage),
-                "regions": {"old": len(page.old), "new": len(page.new)},
-                "changes": [
-                    {
-                        "kinds": change.kinds,
-                        "iou": change.iou,
-                        "old": _region(change.old),
-                        "new": _region(change.new),
-                        "damage": scored(change.damage),
-                    }
-                    for change in page.changes
-                ],
-            }
-            for page in difference.changed
-        ],
+        "changed": changed,
     }

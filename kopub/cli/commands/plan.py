@@ -21,7 +21,7 @@ from kopub.store import run_records
 from kopub.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES
 from kopub.store.faults import require_reachable
 from kopub.store.table_source import FooterCache
-from kopub.tables.evaluations import GuardStanding, standings_of_guards
+from kopub.tables.evaluations import standings_of_guards
 from kopub.tables.plan import Survey, survey
 from kopub.tables.progress import Forecast, Stage
 from kopub.weights.hub import server_of
@@ -86,20 +86,38 @@ def plan_values(settings: Settings) -> dict[str, Any]:
     scan = survey(settings.resources, FooterCache(settings.store))
     forecast = forecast_of_everything(settings, scan)
     assets = []
+    sums: dict[str, float] = dict.fromkeys(("seconds", "seconds_at_most", "gpu_seconds", "gpu_seconds_at_most"), 0)
     for plan in scan.plans():
         shards = {str(standing): list(keys) for standing, keys in plan.shards.items()}
-        assets.append({**asdict(plan), "shards": shards})
+        values = asdict(plan)
+        assets.append({**values, "shards": shards})
+        for name in sums:
+            sums[name] += values[name]
+    # The benchmarks that guard the corpus: what each costs, and whether it allows upgrades.
+    evaluations: list[dict[str, Any]] = []
+    for guard in standings_of_guards(settings):
+        request = guard.asked
+        evaluations.append(
+            {
+                "benchmark": request.benchmark,
+                "folder": str(request.folder),
+                "samples": request.limit,
+                "command": request.command,
+                "current": guard.is_current,
+                "why": guard.why,
+                "pages": guard.pages,
+                "seconds": guard.seconds,
+                "closed": list(guard.closed),
+            }
+        )
     return {
         "profile": settings.profile_name,
-        "evaluations": [_evaluation(guard) for guard in standings_of_guards(settings)],
+        "evaluations": evaluations,
         "assets": assets,
         "off": dict(scan.off),
         "first_looks": first_look_lines(settings.corpus.manifest),
         "files_differ": list(changed_files(settings.corpus.manifest)),
-        **{
-            name: sum(asset[name] for asset in assets)
-            for name in ("seconds", "seconds_at_most", "gpu_seconds", "gpu_seconds_at_most")
-        },
+        **sums,
         "run": {
             "pages": settings.corpus.manifest.rows,
             "rows": sum(stage.rows for stage in forecast.stages.values()),
@@ -110,28 +128,13 @@ def plan_values(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _evaluation(guard: GuardStanding) -> dict[str, Any]:
-    """Return the standing of a guarding benchmark: its cost, and whether it allows upgrades."""
-    request = guard.asked
-    return {
-        "benchmark": request.benchmark,
-        "folder": str(request.folder),
-        "samples": request.limit,
-        "command": request.command,
-        "current": guard.is_current,
-        "why": guard.why,
-        "pages": guard.pages,
-        "seconds": guard.seconds,
-        "closed": list(guard.closed),
-    }
-
-
 def _show(shown: dict[str, Any], out: Console, command: str) -> None:
     columns = [_cells(asset) for asset in shown["assets"]]
-    # A column with only zeros takes up width that others need.
-    names = [
-        name for name in columns[0] if name in _ALWAYS or any(str(cells[name]) not in _NOTHING for cells in columns)
-    ]
+    names: list[str] = []
+    for name in columns[0]:
+        # A column with only zeros takes up width that others need.
+        if name in _ALWAYS or any(str(cells[name]) not in _NOTHING for cells in columns):
+            names.append(name)
     rows = [[cells[name] for name in names] for cells in columns]
     print_table(out, [Column("asset"), *right(*names[1:])], rows, phrase("profile {profile}", shown["profile"]))
     for asset, why in shown["off"].items():

@@ -1,7 +1,7 @@
 """`kopub profiles`: profiles, the readers that fit their cards, and measurements."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,7 +35,15 @@ def profiles(
     all_profiles = list(map(find_profile, known_profiles()))
     rows = [_values(profile) for profile in all_profiles]
     readers = {name: published_reader(name) for name in known_readers()}
-    combinations = [_combine(card, reader) for card in _cards(all_profiles) for reader in readers]
+    # The first profile of each card stands for it.
+    cards = {profile.card.gpu: profile for profile in reversed(all_profiles) if profile.card}
+    memory = {profile.name: profile.card.memory_gb for profile in cards.values() if profile.card}
+    combinations: list[dict[str, Any]] = []
+    fits: list[list[str]] = []
+    for card in sorted(memory, key=lambda name: (memory[name], name)):
+        of_card = [_combine(card, reader) for reader in readers]
+        combinations += of_card
+        fits.append([card, *(said(combination["speed"]) for combination in of_card)])
     own = list(_own_scores(environment.home))
     if as_json:
         published = {name: reader.model_dump() for name, reader in readers.items()}
@@ -46,11 +54,16 @@ def profiles(
         return
     out = table_console()
     columns = [Column(name) for name in ("profile", "card", "layout", "reader", "vectors", "speed")]
-    print_table(out, columns, map(_cells, rows))
+    cells: list[list[str]] = []
+    for row in rows:
+        gpu = said("none") if row["card"] is None else f"{row['card']}, {row['memory_gb']:.0f} GB"
+        speed = said(_MEASURED if row["measured"] else _ESTIMATED)
+        cells.append([row["profile"], gpu, row["layout"], row["reader"], row["vectors"], speed])
+    print_table(out, columns, cells)
     say(out, phrase("in use here: {profile}", environment.profile))
     out.print()
     say(out, "with another reader on a card, as --profile rtx4090+paddleocr_vl:")
-    print_table(out, [Column(name) for name in ("card", *readers)], _rows(combinations, len(readers)))
+    print_table(out, [Column(name) for name in ("card", *readers)], fits)
     of_regions = [name for name, reader in readers.items() if reader.reads == "regions"]
     ranked = sorted(of_regions, key=lambda name: -readers[name].korean)
     say(out, phrase("for Korean: +{reader}, until your own pages say otherwise. MDPBench, Korean:", ranked[0]))
@@ -58,15 +71,9 @@ def profiles(
     say(out, phrase("  {scores} (most pages are photographs)", scores))
     for line in own or [f"  kopub evaluate texts FOLDER --profile rtx4090 --profile rtx4090+{ranked[0]}"]:
         say(out, line)
-    if card := largest_card():
-        say(out, phrase("this machine: {card}: {reason}", card, advise(card)))
+    if own_card := largest_card():
+        say(out, phrase("this machine: {card}: {reason}", own_card, advise(own_card)))
     say(out, "from a card to a run: docs/gpu.md")
-
-
-def _cells(values: dict[str, Any]) -> list[str]:
-    card = said("none") if values["card"] is None else f"{values['card']}, {values['memory_gb']:.0f} GB"
-    speed = said(_MEASURED if values["measured"] else _ESTIMATED)
-    return [values["profile"], card, values["layout"], values["reader"], values["vectors"], speed]
 
 
 def _values(profile: Profile) -> dict[str, Any]:
@@ -83,13 +90,6 @@ def _values(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _cards(known: Sequence[Profile]) -> list[str]:
-    """Return the first profile of each card, sorted by the card's memory."""
-    first = {profile.card.gpu: profile for profile in reversed(known) if profile.card}
-    memory = {profile.name: profile.card.memory_gb for profile in first.values() if profile.card}
-    return sorted(memory, key=lambda name: (memory[name], name))
-
-
 def _combine(card: str, reader: str) -> dict[str, Any]:
     """Return whether a reader fits a card and was measured there, as JSON values."""
     name, refused = f"{card}+{reader}", ""
@@ -101,12 +101,6 @@ def _combine(card: str, reader: str) -> dict[str, Any]:
         refused = str(error)
     speed = _TOO_LARGE if refused else _MEASURED if measured else _ESTIMATED
     return {"profile": name, "reader": reader, "speed": speed, "says": refused}
-
-
-def _rows(combinations: Sequence[dict[str, Any]], readers: int) -> Iterator[list[str]]:
-    for start in range(0, len(combinations), readers):
-        of_card = combinations[start : start + readers]
-        yield [of_card[0]["profile"].partition("+")[0], *(said(combination["speed"]) for combination in of_card)]
 
 
 def _own_scores(home: Path) -> Iterator[str]:

@@ -22,7 +22,7 @@ from kopub.states import phrase
 from kopub.store.corpus_tables import RELEASED_FILES
 from kopub.tables.hf_release import HfRelease
 from kopub.weights.fetch import check_cache, fetch, listed_online, require_room
-from kopub.weights.files import fetch_file
+from kopub.weights.files import WeightsFile, fetch_file
 from kopub.weights.hub import Weights, cache_folder, pinned_weights
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ def pull() -> None:
     """
     settings = read_settings(os.environ)
     pins = pinned_weights(settings.engines)
-    files = [file for engine in settings.engines.values() for file in engine.weights_files()]
+    files: list[WeightsFile] = []
+    for engine in settings.engines.values():
+        files += engine.weights_files()
     for file in files:
         if not file.is_whole:
             with _bars():
@@ -125,18 +127,19 @@ def _pull(pins: Sequence[Weights]) -> None:
         tell(phrase("{weights}: {size:.2f} GB{lacking}", pin, size / 1e9, lacking))
         for name, what in cached[pin].damaged.items():
             tell(phrase("  {file} is damaged ({reason}) and is fetched again", visible(name), what))
-    left = {pin: [f for f in lists[pin] if f.path not in cached[pin].whole] for pin in pins}
-    to_fetch = sum(file.size for files in left.values() for file in files) - sum(
-        e.partial_bytes for e in cached.values()
-    )
+    to_fetch = 0
+    incomplete: list[Weights] = []
+    for pin in pins:
+        left = [file.size for file in lists[pin] if file.path not in cached[pin].whole]
+        to_fetch += sum(left) - cached[pin].partial_bytes
+        incomplete += [pin] if left else []
     require_room(to_fetch)
     if to_fetch:
         tell(phrase("{size:.2f} GB to fetch into {folder}", to_fetch / 1e9, cache_folder()))
-    for pin in pins:
-        if left[pin]:
-            with _bars():
-                cached[pin] = fetch(pin, lists[pin], cached[pin])
-    total = sum(each.bytes for each in cached.values())
+    for pin in incomplete:
+        with _bars():
+            cached[pin] = fetch(pin, lists[pin], cached[pin])
+    total = sum(files.bytes for files in cached.values())
     tell(phrase("{folder}: {size:.2f} GB, sizes and hashes are the Hub's", cache_folder(), total / 1e9))
 
 

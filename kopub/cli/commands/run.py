@@ -117,7 +117,11 @@ def run_assets(settings: Settings, wanted: Sequence[str], shards: str, out: Cons
     of_shards = chosen(keys, _parse_shards(shards, keys), "shard")
     forecast = forecast_of(settings, scan, assets, of_shards)
     require_ready(_engines_at_work(settings, scan, forecast), settings.profile_name)
-    _say_what_comes(settings, forecast, of_shards, out)
+    if any(stage.rows for stage in forecast.stages.values()):
+        pages = sum(settings.corpus.manifest.shard(shard).rows for shard in of_shards)
+        counts = (counted(pages, "page"), counted(len(of_shards), "shard"))
+        form = "{pages} in {shards} by the profile {profile}: {time}"
+        say(out, phrase(form, *counts, settings.profile_name, about(forecast)))
     failures: list[str] = []
     with instance_at(settings.home) as instance, RunDisplay(forecast, out) as display, watched_by(display):
         try:
@@ -177,12 +181,3 @@ def _parse_shards(shards: str, keys: Sequence[str]) -> list[str]:
         if keys.index(first) > keys.index(last):
             raise KopubError("--shards {part}: the first shard comes after the last", part)
     return named
-
-
-def _say_what_comes(settings: Settings, forecast: Forecast, shards: Sequence[str], out: Console) -> None:
-    if not any(stage.rows for stage in forecast.stages.values()):
-        return
-    pages = sum(settings.corpus.manifest.shard(shard).rows for shard in shards)
-    counts = (counted(pages, "page"), counted(len(shards), "shard"))
-    form = "{pages} in {shards} by the profile {profile}: {time}"
-    say(out, phrase(form, *counts, settings.profile_name, about(forecast)))

@@ -67,8 +67,10 @@ def search(
     shards = manifest.shards_to_search(shard or (), source or (), since)
     where = Where(frozenset(document or ()), shards, has_table, has_figure, frozenset(script or ()))
     answer = searcher_of(settings).search(" ".join(query or ()), limit, mode, where)
-    pages = [page for hit in answer.hits for page in (hit.page, *hit.also)]
-    sources = {page.shard: manifest.shard(page.shard).source for page in pages}
+    sources: dict[str, str] = {}
+    for hit in answer.hits:
+        for page in (hit.page, *hit.also):
+            sources[page.shard] = manifest.shard(page.shard).source
     if as_json_values:
         values = as_json(answer)
         for hit in values["hits"]:

@@ -340,11 +340,12 @@ def _to_do(settings: "Settings", assets: Sequence[_AssetStatus], files_differ: S
 
 
 def _counts_to_do(assets: Sequence[_AssetStatus]) -> dict[str, int]:
-    return {
-        "missing": sum(asset.missing for asset in assets),
-        "stale": sum(asset.stale for asset in assets),
-        "failed": sum(asset.states[State.FAILED] for asset in assets),
-    }
+    counts = {"missing": 0, "stale": 0, "failed": 0}
+    for asset in assets:
+        counts["missing"] += asset.missing
+        counts["stale"] += asset.stale
+        counts["failed"] += asset.states[State.FAILED]
+    return counts
 
 
 def _pages_in(

@@ -167,23 +167,19 @@ class Replica:
             except TimeoutError as error:
                 problem = str(error)
             else:
-                self._check_version()
+                expected, running = specification.version, version(self.target)
+                # A local part (+cpu, +cu130) names the build, not the code.
+                if expected and running.partition("+")[0] != expected.partition("+")[0]:
+                    raise ServerFailure(
+                        f"it is vLLM {running}, the profile says {expected}; install that, or change `version` "
+                        "(which makes the results of the other one outdated)"
+                    )
                 return
         seconds = specification.start_timeout
         raise ServerFailure(f"it was not ready within {seconds:g} s ({problem}; {self.cause})", self.index)
 
     def new_port(self) -> None:
         self.port = _free_port()
-
-    def _check_version(self) -> None:
-        expected = self._specification.version
-        running = version(self.target)
-        # A local part (+cpu, +cu130) names the build, not the code.
-        if expected and running.partition("+")[0] != expected.partition("+")[0]:
-            raise ServerFailure(
-                f"it is vLLM {running}, the profile says {expected}; install that, or change `version` "
-                "(which makes the results of the other one outdated)"
-            )
 
     def _environment(self) -> dict[str, str]:
         # Helpers that a server calls (compiler front ends, ninja) are beside its program.
