@@ -226,7 +226,11 @@ def prepare(
     with FileLock(home / ".lock"):
         pages = fingerprint([chosen.version, [_sample_inputs(sample, chosen.licence) for sample in chosen.samples]])
         made_from = canonical_json({"pages": pages, "regions": with_regions == {True}}).encode()
-        if not _is_indexed(home, made_from):
+        try:
+            is_indexed = (home / manifest.NAME).exists() and (home / _MADE_FROM).read_bytes() == made_from
+        except OSError:
+            is_indexed = False
+        if not is_indexed:
             _write_pages(chosen, home, with_regions == {True}, progress or (lambda line: None))
             index(str(home / _PAGES), home)
             replace_bytes(home / _MADE_FROM, made_from)
@@ -253,13 +257,6 @@ def _sample_inputs(sample: Sample, licence: str) -> list[Any]:
         regions,
         [*file, picture.page, *(["layer"] if picture.with_layer else [])],
     ]
-
-
-def _is_indexed(home: Path, made_from: bytes) -> bool:
-    try:
-        return (home / manifest.NAME).exists() and (home / _MADE_FROM).read_bytes() == made_from
-    except OSError:
-        return False
 
 
 def _write_pages(benchmark: Benchmark, home: Path, with_regions: bool, tell: Progress) -> None:
