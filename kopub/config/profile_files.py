@@ -203,7 +203,7 @@ def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
 
 
 def _beside(path: Path, folder: Any) -> Any:
-    """Return a relative folder, or several by name, as beside `path`; anything else is checked later."""
+    """Return relative folders as beside `path`; anything else is checked later."""
     if isinstance(folder, dict):
         return {name: _beside(path, each) for name, each in folder.items()}
     place = re.sub("^(file|local)://", "", folder) if isinstance(folder, str) else ""
