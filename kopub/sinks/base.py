@@ -146,7 +146,7 @@ class Sink(Engine):
         return import_module(self.package)
 
     def require_dim(self, stored: int | None, dim: int) -> None:
-        """Raise `StoreError` if the table holds no vectors of length `dim`; None means none of ours at all."""
+        """Raise `StoreError` if the table holds other vectors than of length `dim`, or None of ours."""
         if stored is None:
             raise StoreError("{place} belongs to another program: name another table in sinks.table", self.place)
         if stored != dim:
