@@ -72,12 +72,13 @@ def write_new(path: Path, content: "pa.Buffer") -> None:
             os.fsync(file.fileno())
         temporary.rename(path)
         # A name is part of its folder.
-        for folder in (path.parent, *(folder.parent for folder in new_folders)):
-            descriptor = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        if os.name == "posix":
+            for folder in (path.parent, *(folder.parent for folder in new_folders)):
+                descriptor = os.open(folder, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
     except OSError as error:
         # If nothing can be written, there may be nothing to remove either.
         with suppress(OSError):

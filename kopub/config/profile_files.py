@@ -202,7 +202,10 @@ def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
 
 
 def _beside(path: Path, folder: Any) -> Any:
-    """Return relative folders as beside `path`; anything else is checked later."""
+    """Return a relative folder, or several by name, as beside `path`.
+
+    Anything else is returned as it is, and checked later.
+    """
     if isinstance(folder, dict):
         return {name: _beside(path, each) for name, each in folder.items()}
     place = re.sub("^(file|local)://", "", folder) if isinstance(folder, str) else ""

@@ -146,7 +146,10 @@ class Sink(Engine):
         return import_module(self.package)
 
     def require_dim(self, stored: int | None, dim: int) -> None:
-        """Raise `StoreError` if the table holds other vectors than of length `dim`, or None of ours."""
+        """Raise `StoreError` if the table holds no vectors of length `dim`.
+
+        `stored` is their length, or None if the table is not ours.
+        """
         if stored is None:
             raise StoreError("{place} belongs to another program: name another table in sinks.table", self.place)
         if stored != dim:

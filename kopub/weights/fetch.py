@@ -90,17 +90,6 @@ def check_cache(
     return files
 
 
-def remove_damaged(weights: Weights, files: CachedFiles) -> None:
-    """Delete the damaged files with their blobs.
-
-    The Hub's client takes every file present for whole.
-    """
-    for name in files.damaged:
-        link = snapshot_folder(weights) / name
-        link.resolve().unlink(missing_ok=True)
-        link.unlink(missing_ok=True)
-
-
 def _problem(path: Path, file: RepositoryFile) -> str | None:
     size = path.stat().st_size
     if size != file.size:
@@ -192,7 +181,11 @@ def fetch(weights: Weights, listed: Sequence[RepositoryFile], cached: CachedFile
 
     Raises `HubError`, one line. Interrupted files are continued where they stopped; a damaged one is fetched anew.
     """
-    remove_damaged(weights, cached)
+    for name in cached.damaged:
+        # The Hub's client takes every file present for whole, so the file goes with its blob.
+        link = snapshot_folder(weights) / name
+        link.resolve().unlink(missing_ok=True)
+        link.unlink(missing_ok=True)
     for file in listed:
         if file.path not in cached.whole and file.hash and len(file.hash) == SHA256 and file.size <= _LARGEST:
             download(weights, file)
