@@ -31,7 +31,7 @@ from kopub.embedding.base import Embedder
 from kopub.errors import ELLIPSIS, EngineError, without_paths
 from kopub.folders import runtime_folder
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import READ_TASKS, PageLayout, Task
+from kopub.layout.regions import READ_TASKS, Layout, Task
 from kopub.pages.page import Page
 from kopub.parallel import ordered_map, usable_cores
 from kopub.profiling.observer import LATE_SECONDS, Observer, ServerHistory
@@ -124,7 +124,7 @@ class CardMeasurement:
         self.stages: list[StageFigures] = []
         """The measured figures; empty before `run`."""
         self._findings: list[Finding] = []
-        self._layouts: dict[str, PageLayout] = {}
+        self._layouts: dict[str, Layout] = {}
         self._began = 0.0
         self._first: dict[str, float] = {}
 

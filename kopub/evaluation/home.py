@@ -31,7 +31,7 @@ from kopub.fingerprints import canonical_json, fingerprint
 from kopub.layout.ground_truth import REGIONS, TYPE
 from kopub.pages import manifest
 from kopub.pages.arrow import TEXT_LAYER
-from kopub.pages.documents.text_layer import MadePage
+from kopub.pages.documents.text_layer import RenderedImage
 from kopub.states import phrase
 from kopub.store.table_store import ShardStore
 
@@ -274,7 +274,7 @@ def _write_pages(benchmark: Benchmark, home: Path, with_regions: bool, tell: Pro
 def _write_shard(samples: Sequence[Sample], licence: str, schema: pa.Schema, path: Path) -> None:
     with pa.ipc.new_stream(str(path), schema) as writer:
         for sample in samples:
-            page: MadePage | None = None
+            page: RenderedImage | None = None
             problem: str | None = "the benchmark has no picture of it"
             if sample.picture is not None:
                 try:

@@ -94,18 +94,11 @@ def _problem(path: Path, file: RepositoryFile) -> str | None:
     if size != file.size:
         return phrase("{size:,} of {whole:,} bytes", size, file.size)
     expected = file.hash or path.resolve().name
-    actual = _hash(path, len(expected))
-    form = "its hash is {actual}, not {pinned}"
-    return None if actual in (expected, None) else phrase(form, actual[:8], expected[:8])
-
-
-def _hash(path: Path, digits: int) -> str | None:
-    """Return the hash of a file with `digits` digits; None for another kind."""
-    if digits == SHA256:
-        return file_sha256(path)
-    if digits != _SHA1:
+    if len(expected) not in (SHA256, _SHA1):
         return None
-    return git_hash(path.read_bytes())
+    actual = file_sha256(path) if len(expected) == SHA256 else git_hash(path.read_bytes())
+    form = "its hash is {actual}, not {pinned}"
+    return None if actual == expected else phrase(form, actual[:8], expected[:8])
 
 
 def _by_blobs(folder: Path) -> list[RepositoryFile]:
