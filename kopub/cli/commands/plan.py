@@ -74,8 +74,11 @@ def plan(
 
 def untested(settings: Settings) -> bool:
     """Return whether the profile has an engine on a GPU that is untested."""
-    engines = [engine for section, engine in settings.engines.items() if section in run_records.TESTED]
-    return any(each.gpus and run_records.find(settings.home, each.recipe()) is None for each in engines)
+    for section, engine in settings.engines.items():
+        is_tested_kind = section in run_records.TESTED and engine.gpus
+        if is_tested_kind and run_records.find(settings.home, engine.recipe()) is None:
+            return True
+    return False
 
 
 def plan_values(settings: Settings) -> dict[str, Any]:

@@ -121,9 +121,9 @@ class _StatusValues:
         is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
         assets = [_AssetStatus.of(settings, scan, asset, is_of_corpus) for asset in scan.standings]
         unfinished = list(_unfinished(settings, scan, is_of_corpus))
-        worked_on = {each.asset: set(each.made) for each in assets}
-        for each in unfinished:
-            worked_on[each.asset].add(each.shard)
+        worked_on = {asset.asset: set(asset.made) for asset in assets}
+        for shard in unfinished:
+            worked_on[shard.asset].add(shard.shard)
         last, differs = ledger.last_run(settings.store, worked_on), list(_release_differs(settings, assets))
         files_differ = list(changed_files(settings.corpus.manifest))
         lost, partial = (_pages_in(settings.store, assets, states, damage) for states in (LOST, (State.PARTIAL,)))
@@ -156,8 +156,8 @@ def show_status(settings: "Settings", out: Console) -> None:
         *first_look_lines(settings.corpus.manifest),
         *status.files_differ,
         *_of_another_corpus(settings, assets),
-        *newer_lines(sum(each.newer for each in assets)),
-        *(each.line for each in status.scripts),
+        *newer_lines(sum(asset.newer for asset in assets)),
+        *(script.line for script in status.scripts),
     ):
         say(out, line, "yellow")
     stored = told_reasons(store)
@@ -169,9 +169,9 @@ def show_status(settings: "Settings", out: Console) -> None:
             say(out, visible(said(_lost_line(settings, page, stored))), style)
         if len(pages) > _LISTED:
             say(out, phrase(more, len(pages) - _LISTED), style)
-    for each in status.unfinished:
+    for shard in status.unfinished:
         form = "{asset} of {shard}: {finished:,} of {rows:,} rows are finished and kept for the next run"
-        say(out, phrase(form, each.asset, each.shard, each.finished, each.rows))
+        say(out, phrase(form, shard.asset, shard.shard, shard.finished, shard.rows))
     for asset, reason in status.unreadable.items():
         say(out, phrase("{asset} cannot be read, and counts as missing: {reason}", asset, reason), "red")
     # Scores are of all tables, so none are shown without some of them.
@@ -282,7 +282,7 @@ def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Conso
     pages = counted(settings.corpus.manifest.rows, "page")
     title = phrase("{pages} in {shards}, profile {profile}", pages, counted(len(keys), "shard"), settings.profile_name)
     counts = {"stale": "yellow"} | dict.fromkeys(State, "") | {State.PARTIAL: "yellow"} | dict.fromkeys(LOST, "red")
-    shown = {name: style for name, style in counts.items() if any(_count(each, name) for each in assets)}
+    shown = {name: style for name, style in counts.items() if any(_count(asset, name) for asset in assets)}
     rows: list[list[str | Text]] = []
     for asset in assets:
         cells = [
