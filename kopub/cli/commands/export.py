@@ -139,15 +139,15 @@ def _documents(
     settings: "Settings", folder: Path, formats: list[str], images: "OpenImages | None", markdown: "MarkdownOptions"
 ) -> "ExportTally":
     from kopub.corrections.corrected import CorrectedTables
-    from kopub.documents.export import USE_FACTS, sound_notes, write_documents
-    from kopub.documents.page_facts import page_facts
+    from kopub.documents.export import USE_REVIEWS, sound_notes, write_documents
+    from kopub.documents.reviews import page_reviews
     from kopub.store.corpus_tables import TABLES
 
     require_indexed(settings, [TABLES.pages.name, TABLES.regions.name, TABLES.readings.name])
     tables, keys = CorrectedTables(settings.store), settings.corpus.manifest.keys
     notes = sound_notes(tables, keys)
-    facts = page_facts(settings.store, keys) if {*formats} & USE_FACTS else None
-    return write_documents(tables, keys, folder, formats, notes, images, markdown, facts=facts)
+    reviews = page_reviews(settings.store, keys) if {*formats} & USE_REVIEWS else None
+    return write_documents(tables, keys, folder, formats, notes, images, markdown, reviews=reviews)
 
 
 def _say(folder: str, done: "ExportTally") -> None:

@@ -181,7 +181,7 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
     """
     from kopub.documents.export import write_documents
     from kopub.documents.markdown import document_markdown
-    from kopub.documents.stream import DocumentStream
+    from kopub.documents.stream import Assembler
     from kopub.documents.structure import structure_document
 
     tables = _Tables(parts)
@@ -191,7 +191,7 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
         line = phrase("{folder}: {documents} of {pages}, {pictures}", out, *counts, counted(done.pictures, "picture"))
         tell(line, err=True)
         return
-    for document in DocumentStream(tables, tables.shards).read():
+    for document in Assembler(tables, tables.shards).read():
         pages = tuple(
             replace(page, pictures={at: replace(picture, path="") for at, picture in page.pictures.items()})
             for page in document.pages
