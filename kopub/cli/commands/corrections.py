@@ -15,7 +15,7 @@ from kopub.states import phrase
 
 if TYPE_CHECKING:
     from kopub.config.environment import Location
-    from kopub.corrections.corrected import PageStanding
+    from kopub.corrections.corrected import CorrectionStanding
     from kopub.corrections.log import Correction
 
 _SHOWN = 60
@@ -106,7 +106,7 @@ def _add_annotations(located: "Location", path: Path) -> None:
         raise typer.Exit(1)
 
 
-def _undo(standings: "list[PageStanding]", wanted: str, reason: str) -> None:
+def _undo(standings: "list[CorrectionStanding]", wanted: str, reason: str) -> None:
     from kopub.corrections.log import Action, Correction, CorrectionLog
 
     found = [(page, each) for page in standings for each in page.done.every if each.id.startswith(wanted)]
@@ -125,7 +125,7 @@ def _undo(standings: "list[PageStanding]", wanted: str, reason: str) -> None:
     tell(phrase(form, said(each.action), visible(each.page_id)))
 
 
-def _state(page: "PageStanding", each: "Correction") -> str:
+def _state(page: "CorrectionStanding", each: "Correction") -> str:
     """Return what became of a correction, in a word or two."""
     if each not in page.done.lasting:
         return "undone"

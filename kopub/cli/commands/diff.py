@@ -19,7 +19,7 @@ from kopub.states import joined, phrase
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kopub.diff.compare import Damage, PageDiff, ShardDiff
+    from kopub.diff.compare import Damage, Differences, ShardDiff
     from kopub.diff.html import EmbeddedPicture, Upgrade
     from kopub.pages.corpus import Corpus
     from kopub.texts.regions import Region
@@ -148,7 +148,7 @@ def _show_pages(found: "ShardDiff", out: Console) -> None:
         say(out, phrase("{count} more", len(found.changed) - _LISTED))
 
 
-def _ends(page: "PageDiff") -> str:
+def _ends(page: "Differences") -> str:
     states = {asset: [said(state or "absent") for state in both] for asset, both in page.states.items()}
     return ", ".join(f"{asset}: {old} → {new}" for asset, (old, new) in states.items())
 
