@@ -205,11 +205,11 @@ def refused_values(
     values: dict[str, Any] = {"mine": ""}
     if sent.get("do") in ("text", "add"):
         # The text that was sent, or a table's cells, one a line.
-        cells: list[tuple[int, str]] = []
+        numbered: list[tuple[int, str]] = []
         for name, text in sent.items():
             if _CELL_NAME.fullmatch(name):
-                cells.append((int(name.removeprefix("cell-")), text))
-        values["mine"] = sent.get("text") or "\n".join(text for _, text in sorted(cells))
+                numbered.append((int(name.removeprefix("cell-")), text))
+        values["mine"] = sent.get("text") or "\n".join(text for _, text in sorted(numbered))
     if isinstance(error, CorrectedMeanwhile):
         last = CorrectionLog(store).page(page.id).every[-1]
         return values | {"conflict": shown_change(last, request, False)}

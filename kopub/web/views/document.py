@@ -73,7 +73,8 @@ def _text(now: Now, subject: kopub.Document, request: ViewRequest) -> dict[str, 
     losses: dict[str, Reason] = {}
     for document, blocks in of.structured:
         marked += [now.corpus.page(page.page_id) for page in document.pages]
-        losses |= {loss: loss for loss in _losses(document, blocks)}
+        for loss in _losses(document, blocks):
+            losses[loss] = loss
 
     def in_language(quoted: re.Match[str]) -> str:
         """Return why a page or region was not read, quoted in the person's language."""
