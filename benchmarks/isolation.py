@@ -17,7 +17,7 @@ import docx
 
 from kopub.folders import ROOT
 from kopub.pages.documents import conversion, page_maker
-from kopub.pages.documents.text_layer import MadePage
+from kopub.pages.documents.text_layer import RenderedImage
 from kopub.processes import ChildPool
 
 ROUNDS = 7
@@ -53,7 +53,7 @@ def make_pages(path: Path, is_confined: bool) -> None:
     try:
         for _ in range(PAGES):
             with path.open("rb") as file:
-                assert isinstance(pool.ask(("make", path, 0, 200), file), MadePage)
+                assert isinstance(pool.ask(("make", path, 0, 200), file), RenderedImage)
     finally:
         pool.end()
 
@@ -68,7 +68,7 @@ def convert(path: Path, is_confined: bool) -> None:
     with mock.patch.object(conversion, "start_child", start if is_confined else start_free):
         conversions = conversion.Conversions()
         try:
-            assert isinstance(conversions.pdf(path.name, path), conversion.ConvertedDocument)
+            assert isinstance(conversions.pdf(path.name, path), conversion.Conversion)
         finally:
             conversions.end()
 

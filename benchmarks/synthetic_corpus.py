@@ -22,7 +22,7 @@ from benchmarks.finding.package import peak
 from kopub.config.settings import Settings
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading, RegionText, page_reading
@@ -43,16 +43,16 @@ class Bands(LayoutDetector):
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.bands", {1: "synthetic"})
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         for page in pages:
             height, width = page.image.shape[:2]
             if _every(NO_LAYOUT, page.page_id):
-                yield PageLayout(page.page_id, State.FAILED, "no layout, as one page of so many")
+                yield Layout(page.page_id, State.FAILED, "no layout, as one page of so many")
                 continue
             high = height / REGIONS
             boxes = [(0.0, at * high, float(width), (at + 1) * high) for at in range(REGIONS)]
             regions = tuple(Region(at, "text", Task.TEXT, 0.9, box) for at, box in enumerate(boxes))
-            yield PageLayout(page.page_id, State.OK, None, regions)
+            yield Layout(page.page_id, State.OK, None, regions)
 
 
 class Digests(Recognizer):

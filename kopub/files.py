@@ -72,22 +72,18 @@ def write_new(path: Path, content: "pa.Buffer") -> None:
             os.fsync(file.fileno())
         temporary.rename(path)
         # A name is part of its folder.
-        for folder in (path.parent, *(folder.parent for folder in new_folders)):
-            _sync_folder(folder)
+        if os.name == "posix":
+            for folder in (path.parent, *(folder.parent for folder in new_folders)):
+                descriptor = os.open(folder, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
     except OSError as error:
         # If nothing can be written, there may be nothing to remove either.
         with suppress(OSError):
             temporary.unlink()
         raise StoreError(cannot_write(path, error)) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def file_sha256(path: Path) -> str:

@@ -154,7 +154,10 @@ def over_shards(
         for shard, outcome in step.enter_context(closing(make_shards(asset, run))):
             if isinstance(outcome, PublishedShard):
                 watcher().published(asset.name, shard)
-                outcome.metadata.update(_places(asset, shard, room) | _head_start(run, outcome))
+                outcome.metadata.update(_places(asset, shard, room))
+                if run.calls.seconds_before_step and outcome.metadata["computed"]:
+                    # How long before its step the engine was given the rows it made.
+                    outcome.metadata["seconds_before_step"] = run.calls.seconds_before_step
                 finished[shard] = outcome
                 if outcome.metadata["computed"] and len(finished) < len(run.shards):
                     yield _materialization(context, shard, outcome)
@@ -249,12 +252,6 @@ def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:
     places: Metadata = {"table": dg.MetadataValue.path(asset.store.location(asset.name, shard))}
     address = room.of_shard(shard)
     return places if address is None else {**places, "reading_room": dg.MetadataValue.url(address)}
-
-
-def _head_start(run: RunContext, table: PublishedShard) -> Metadata:
-    """Return how long before its step the engine was given the rows it made."""
-    seconds = run.calls.seconds_before_step
-    return {"seconds_before_step": seconds} if seconds and table.metadata["computed"] else {}
 
 
 def _materialization(context: dg.AssetExecutionContext, shard: str, table: PublishedShard) -> dg.AssetMaterialization:

@@ -4,10 +4,8 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -78,35 +76,14 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def instances_in_memory() -> Iterator[None]:
-    """Make Dagster's in-memory instances cheap.
-
-    Alembic's stamp, which nobody reads, costs seven times as much as the rest, so it is left out. Events are written
-    through the connection that is held anyway, not through a new one each.
-    """
+def quick_writing() -> None:
+    """Make Dagster's history and files cheap to write in this process."""
     # Imported here, so that the process that only distributes the tests does not import Dagster.
-    import dagster._core.storage.event_log.in_memory as events_in_memory
-    import dagster._core.storage.runs.in_memory as runs_in_memory
-    from dagster._core.storage.sql import create_engine
-
+    from tests.support.dagster.quick_history import make_history_quick
     from tests.support.no_power_cut import wait_for_no_disk
 
     wait_for_no_disk()
-
-    with pytest.MonkeyPatch.context() as patch:
-        for storage in (runs_in_memory, events_in_memory):
-            patch.setattr(storage, "stamp_alembic_rev", lambda *_: None)
-        # Some tests run Dagster in another thread.
-        of_threads = partial(create_engine, connect_args={"check_same_thread": False})
-        patch.setattr(events_in_memory, "create_engine", of_threads)
-        patch.setattr(events_in_memory.InMemoryEventLogStorage, "_connect", _held_connection)
-        yield
-
-
-@contextmanager
-def _held_connection(storage: Any) -> Iterator[Any]:
-    with storage._db_lock, storage._held_conn.begin():
-        yield storage._held_conn
+    make_history_quick()
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +110,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             if name.startswith("KOPUB_") and not name.startswith("KOPUB_TEST_"):
                 patch.delenv(name)
         patch.setenv("KOPUB_HOME", str(tmp_path_factory.mktemp("kopub")))
+        # One LibreOffice at a time is a user's limit, for which the workers would wait for each other.
+        patch.setenv("KOPUB_RUNTIME", str(tmp_path_factory.mktemp("runtime")))
         # A person's language changes what other programs print.
         for name in ("LANG", "LANGUAGE", "LC_ALL"):
             patch.delenv(name, raising=False)

@@ -22,6 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -87,8 +89,9 @@ def problems(mutants: Sequence[Mutant]) -> Iterator[str]:
         except (OSError, ValueError) as error:
             yield str(error)
         for test in mutant.tests:
-            if not (ROOT / test.partition("::")[0]).exists():
-                yield f"{mutant.module} names {test}, which is no file"
+            file, _, name = test.partition("[")[0].partition("::")
+            if not (ROOT / file).exists() or f"def {name}(" not in (ROOT / file).read_text("utf-8") + "def (":
+                yield f"{mutant.module} names {test}, which is no test"
 
 
 class ProjectCopy:
@@ -152,23 +155,32 @@ class ProjectCopy:
 
 
 def results(mutants: Sequence[Mutant], tests: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
-    """Yield the result of each mutant, in their order; each worker has a copy of the project."""
+    """Yield the result of each mutant, in their order; each worker has a copy of the project.
+
+    The mutants of a module go to one worker, which runs their tests once without a mutant.
+    """
     copies: SimpleQueue[ProjectCopy] = SimpleQueue()
 
-    def test(mutant: Mutant) -> dict[str, Any]:
-        copy, started = copies.get(), time.monotonic()
+    def test(of_module: Sequence[Mutant]) -> list[dict[str, Any]]:
+        copy, found = copies.get(), []
         try:
-            verdict, by = copy.test(mutant, tuple(tests) or mutant.tests)
+            for mutant in of_module:
+                started = time.monotonic()
+                verdict, by = copy.test(mutant, tuple(tests) or mutant.tests)
+                seconds = round(time.monotonic() - started, 1)
+                known = {"at": mutant.address, "promise": mutant.promise, "seconds": seconds}
+                found.append({**known, "verdict": verdict, "by": by})
         finally:
             copies.put(copy)
-        known = {"at": mutant.address, "promise": mutant.promise, "seconds": round(time.monotonic() - started, 1)}
-        return {**known, "verdict": verdict, "by": by}
+        return found
 
     with ExitStack() as held, ThreadPoolExecutor(workers) as pool:
         for _ in range(workers):
             folder = tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True)
             copies.put(ProjectCopy(Path(held.enter_context(folder))))
-        yield from pool.map(test, mutants)
+        modules = [list(of_module) for _, of_module in groupby(mutants, attrgetter("module"))]
+        for found in pool.map(test, modules):
+            yield from found
 
 
 def main() -> None:

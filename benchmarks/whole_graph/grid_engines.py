@@ -17,7 +17,7 @@ from pydantic import Field
 
 from kopub.folders import ROOT
 from kopub.layout.pp_doclayout.detector import PPDocLayout
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.regions import PageReading, RegionText, page_reading
 from kopub.recognition.vlm.client.reader import RequestSettings
@@ -49,10 +49,10 @@ class GridLayout(PPDocLayout):
 
     dpi: int = Field(default=DPI, ge=1, description="Resolution of the pages.")
 
-    def _stream(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def _stream(self, pages: Iterable[Page]) -> Iterator[Layout]:
         for layout in super()._stream(pages):
             unread = layout.state is State.QUARANTINED
-            yield layout if unread else PageLayout(layout.page_id, State.OK, regions=tuple(grid(dpi=self.dpi)))
+            yield layout if unread else Layout(layout.page_id, State.OK, regions=tuple(grid(dpi=self.dpi)))
 
 
 class MadeUpTexts(GlmOcrRecognizer):

@@ -30,9 +30,9 @@ from kopub.errors import ConfigError, SourceError, counted, quoted, visible
 from kopub.files import is_url
 from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PARTS, PROBLEM, TEXT_LAYER
 from kopub.pages.corpus import Corpus as IndexedCorpus
-from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents
-from kopub.pages.documents.pool import DocumentPool
-from kopub.pages.documents.text_layer import Failure, PageCount
+from kopub.pages.documents.folder import LeftOut, SourceFile, find_documents
+from kopub.pages.documents.pool import RenderPool
+from kopub.pages.documents.text_layer import Extent, Failure
 from kopub.pages.indexing import index
 from kopub.pages.page import DPI
 from kopub.release.gates import Gates
@@ -106,7 +106,7 @@ class _Unit:
     A page has its number from 1; of such a file that is None, and `problem` says why.
     """
 
-    file: DocumentFile
+    file: SourceFile
     number: int | None
     problem: Failure | None = None
 
@@ -141,12 +141,12 @@ class Reading:
         self._processes = ExitStack()
         try:
             self._settings = _settings(self._folder, profile, text_layer)
-            self._pool = self._processes.enter_context(DocumentPool())
+            self._pool = self._processes.enter_context(RenderPool())
             counts = list(self._pool.count(file.path for file in documents))
             self._pages: list[_Unit] = []
             self.left_out: list[LeftOut] = []
             for file, count in zip(documents, counts, strict=True):
-                if isinstance(count, PageCount):
+                if isinstance(count, Extent):
                     self._pages += _chosen(file, count.pages, ranges)
                     self.left_out += [LeftOut(file.path, file.name, reason) for reason in count.left_out()]
                 else:
@@ -223,9 +223,9 @@ class Reading:
         return HomeSource(home, store)
 
 
-def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
+def _documents(files: Sequence[str | os.PathLike[str]]) -> list[SourceFile]:
     """Return the files as documents; paths tell apart those of one name."""
-    documents: dict[Path, DocumentFile] = {}
+    documents: dict[Path, SourceFile] = {}
     for file in files:
         if is_url(os.fspath(file)):
             raise SourceError("{file} is a URL: name a file of this machine", quoted(os.fspath(file), 200))
@@ -240,7 +240,7 @@ def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
         (documents[source],) = contents.documents
     names = Counter(file.name for file in documents.values())
     ids = Counter(file.id for file in documents.values())
-    named: list[DocumentFile] = []
+    named: list[SourceFile] = []
     for source, file in documents.items():
         name, id = file.name, file.id
         if names[name] > 1:
@@ -283,7 +283,7 @@ def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
     return ranges
 
 
-def _chosen(file: DocumentFile, count: int, ranges: Sequence[tuple[int, int | None]] | None) -> list[_Unit]:
+def _chosen(file: SourceFile, count: int, ranges: Sequence[tuple[int, int | None]] | None) -> list[_Unit]:
     """Return the pages of a file to read, by their numbers.
 
     Raises `ConfigError` if it has none in the `ranges`.

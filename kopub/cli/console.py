@@ -109,7 +109,11 @@ def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence
     Headers and phrases are in the user's language. Headers wrap between words, and cells only in columns with
     `overflow="fold"`, which hold sentences.
     """
-    texts = [[_cell(cell) for cell in row] for row in rows]
+    texts: list[list[Text]] = []
+    for row in rows:
+        # A phrase is told in the user's language.
+        cells = (said(cell) if isinstance(cell, Reason) else cell for cell in row)
+        texts.append([cell if isinstance(cell, Text) else Text(cell) for cell in cells])
     for column in columns:
         column.header = said(str(column.header))
     widths = _widths(columns, texts, out.width)
@@ -126,11 +130,6 @@ def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence
     for row in texts:
         table.add_row(*row)
     out.print(table)
-
-
-def _cell(cell: str | Text) -> Text:
-    """Return a cell, told in the user's language if it is a phrase."""
-    return cell if isinstance(cell, Text) else Text(said(cell) if isinstance(cell, Reason) else cell)
 
 
 def right(*names: str) -> list[Column]:
@@ -181,11 +180,10 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: in
 
 def _print_as_list(out: Console, columns: Sequence[Column], row: Sequence[Text]) -> None:
     say(out, Text.assemble((f"{columns[0].header} ", "dim"), row[0]), "bold")
-    named = [
-        Text.assemble((f"{column.header} ".replace(" ", _GLUE), "dim"), cell)
-        for column, cell in zip(columns[1:], row[1:], strict=True)
-        if cell
-    ]
+    named: list[Text] = []
+    for column, cell in zip(columns[1:], row[1:], strict=True):
+        if cell:
+            named.append(Text.assemble((f"{column.header} ".replace(" ", _GLUE), "dim"), cell))
     for part in _broken(Text(", ").join(named), out.width - _HANGING, _HANGING):
         part.pad_left(_HANGING)
         out.print(part, soft_wrap=True)

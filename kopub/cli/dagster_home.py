@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from filelock import FileLock
+
 from kopub.cli.console import tell
 from kopub.errors import ConfigError, StoreError
+from kopub.files import cannot_write
 from kopub.folders import DATA
 from kopub.states import phrase
 
@@ -59,8 +62,6 @@ def prepare_home(folder: Path) -> Path:
     except FileExistsError:
         raise ConfigError("DAGSTER_HOME is '{folder}', which is a file: name a folder", folder) from None
     except OSError as error:
-        from kopub.files import cannot_write
-
         raise StoreError(cannot_write(folder, error)) from error
     return folder
 
@@ -70,8 +71,6 @@ def make_databases(folder: Path) -> None:
 
     Dagster makes them when the first process needs them, and two processes that do so at the same moment fail.
     """
-    from filelock import FileLock
-
     with FileLock(folder / f"{_DONE}.lock"):
         if (folder / _DONE).exists():
             return

@@ -38,20 +38,26 @@ _NAME, _REASON = 60, 200
 def show(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console) -> None:
     """Print the scores of every profile, and how they differ from the first."""
     _show_scores(known, evaluated, out)
-    for line in _skipped_lines(evaluated):
-        say(out, line, "yellow")
-    for each in known.benchmark.left_out[:_LISTED]:
-        say(out, visible(said(phrase("left out {reason}", str(each)))), "yellow")
+    form = "{profile}: {metric} was skipped for {samples}: {reason}"
+    for evaluation in evaluated:
+        for row in evaluation.scores.to_pylist():
+            if row["slice"] == ALL and row["skipped"]:
+                # The reason is the commonest one.
+                reason = visible(row["skipped_reason"] or "", _REASON)
+                line = phrase(form, evaluation.profile, row["metric"], counted(row["skipped"], "sample"), reason)
+                say(out, line, "yellow")
+    for omission in known.benchmark.left_out[:_LISTED]:
+        say(out, visible(said(phrase("left out {reason}", str(omission)))), "yellow")
     if len(known.benchmark.left_out) > _LISTED:
         say(out, phrase("and {count:,} more left out", len(known.benchmark.left_out) - _LISTED), "yellow")
-    for each in evaluated:
-        say(out, phrase("{profile}: {reason}", each.profile, each.compared))
+    for evaluation in evaluated:
+        say(out, phrase("{profile}: {reason}", evaluation.profile, evaluation.compared))
     for line in drops(evaluated):
         say(out, line, "red")
     if known.benchmark.licence != OWN_PAGES:
         say(out, phrase("licence of the benchmark: {licence}", visible(known.benchmark.licence)))
-    for each in evaluated:
-        say(out, phrase("tables of {profile}: {url}", each.profile, each.settings.store.url))
+    for evaluation in evaluated:
+        say(out, phrase("tables of {profile}: {url}", evaluation.profile, evaluation.settings.store.url))
 
 
 def as_json_values(
@@ -59,6 +65,22 @@ def as_json_values(
 ) -> dict[str, Any]:
     """Return all contents of the tables, and each profile's paired changes."""
     benchmark = known.benchmark
+    profiles: list[dict[str, Any]] = []
+    for evaluation in evaluated:
+        changes: list[dict[str, Any]] = []
+        for (_, metric, part), change in _changes(evaluated[0], evaluation).items():
+            figures = ("samples", "previous", "value", "change", "low", "high", "worse")
+            values = {name: getattr(change, name) for name in figures}
+            changes.append({"metric": metric, "slice": part, **values})
+        profiles.append(
+            {
+                "profile": evaluation.profile,
+                "compared": evaluation.compared,
+                "accepted": evaluation.run.accepted,
+                "scores": evaluation.scores.to_pylist(),
+                "against_the_first": changes,
+            }
+        )
     return {
         "benchmark": benchmark.name,
         "version": benchmark.version,
@@ -67,83 +89,51 @@ def as_json_values(
         "folder": str(asked.folder),
         "samples": len(benchmark.samples),
         "of": known.of,
-        "left_out": [{"what": each.what, "reason": each.reason} for each in benchmark.left_out],
-        "profiles": [
-            {
-                "profile": each.profile,
-                "compared": each.compared,
-                "accepted": each.run.accepted,
-                "scores": each.scores.to_pylist(),
-                "against_the_first": [
-                    {"metric": metric, "slice": part, **_change_values(change)}
-                    for (_, metric, part), change in _changes(evaluated[0], each).items()
-                ],
-            }
-            for each in evaluated
-        ],
+        "left_out": [{"what": omission.what, "reason": omission.reason} for omission in benchmark.left_out],
+        "profiles": profiles,
     }
 
 
 def drops(evaluated: "Sequence[Evaluation]") -> list[str]:
     """Return what each profile reads significantly worse than its last accepted run."""
     form = "{profile}: {reason}"
-    return [phrase(form, each.profile, line) for each in evaluated for line in significant_drops(each.scores)]
+    lines: list[str] = []
+    for evaluation in evaluated:
+        lines += [phrase(form, evaluation.profile, line) for line in significant_drops(evaluation.scores)]
+    return lines
 
 
 def _changes(first: "Evaluation", other: "Evaluation") -> Mapping[tuple[str, str, str], PairedChange]:
     return {} if first is other else changes_between(first.run.table, other.run.table)
 
 
-def _change_values(change: PairedChange) -> dict[str, Any]:
-    return {
-        "samples": change.samples,
-        "previous": change.previous,
-        "value": change.value,
-        "change": change.change,
-        "low": change.low,
-        "high": change.high,
-        "worse": change.worse,
-    }
-
-
-def _skipped_lines(evaluated: "Sequence[Evaluation]") -> list[str]:
-    """Return the metrics that could not be computed of some samples, with the commonest reason."""
-    return [
-        phrase(
-            "{profile}: {metric} was skipped for {samples}: {reason}",
-            each.profile,
-            row["metric"],
-            counted(row["skipped"], "sample"),
-            visible(row["skipped_reason"] or "", _REASON),
-        )
-        for each in evaluated
-        for row in each.scores.to_pylist()
-        if row["slice"] == ALL and row["skipped"]
-    ]
-
-
 def _show_scores(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console) -> None:
     benchmark = known.benchmark
-    rows = [{(row["metric"], row["slice"]): row for row in each.scores.to_pylist()} for each in evaluated]
-    changed = [_changes(evaluated[0], each) for each in evaluated]
+    rows = [{(row["metric"], row["slice"]): row for row in evaluation.scores.to_pylist()} for evaluation in evaluated]
+    changed = [_changes(evaluated[0], evaluation) for evaluation in evaluated]
     several = len(evaluated) > 1
-    found = dict.fromkeys(name for of_profile in rows for name in of_profile)
-    # Slices are shown only for the headlines; --json has them all.
-    shown = [name for name in found if name[1] == ALL or any(each.get(name, {}).get("headline") for each in rows)]
-    kept = [each[name] for name in shown for each in rows if name in each]
+    shown: dict[tuple[str, str], None] = {}
+    for name in dict.fromkeys(name for of_profile in rows for name in of_profile):
+        # Slices are shown only for the headlines; --json has them all.
+        if name[1] == ALL or any(of_profile.get(name, {}).get("headline") for of_profile in rows):
+            shown[name] = None
     # A column with the same value in every row would only take room.
-    has_slices = any(row["slice"] != ALL for row in kept)
-    has_counts = any(row["samples"] != len(benchmark.samples) for row in kept)
+    has_slices = has_counts = False
+    for of_profile in rows:
+        for row in map(of_profile.get, shown):
+            if row is not None:
+                has_slices |= row["slice"] != ALL
+                has_counts |= row["samples"] != len(benchmark.samples)
     columns = [Column("metric"), *([Column("slice")] if has_slices else []), *([Column("profile")] if several else [])]
     columns += right("value", "95 % interval", *(["samples"] if has_counts else []), "not read")
     columns += right("change", "95 % interval") if several else []
     cells: list[list[str | Text]] = []
     for name in shown:
-        for at, (each, of_profile) in enumerate(zip(evaluated, rows, strict=True)):
+        for at, (evaluation, of_profile) in enumerate(zip(evaluated, rows, strict=True)):
             if (row := of_profile.get(name)) is None:
                 continue
             part = [Text(visible(name[1], _NAME))] if has_slices else []
-            profile = [visible(each.profile, _NAME)] if several else []
+            profile = [visible(evaluation.profile, _NAME)] if several else []
             counts = [f"{row['samples']:,}"] if has_counts else []
             change = _change_cells(changed[at].get((benchmark.name, *name))) if several else []
             cells.append([name[0], *part, *profile, *_values(row), *counts, count(row["lost"], "red"), *change])
@@ -221,26 +211,27 @@ def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluatio
     """Write the file; the worst `pages` samples have pictures. Raises `StoreError`."""
     benchmark = known.benchmark
     picture = _picture_of(evaluated[0].settings)
-    sides = [_side(benchmark.name, each, evaluated[0]) for each in evaluated]
+    sides: list[Side] = []
+    for evaluation in evaluated:
+        texts = dict(readings(evaluation.settings.store, evaluation.settings.corpus.manifest.keys))
+        means = [row for row in evaluation.scores.to_pylist() if row["slice"] == ALL]
+        changes = {}
+        for (_, metric, part), change in _changes(evaluated[0], evaluation).items():
+            if part == ALL:
+                changes[metric] = change
+        sides.append(
+            Side(evaluation.profile, texts, scores_of(benchmark.name, evaluation.run.table)[1], means, changes)
+        )
     page = render(benchmark, known.of, sides, ADAPTERS[benchmark.name].headline, picture, pages)
     replace_bytes(path, page.encode("utf-8", "backslashreplace"))
 
 
-def _side(benchmark: str, evaluated: "Evaluation", first: "Evaluation") -> Side:
-    settings = evaluated.settings
-    found = dict(readings(settings.store, settings.corpus.manifest.keys))
-    means = [row for row in evaluated.scores.to_pylist() if row["slice"] == ALL]
-    changes = {metric: change for (_, metric, part), change in _changes(first, evaluated).items() if part == ALL}
-    return Side(evaluated.profile, found, scores_of(benchmark, evaluated.run.table)[1], means, changes)
-
-
 def _picture_of(settings: Settings) -> Callable[[str], EmbeddedPicture | None]:
     """Return a sample's picture by its id; None for one that cannot be read."""
-    pages = {
-        row["page_id"]: (shard, row)
-        for shard in settings.corpus.manifest.keys
-        for row in settings.store.read(TABLES.pages.name, shard, _PICTURE_COLUMNS).to_pylist()
-    }
+    pages: dict[str, tuple[str, dict[str, Any]]] = {}
+    for shard in settings.corpus.manifest.keys:
+        for row in settings.store.read(TABLES.pages.name, shard, _PICTURE_COLUMNS).to_pylist():
+            pages[row["page_id"]] = (shard, row)
 
     def picture(page_id: str) -> EmbeddedPicture | None:
         return picture_of(settings.corpus, *pages[page_id], _PICTURE_BYTES) if page_id in pages else None

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from kopub.cli.console import said, say
 from kopub.cli.on_demand import COMMANDS, CommandsOnDemand, placeholder
+from kopub.cli.options import open_settings
 from kopub.errors import STOPPED, STOPPED_BY_HAND, KopubError, StoppedByHand, visible
 from kopub.states import phrase
 
@@ -128,11 +129,8 @@ def _problem_with_files(error: Exception) -> str | None:
 
 
 def _problem_with_store() -> str | None:
-    from kopub.config.settings import load_settings
-    from kopub.store.faults import require_reachable
-
     try:
-        require_reachable(load_settings().store.url)
+        open_settings()
     except KopubError as error:
         return str(error)
     return None

@@ -104,12 +104,18 @@ def open_settings() -> "Settings":
     return settings
 
 
-def open_located() -> "Location":
-    """Return the home and its tables, without loading an engine or Dagster."""
+def located_home() -> "Location":
+    """Return the home and where its tables are, without loading an engine or Dagster."""
     from kopub.config.environment import locate
+
+    return locate(os.environ)
+
+
+def open_located() -> "Location":
+    """Return `located_home` after checking that its store answers."""
     from kopub.store.faults import require_reachable
 
-    located = locate(os.environ)
+    located = located_home()
     require_reachable(located.store_url)
     return located
 
@@ -156,28 +162,21 @@ def told_reasons(store: "ShardStore | TableStore") -> Mapping[str, Reason]:
 
 def first_looks(manifest: "Manifest") -> list[dict[str, Any]]:
     """Return the sources cut by `--max-pages`, with the commands for the rest."""
-    return [
-        {
-            "source": source.name,
-            "pages_left": source.left,
-            "command": with_profile(f"{COMMAND} {shlex.quote(manifest.location_of(source))}"),
-        }
-        for source in manifest.sources
-        if source.left
-    ]
+    looks: list[dict[str, Any]] = []
+    for source in manifest.sources:
+        if source.left:
+            command = with_profile(f"{COMMAND} {shlex.quote(manifest.location_of(source))}")
+            looks.append({"source": source.name, "pages_left": source.left, "command": command})
+    return looks
 
 
 def first_look_lines(manifest: "Manifest") -> list[str]:
     """Return a line for each of `first_looks`."""
-    return [
-        phrase(
-            "unfinished: {pages} of {source} left by --max-pages; {command} makes them",
-            counted(look["pages_left"], "page"),
-            look["source"],
-            look["command"],
-        )
-        for look in first_looks(manifest)
-    ]
+    form = "unfinished: {pages} of {source} left by --max-pages; {command} makes them"
+    lines: list[str] = []
+    for look in first_looks(manifest):
+        lines.append(phrase(form, counted(look["pages_left"], "page"), look["source"], look["command"]))
+    return lines
 
 
 def newer_lines(tables: int) -> Iterator[str]:

@@ -61,12 +61,12 @@ class RunProfile:
         lines: list[str] = [
             phrase(form, pages, seconds, self.pages / seconds, run.loading, between, Reason(run.device), run.busy)
         ]
-        for each in run.stages:
-            found = self.limits[each.stage.name]
-            if not found.name:
+        for stage in run.stages:
+            cause = self.limits[stage.stage.name]
+            if not cause.name:
                 continue
-            line = phrase("{stage} is limited by {limit}: {reason}", each.stage.name, Reason(found.name), found.why)
-            keys = ", ".join(_with_value(self.settings, each.stage.name, key) for key in found.keys)
+            line = phrase("{stage} is limited by {limit}: {reason}", stage.stage.name, Reason(cause.name), cause.why)
+            keys = ", ".join(_with_value(self.settings, stage.stage.name, key) for key in cause.keys)
             lines.append(phrase("{reason}; settings that affect it: {keys}", line, keys) if keys else line)
         if run.slowed:
             lines.append(run.slowed)
@@ -105,12 +105,12 @@ def stages_of(instance: "dg.DagsterInstance", run_id: str) -> list[RunStage]:
             stage.succeeded = event.event_type is dg.DagsterEventType.STEP_SUCCESS
             ended.add(stage.name)
         elif event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION:
-            made = event.step_materialization_data.materialization
-            stage = stages[made.asset_key.to_user_string()]
-            metadata: dict[str, Any] = {name: value.value for name, value in made.metadata.items()}
-            stage.metadata[made.partition or ""] = metadata
+            materialization = event.step_materialization_data.materialization
+            stage = stages[materialization.asset_key.to_user_string()]
+            metadata: dict[str, Any] = {name: value.value for name, value in materialization.metadata.items()}
+            stage.metadata[materialization.partition or ""] = metadata
             if "published" in metadata:
-                stage.shards[made.partition or ""] = metadata["published"]
+                stage.shards[materialization.partition or ""] = metadata["published"]
             stage.span = Span(begun[stage.name] - metadata.get("seconds_before_step", 0.0), stage.span.end)
     for stage in stages.values():
         stage.computed = int(stage.figure("computed"))
@@ -129,8 +129,14 @@ def profile_run(
     import dagster as dg
 
     with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
-        stages = [stage for run in instance.get_runs() for stage in stages_of(instance, run.run_id)]
-    keys = {name: key for name in GRAPH.names if (key := _server_key(settings, name))}
+        stages: list[RunStage] = []
+        for dagster_run in instance.get_runs():
+            stages += stages_of(instance, dagster_run.run_id)
+    keys: dict[str, str] = {}
+    for name in GRAPH.names:
+        engine = settings.resources.get(GRAPH.by_name[name].engine_section or "")
+        if isinstance(engine, Engine) and (server := managed_server(engine)) is not None:
+            keys[name] = server.key
     run = report(Span(began, ended), stages, observed, keys)
     store = ShardStore(url=home.environment["KOPUB_STORE__URL"])
     return RunProfile(
@@ -154,13 +160,16 @@ def tables(found: RunProfile) -> list[ReportTable]:
     if found.observed.cards:
         stages.append(ReportTable("GPU: mean, median, most", _GPU_HEAD, [_gpu_row(each) for each in found.run.stages]))
     if found.steps:
-        stages.append(ReportTable("inside OCR", _STEP_HEAD, [_step_row(each) for each in found.steps]))
-    slow = [
-        ReportTable(title, ["", "of", "seconds"], [(visible(name), of, f"{seconds:.2f}") for name, of, seconds in rows])
-        for title, rows in (("slowest pages", found.slow_pages), ("slowest regions", found.slow_regions))
-        if rows
-    ]
-    return [*stages, *slow]
+        rows: list[list[str]] = []
+        for step in found.steps:
+            milliseconds = [f"{1000 * seconds:.1f}" for seconds in (step.mean, step.p50, step.p95)]
+            rows.append([step.step, str(step.calls), f"{step.seconds:.1f}", f"{step.share:.0%}", *milliseconds])
+        stages.append(ReportTable("inside OCR", _STEP_HEAD, rows))
+    for title, slowest in (("slowest pages", found.slow_pages), ("slowest regions", found.slow_regions)):
+        if slowest:
+            cells = [(visible(name), of, f"{seconds:.2f}") for name, of, seconds in slowest]
+            stages.append(ReportTable(title, ["", "of", "seconds"], cells))
+    return stages
 
 
 def page_of(found: RunProfile) -> str:
@@ -173,25 +182,20 @@ def page_of(found: RunProfile) -> str:
 _STEP_HEAD = ["step", "calls", "seconds", "share", "mean ms", "p50 ms", "p95 ms"]
 
 
-def _step_row(each: StepTime) -> list[str]:
-    milliseconds = [f"{1000 * seconds:.1f}" for seconds in (each.mean, each.p50, each.p95)]
-    return [each.step, str(each.calls), f"{each.seconds:.1f}", f"{each.share:.0%}", *milliseconds]
-
-
 _GPU_HEAD = ["stage", "busy", "memory busy", "GiB in use", "Wh"]
 
 
-def _gpu_row(each: StageReport) -> list[str]:
-    figures = each.gpu
+def _gpu_row(stage: StageReport) -> list[str]:
+    figures = stage.gpu
     if "gpu_busy" not in figures:
-        return [each.stage.name, *4 * ["-"]]
+        return [stage.stage.name, *4 * ["-"]]
     shares = [
         ", ".join(f"{figures[name + which]:.0%}" for which in ("", "_median", "_max"))
         for name in ("gpu_busy", "gpu_memory_busy")
     ]
     memory = ", ".join(f"{figures[f'gpu_memory_used_{which}gib']:.1f}" for which in ("", "median_", "peak_"))
     energy = f"{figures['gpu_joules'] / 3600:.2f}" if "gpu_joules" in figures else "-"
-    return [each.stage.name, *shares, memory, energy]
+    return [stage.stage.name, *shares, memory, energy]
 
 
 def _row(each: StageReport, found: RunProfile) -> list[str]:
@@ -203,12 +207,10 @@ def _row(each: StageReport, found: RunProfile) -> list[str]:
         f"{each.split.starting:.1f}",
         f"{each.cores * (os.cpu_count() or 1) * stage.span.seconds:.1f}",
     ]
-    requests = each.requests or sum(
-        float(value)
-        for figures in stage.metadata.values()
-        for name, value in figures.items()
-        if name.startswith("finished_")
-    )
+    requests = each.requests
+    if not requests:
+        for figures in stage.metadata.values():
+            requests += sum(float(value) for name, value in figures.items() if name.startswith("finished_"))
     tokens_in = stage.figure("prompt_tokens") or each.prompt_tokens
     tokens_out = stage.figure("generated_tokens") or each.generated_tokens
     cells += [f"{count:.0f}" if count else "-" for count in (requests, tokens_in, tokens_out)]
@@ -234,12 +236,6 @@ def _with_value(settings: Settings, asset: str, key: str) -> str:
     for part in key.split("."):
         value = getattr(value, part)
     return f"{section_name}.{key} ({'null' if value is None else value})"
-
-
-def _server_key(settings: Settings, asset: str) -> str | None:
-    engine = settings.resources.get(GRAPH.by_name[asset].engine_section or "")
-    server = managed_server(engine) if isinstance(engine, Engine) else None
-    return None if server is None else server.key
 
 
 def _pages(store: ShardStore, shards: Sequence[str]) -> Iterator[tuple[str, str, float]]:

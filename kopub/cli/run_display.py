@@ -76,7 +76,18 @@ class RunDisplay(Watcher):
     def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
         with self._lock:
             self._stage(asset).count(shard, self._clock(), state)
-        self._say_now_and_then(asset)
+        now = self._clock()
+        if self._live is None and now - self._said >= _LINE_SECONDS:
+            self._said = now
+            with self._lock:
+                stage = self._stage(asset)
+                left = duration(self._forecast.remaining(now))
+            if stage.shards:
+                rate = stage.rate(now)
+                pace = "" if rate is None else phrase(", {rate:,.1f} rows/s", rate)
+                form = "{asset}: {counts}{rate}; about {left} to go"
+                says = phrase(form, asset, self._counts(stage), pace, left)
+                say(self._out, says, "red" if stage.lost else "")
 
     def published(self, asset: str, shard: str) -> None:
         with self._lock:
@@ -110,18 +121,6 @@ class RunDisplay(Watcher):
     def _stage(self, asset: str) -> Stage:
         return self._forecast.stages[asset]
 
-    def _say_now_and_then(self, asset: str) -> None:
-        now = self._clock()
-        if self._live is None and now - self._said >= _LINE_SECONDS:
-            self._said = now
-            with self._lock:
-                stage = self._stage(asset)
-                left = duration(self._forecast.remaining(now))
-            if stage.shards:
-                form = "{asset}: {counts}{rate}; about {left} to go"
-                says = phrase(form, asset, self._counts(stage), _rate(stage, now), left)
-                say(self._out, says, "red" if stage.lost else "")
-
     def _counts(self, stage: Stage) -> str:
         if not stage.shards:
             return phrase("measured")
@@ -151,6 +150,7 @@ class RunDisplay(Watcher):
         if stage.began is None:
             return stage.asset, shards, rows, "", "", "", ""
         rate = stage.rate(now) if stage.shards else None
+        bar = ProgressBar(total=max(stage.rows, 1), completed=stage.done, width=_BAR)
         return (
             stage.asset,
             shards,
@@ -158,17 +158,8 @@ class RunDisplay(Watcher):
             Text(f"{stage.lost:,}", "bold red") if stage.lost else "",
             "" if rate is None else f"{rate:,.1f}",
             duration(stage.elapsed(now)),
-            said("done") if stage.ended is not None else _bar(stage),
+            said("done") if stage.ended is not None else bar,
         )
-
-
-def _bar(stage: Stage) -> ProgressBar:
-    return ProgressBar(total=max(stage.rows, 1), completed=stage.done, width=_BAR)
-
-
-def _rate(stage: Stage, now: float) -> str:
-    rate = stage.rate(now)
-    return "" if rate is None else phrase(", {rate:,.1f} rows/s", rate)
 
 
 NOT_WHOLE = 3
@@ -214,13 +205,18 @@ class RunEnd:
         manifest, place = settings.corpus.manifest, settings.corpus.place
         corpus = Corpus(HomeSource(place, settings.store))
         columns = (corpus.catalogue[name].to_pylist() for name in ("page_id", "shard", "state"))
-        behind, states, lost = _behind(scan), Counter[str](), list[tuple[int, str]]()
+        # Shards of which a table of pages is missing or stale.
+        behind: set[str] = set()
+        for table in TABLES.of_pages:
+            standings = scan.standings.get(table.name, {})
+            behind.update(shard for shard, how in standings.items() if not how.stands)
+        states, lost = Counter[str](), list[tuple[int, str]]()
         for page_id, shard, state in zip(*columns, strict=True):
             if state in _LOST:
                 lost.append((_LOST.index(state), page_id))
             if state in _LOST or shard not in behind:
                 states[state] += 1
-        first = [corpus.page(page_id) for _, page_id in sorted(lost, key=lambda each: each[0])[:_NAMED]]
+        first = [corpus.page(page_id) for _, page_id in sorted(lost, key=lambda page: page[0])[:_NAMED]]
         is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
         reading, finding = score_changes(settings, is_of_corpus)
         return cls(
@@ -235,7 +231,7 @@ class RunEnd:
             closed=closed,
             unjudged=unjudged,
             is_overridden=bool(settings.gates.override.strip()),
-            scripts=[each.line for each in scripts_not_read(settings, is_of_corpus, on_objects=True)],
+            scripts=[page.line for page in scripts_not_read(settings, is_of_corpus, on_objects=True)],
             looks=first_look_lines(manifest),
         )
 
@@ -298,9 +294,3 @@ class RunEnd:
         todo = [more] if self.unfinished and not self.looks else []
         commands = ", ".join([*todo, "kopub browse", f"kopub search {said('QUESTION')}", "kopub status"])
         yield phrase("next: {commands}", commands), ""
-
-
-def _behind(scan: "Survey") -> set[str]:
-    """Return the shards of which a table of pages is missing or stale."""
-    standings = [scan.standings[table.name] for table in TABLES.of_pages if table.name in scan.standings]
-    return {shard for of_shards in standings for shard, how in of_shards.items() if not how.stands}

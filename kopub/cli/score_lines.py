@@ -39,10 +39,10 @@ def score_changes(
 
     Empty if they do not belong to the present tables.
     """
-    read, found = _reading_scores(settings, is_of_corpus), _retrieval_scores(settings, is_of_corpus)
+    read, searched = _reading_scores(settings, is_of_corpus), _retrieval_scores(settings, is_of_corpus)
     return (
         reading.headline_changes(read.table) if read and read.is_current else [],
-        finding.headline_changes(found.table) if found and found.is_current else [],
+        finding.headline_changes(searched.table) if searched and searched.is_current else [],
     )
 
 
@@ -56,14 +56,10 @@ def retrieval_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[S
         return [], []
     if not scores.is_current:
         return ["finding  not measured on the tables as they are now: kopub run measures it"], []
-    lines = [
-        phrase(
-            "finding  by {by}: {scores}",
-            retriever,
-            ", ".join(f"{name} {means[metric]:.3f}" for metric, name in _SHOWN.items()),
-        )
-        for retriever, means in finding.headline(scores.table).items()
-    ]
+    lines: list[str] = []
+    for retriever, means in finding.headline(scores.table).items():
+        shown = ", ".join(f"{name} {means[metric]:.3f}" for metric, name in _SHOWN.items())
+        lines.append(phrase("finding  by {by}: {scores}", retriever, shown))
     return lines, finding.significant_drops(scores.table)
 
 
@@ -74,17 +70,11 @@ def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[Seq
         return [], []
     if not scores.is_current:
         return ["reading  not measured on the tables as they are now: kopub run measures it"], []
-    lines = [
-        phrase(
-            "reading  {benchmark}: {metric} {value:.3f} over {samples:,} samples{lost}",
-            row["benchmark"],
-            row["metric"],
-            row["value"],
-            row["samples"],
-            phrase(", {count:,} of them not read", row["lost"]) if row["lost"] else "",
-        )
-        for row in reading.headline(scores.table)
-    ]
+    form = "reading  {benchmark}: {metric} {value:.3f} over {samples:,} samples{lost}"
+    lines: list[str] = []
+    for row in reading.headline(scores.table):
+        lost = phrase(", {count:,} of them not read", row["lost"]) if row["lost"] else ""
+        lines.append(phrase(form, *(row[name] for name in ("benchmark", "metric", "value", "samples")), lost))
     return lines, reading.significant_drops(scores.table)
 
 
@@ -153,9 +143,12 @@ def scripts_not_read(settings: "Settings", is_of_corpus: "IsOfCorpus", on_object
     if not settings.store.local and not on_objects:
         return []
     name, recognition = TABLES.texts.name, settings.recognition
-    shards = [key for key in settings.corpus.manifest.keys if settings.store.has(name, key) and is_of_corpus(name, key)]
-    tables = (settings.store.read(name, key, ["script"]) for key in shards)
-    # A table from an older release has no script.
-    named = [script for table in tables if table.num_columns for script in table["script"].to_pylist()]
-    counts = unexpected_scripts(named, recognition.expected_scripts)
+    scripts: list[str | None] = []
+    for key in settings.corpus.manifest.keys:
+        if settings.store.has(name, key) and is_of_corpus(name, key):
+            table = settings.store.read(name, key, ["script"])
+            # A table from an older release has no script.
+            if table.num_columns:
+                scripts += table["script"].to_pylist()
+    counts = unexpected_scripts(scripts, recognition.expected_scripts)
     return [ScriptNotRead(script, pages, recognition.remedy(script)) for script, pages in counts.most_common()]

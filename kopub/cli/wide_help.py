@@ -25,7 +25,10 @@ def show_help(command: Any, context: Any) -> None:
         say(out, f" {paragraph}\n", indent=1)
     parameters = command.get_params(context)
     for title, kind in (("Arguments", "argument"), ("Options", "option")):
-        rows = [_parameter(each, context) for each in parameters if each.param_type_name == kind and not each.hidden]
+        rows: list[tuple[str, str]] = []
+        for parameter in parameters:
+            if parameter.param_type_name == kind and not parameter.hidden:
+                rows.append(_parameter(parameter, context))
         _show_panel(title, rows, out)
     panels: dict[str, list[tuple[str, str]]] = {}
     for name in getattr(command, "commands", ()):

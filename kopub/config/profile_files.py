@@ -1,10 +1,12 @@
 """Profiles and model pins as written in their files."""
 
+import json
 import os
 import re
 from collections.abc import Hashable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -71,8 +73,15 @@ _OF_THE_CARD = ("server", "in_flight", "processes", "threads", "line_height")
 """Keys of `recognition` that another reader takes over; from `server`, all except these:"""
 _OF_THE_MODEL = ("model", "revision", "env", "extra_flags", "mm_processor", "max_image_tokens", "speculative")
 
-_FOLDERS = (("store", "url"), ("corpus", "url"), ("release", "folder"), ("release", "made_in"), ("gates", "benchmarks"))
-"""The sections and keys of a profile that name folders."""
+_FOLDERS = {
+    "store": ["url"],
+    "corpus": ["url"],
+    "release": ["folder", "made_in"],
+    "gates": ["benchmarks"],
+    "sinks": ["url"],
+    "recognition": ["reuse_folder", "weights_file"],
+}
+"""The keys of each section of a profile that name folders or files."""
 
 Pins = dict[str, Pin]
 _PINS = TypeAdapter(Pins)
@@ -179,15 +188,11 @@ def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
         form = "{file} has no sections: it is a {kind}, not a mapping"
         raise ConfigError(form, path.name, _KINDS.get(type(content), "value"))
     # The relative folders of a profile lie beside its file.
-    for section, key in _FOLDERS:
+    for section, keys in _FOLDERS.items():
         values = content.get(section)
-        if isinstance(values, dict) and isinstance(values.get(key), str | dict):
-            folders = values[key]
-            values[key] = (
-                _beside(path, folders)
-                if isinstance(folders, str)
-                else {name: _beside(path, folder) for name, folder in folders.items()}
-            )
+        for key in keys if isinstance(values, dict) else ():
+            if key in values:
+                values[key] = _beside(path, values[key])
     if EXTENDS not in content:
         return content
     name, chain = content.pop(EXTENDS), (*extended_by, path.resolve())
@@ -198,11 +203,15 @@ def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
 
 
 def _beside(path: Path, folder: Any) -> Any:
-    """Return a relative folder as one beside `path`; anything else is checked later."""
-    if not isinstance(folder, str):
-        return folder
-    place = re.sub("^(file|local)://", "", folder)
-    if not place.strip() or place.startswith("~") or ":" in place:
+    """Return a relative folder, or several by name, as beside `path`.
+
+    Anything else is returned as it is, and checked later.
+    """
+    if isinstance(folder, dict):
+        return {name: _beside(path, each) for name, each in folder.items()}
+    place = re.sub("^(file|local)://", "", folder) if isinstance(folder, str) else ""
+    # Postgres may be `host=HOST dbname=NAME`.
+    if not place.strip() or place.startswith("~") or ":" in place or re.search(r"\b(host|dbname) *=", place):
         return folder
     return os.path.abspath(path.parent / place)
 
@@ -294,6 +303,10 @@ def checked_pins(content: Any, where: str) -> Pins:
 _KINDS = {list: "list", str: "text", int: "number", float: "number", bool: "truth value"}
 
 
+_MOST_PIECES = 100_000
+"""Most pieces of JSON that a file may come to, once each alias (`*name`) stands for what it names."""
+
+
 class _Loader(yaml.SafeLoader):
     """A YAML loader that refuses duplicate keys, where the standard one keeps the last."""
 
@@ -312,7 +325,10 @@ class _Loader(yaml.SafeLoader):
 def _read_yaml(path: Path) -> Any:
     try:
         # The loader reads only YAML's plain types: lists, mappings, texts, numbers, truth values and dates.
-        return yaml.load(path.read_text("utf-8-sig"), _Loader)
+        content = yaml.load(path.read_text("utf-8-sig"), _Loader)
+        if any(islice(json.JSONEncoder(default=str, skipkeys=True).iterencode(content), _MOST_PIECES, None)):
+            raise ValueError("its aliases repeat too many values")
+        return content
     except OSError as error:
         raise ConfigError("{path} cannot be read: {error}", path, error.strerror or error) from None
     except UnicodeDecodeError:

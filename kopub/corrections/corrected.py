@@ -103,6 +103,7 @@ class CorrectedTables:
         ids = table["page_id"] if "page_id" in table.column_names else self._store.read(asset, shard, ["page_id"])[0]
         places = {at: page_id for at, page_id in enumerate(ids.to_pylist()) if page_id in changed}
         with_pictures = _PICTURES in table.column_names
+        # The rows between corrected ones are slices of the table, the same to the byte.
         parts, done = [], 0
         for at, page in self._pages(shard, places, with_pictures):
             corrected = correct_page(*page, changed[places[at]])
@@ -130,12 +131,13 @@ class CorrectedTables:
         hints = {page_id: of_page.every[-1].shard for page_id, of_page in corrections.items()}
         pages: dict[str, tuple[str, tuple[Row, Row]]] = {}
         # A page is looked up in the shard where it was corrected, and in all shards if it is no longer there.
-        for shard in shards:
-            wanted = {page_id for page_id, hint in hints.items() if hint == shard}
-            pages |= {page_id: (shard, page) for page_id, page in self.pages(shard, wanted).items()}
-        for shard in shards if hints.keys() - pages.keys() else ():
-            moved = self.pages(shard, hints.keys() - pages.keys())
-            pages |= {page_id: (shard, page) for page_id, page in moved.items()}
+        for is_hinted in (True, False):
+            for shard in shards:
+                wanted = {page_id for page_id, hint in hints.items() if page_id not in pages}
+                if is_hinted:
+                    wanted = {page_id for page_id in wanted if hints[page_id] == shard}
+                for page_id, page in self.pages(shard, wanted).items():
+                    pages[page_id] = shard, page
         standings = []
         for page_id in sorted(corrections):
             shard, page = pages.get(page_id, (None, None))
@@ -262,17 +264,20 @@ class _Editor:
 
     def rows(self) -> tuple[Row, Row]:
         """Return the page's rows of layout and readings as they are now."""
-        if self._is_ordered_anew:
+        readings: list[dict[str, Any]] = []
+        crops: list[dict[str, Any]] = []
+        pictures: list[bytes | None] = []
+        for index, region in enumerate(self._regions):
             # The regions are numbered in order, and their pictures with them.
-            for index, region in enumerate(self._regions):
+            if self._is_ordered_anew:
                 region.layout["index"] = index
-                if region.reading is not None:
-                    region.reading["index"] = index
-                if region.crop is not None:
-                    crop, data = region.crop
-                    region.crop = {**crop, "path": crop_path(self._layout["page_id"], index)}, data
-        crops = [region.crop for region in self._regions if region.crop is not None]
-        readings = [region.reading for region in self._regions if region.reading is not None]
+            if region.reading is not None:
+                readings.append(region.reading | {"index": index} if self._is_ordered_anew else region.reading)
+            if region.crop is not None:
+                crop, data = region.crop
+                path = crop_path(self._layout["page_id"], index) if self._is_ordered_anew else crop["path"]
+                crops.append({**crop, "path": path})
+                pictures.append(data)
         texts = region_texts(readings)
         laid_out, ended = self._ends(readings)
         layout = {
@@ -281,13 +286,13 @@ class _Editor:
             "state": str(laid_out[0]),
             "reason": laid_out[1],
         }
-        pictures = [Crop(crop["path"], tuple(crop["bbox"]), crop["label"], b"") for crop, _ in crops]
+        linked = [Crop(crop["path"], tuple(crop["bbox"]), crop["label"], b"") for crop in crops]
         reading = {
             **self._reading,
             "regions": readings,
-            "markdown": page_markdown(texts, pictures),
-            "image_crops": [crop for crop, _ in crops],
-            "crop_images": [data for _, data in crops],
+            "markdown": page_markdown(texts, linked),
+            "image_crops": crops,
+            "crop_images": pictures,
             "state": str(ended[0]),
             "reason": ended[1],
         }

@@ -42,13 +42,15 @@ def known_answers(corpus: "Corpus", store: "ShardStore") -> list[KnownAnswers]:
     The answer of a checked page is its text at the time of the check. Raises `SourceError` and `StoreError`.
     """
     answers = [] if corpus.gold is None else read_gold(corpus.gold)
-    checked, samples = _checked(store), []
+    checked = _checked(store)
+    samples: list[Sample] = []
     for shard in _stored_shards(corpus, store) if checked else ():
-        pages = store.read(TABLES.pages.name, shard, ["page_id", "doc_id"]).to_pylist()
-        here = [(page["page_id"], page["doc_id"]) for page in pages if page["page_id"] in checked]
-        samples += [Sample(id, doc or id, None, {}, PageText(_text(checked[id]))) for id, doc in here]
-    # A page without a text has nothing of which a share could be right.
-    samples = [sample for sample in samples if sample.gold.text.strip()]
+        for page in store.read(TABLES.pages.name, shard, ["page_id", "doc_id"]).to_pylist():
+            page_id = page["page_id"]
+            text = _text(checked[page_id]) if page_id in checked else ""
+            # A page without a text has nothing of which a share could be right.
+            if text.strip():
+                samples.append(Sample(page_id, page["doc_id"] or page_id, None, {}, PageText(text)))
     if samples:
         benchmark = Benchmark(CORRECTIONS.name, "1", CORRECTIONS.licence, CORRECTIONS.source, samples)
         answers.append(KnownAnswers(benchmark, len(samples)))

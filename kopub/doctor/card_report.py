@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -30,7 +31,7 @@ from kopub.embedding.base import Embedder
 from kopub.errors import ELLIPSIS, EngineError, without_paths
 from kopub.folders import runtime_folder
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import READ_TASKS, PageLayout, Task
+from kopub.layout.regions import READ_TASKS, Layout, Task
 from kopub.pages.page import Page
 from kopub.parallel import ordered_map, usable_cores
 from kopub.profiling.observer import LATE_SECONDS, Observer, ServerHistory
@@ -115,13 +116,15 @@ class CardMeasurement:
         self._driver = seen.get("driver") if uses_gpus else None
         self._copies = _COPIES if uses_gpus else 1
         self._asked = memory_demands(self._sections, len(self._gpus))
-        names = dict.fromkeys(name for engine in self._sections.values() for name in engine.cards)
+        names: dict[str, None] = {}
+        for engine in self._sections.values():
+            names |= dict.fromkeys(engine.cards)
         self._observer = Observer(list(names))
         self._began_before = {section: _starts(engine) for section, engine in self._sections.items()}
         self.stages: list[StageFigures] = []
         """The measured figures; empty before `run`."""
         self._findings: list[Finding] = []
-        self._layouts: dict[str, PageLayout] = {}
+        self._layouts: dict[str, Layout] = {}
         self._began = 0.0
         self._first: dict[str, float] = {}
 
@@ -133,55 +136,61 @@ class CardMeasurement:
             step(what, done, total)
 
         step("copying the samples", 0, 0)
-        pages = list(ordered_map(_dim, [(page, copy) for copy in range(self._copies) for page in self._samples.pages]))
-
-        def measure(section: str) -> None:
-            step(f"{section}: measuring {len(pages)} pages", 0, 0)
-            engine = self._sections[section]
-            # A server counts an answer after sending it, and is only polled at times, so pause requests until then.
-            late = LATE_SECONDS if server_of(engine) else 0.0
-            time.sleep(late)
-            for stage in _STAGES[section]:
-                figures = StageFigures(stage, engine.code_version.bare_name)
-                lost: list[str] = []
-                start = self._observer.now()
-                try:
-                    for state, reason, regions in self._results(stage, pages):
-                        if state in LOST:
-                            lost.append(reason or "no reason")
-                        else:
-                            figures.items += 1
-                            figures.regions += regions
-                    if lost:
-                        figures.problem = f"{len(lost)} of {len(lost) + figures.items} failed: {lost[0]}"
-                except EngineError as error:
-                    figures.problem = str(error)
-                end = self._observer.now()
-                time.sleep(late)
-                figures.seconds = round(end - start, 3)
-                readings = self._observer.observed.readings
-                if memory := readings.within(self._began, end):
-                    figures.held_gb = _gb(max(sum(card.memory for card in cards) for cards in memory))
-                    figures.busy = readings.figures(start, end).get("gpu_busy")
-                    joules = readings.joules(start, end)
-                    figures.watts = round(joules / figures.seconds, 1) if joules and figures.seconds else None
-                    if shares := [share for at, share in self._observer.observed.cores if start <= at <= end]:
-                        figures.cores_busy = round(mean(shares), 3)
-                self._ask(figures, section, engine, Span(start - late / 2, end + late))
-                self.stages.append(figures)
-            engine.release()
-            self._began = time.time()
-
+        copies: list[tuple[Page, int]] = []
+        for copy in range(self._copies):
+            copies += [(page, copy) for page in self._samples.pages]
+        pages = list(ordered_map(_dim, copies))
+        # The self-test calls it for each engine that passed, while that one is loaded.
+        measure = partial(self._measure, pages, step)
         with self._observer:
             self._began = time.time()
             for finding in self_test(self._engines, self._samples, self._settings.home, mark_step, measure):
                 self._findings.append(finding)
                 yield finding
+        # What was not measured has the findings of its self-test as the reason.
         for section, engine in self._sections.items():
             if not any(stage.stage in _STAGES[section] for stage in self.stages):
                 reasons = [finding.says for finding in self._findings if finding.check == section]
                 for name in _STAGES[section]:
                     self.stages.append(StageFigures(name, engine.code_version.bare_name, problem="; ".join(reasons)))
+
+    def _measure(self, pages: Sequence[Page], step: Step, section: str) -> None:
+        """Measure the stages of a section on `pages`, then release its engine."""
+        step(f"{section}: measuring {len(pages)} pages", 0, 0)
+        engine = self._sections[section]
+        # A server counts an answer after sending it, and is only polled at times, so pause requests until then.
+        late = LATE_SECONDS if server_of(engine) else 0.0
+        time.sleep(late)
+        for stage in _STAGES[section]:
+            figures = StageFigures(stage, engine.code_version.bare_name)
+            lost: list[str] = []
+            start = self._observer.now()
+            try:
+                for state, reason, regions in self._results(stage, pages):
+                    if state in LOST:
+                        lost.append(reason or "no reason")
+                    else:
+                        figures.items += 1
+                        figures.regions += regions
+                if lost:
+                    figures.problem = f"{len(lost)} of {len(lost) + figures.items} failed: {lost[0]}"
+            except EngineError as error:
+                figures.problem = str(error)
+            end = self._observer.now()
+            time.sleep(late)
+            figures.seconds = round(end - start, 3)
+            readings = self._observer.observed.readings
+            if memory := readings.within(self._began, end):
+                figures.held_gb = _gb(max(sum(card.memory for card in cards) for cards in memory))
+                figures.busy = readings.figures(start, end).get("gpu_busy")
+                joules = readings.joules(start, end)
+                figures.watts = round(joules / figures.seconds, 1) if joules and figures.seconds else None
+                if shares := [share for at, share in self._observer.observed.cores if start <= at <= end]:
+                    figures.cores_busy = round(mean(shares), 3)
+            self._ask(figures, section, engine, Span(start - late / 2, end + late))
+            self.stages.append(figures)
+        engine.release()
+        self._began = time.time()
 
     def _results(self, stage: str, pages: Sequence[Page]) -> Iterator[tuple[State, str | None, int]]:
         """Yield state, reason and number of regions of each result of a stage."""
@@ -220,16 +229,13 @@ class CardMeasurement:
         chosen = [str(engine.report().get("fallbacks") or "")]
         if (server := managed_server(engine)) is None:
             figures.ready_seconds = round(self._first[section] - self._began, 1) if section in self._first else None
-            chosen += [
-                f"{name} {getattr(engine, name)}"
-                for name in ("dtype", "compile", "batch_size")
-                if hasattr(engine, name)
-            ]
+            for name in ("dtype", "compile", "batch_size"):
+                if hasattr(engine, name):
+                    chosen.append(f"{name} {getattr(engine, name)}")
         else:
             history = self._observer.observed.servers.get(server.key, ServerHistory(""))
-            figures.tokens_in, figures.tokens_out = (
-                growth(of, counted) for of in (history.prompt_tokens, history.generated_tokens)
-            )
+            figures.tokens_in = growth(history.prompt_tokens, counted)
+            figures.tokens_out = growth(history.generated_tokens, counted)
             figures.ready_seconds = round(history.starts[0].seconds, 1) if history.starts else None
             before, starts = self._began_before[section], _starts(engine)
             figures.starts = starts - before

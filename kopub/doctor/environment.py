@@ -62,7 +62,12 @@ def examine(
     yield checks.check_store(url)
     yield _release(settings)
     yield checks.check_room_for_tables(tables, settings.corpus.manifest.rows, free_bytes)
-    yield checks.check_open_files(checks.open_file_limit(), _requests(engines))
+    most_requests = 0
+    for engine in engines.values():
+        if isinstance(engine, ServedEngine):
+            # Those that one client process has in flight.
+            most_requests = max(most_requests, engine.slots // process_count(engine.processes))
+    yield checks.check_open_files(checks.open_file_limit(), most_requests)
     for section, engine in engines.items():
         yield from _engine(section, engine)
     if settings.card is not None:
@@ -124,15 +129,6 @@ def _libraries() -> Finding:
             do = "install the named library, or the package again: pip install -c requirements.lock -e ."
             return problem("libraries", "{name} cannot be loaded: {error}", do, name=name, error=error)
     return ok("libraries", "{modules} load", modules=", ".join(_LIBRARIES))
-
-
-def _requests(engines: Mapping[str, Engine]) -> int:
-    """Return the most requests that one client process has in flight."""
-    most = 0
-    for engine in engines.values():
-        if isinstance(engine, ServedEngine):
-            most = max(most, engine.slots // process_count(engine.processes))
-    return most
 
 
 _OWN_COMMAND = ["vllm", "serve"]

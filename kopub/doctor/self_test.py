@@ -19,10 +19,10 @@ from kopub.errors import EngineError, counted
 from kopub.evaluation.characters import character_errors
 from kopub.folders import SAMPLES
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.arrow import open_pages
 from kopub.pages.corpus import Query, from_table, read_table
-from kopub.pages.manifest import NAME, Manifest
+from kopub.pages.manifest import Manifest
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.known_texts import PageToRead, known_texts, read_unknown
@@ -44,7 +44,7 @@ class Samples:
 
 def read_samples() -> Samples:
     """Return the twelve pages that come with the project. Raises `SourceError`."""
-    manifest = Manifest.read(SAMPLES / NAME)
+    manifest = Manifest.load(SAMPLES)
     pages, queries = [], []
     table = read_table(SAMPLES / manifest.queries.file) if manifest.queries else None
     for shard in manifest.shards:
@@ -101,7 +101,7 @@ def self_test(
     `judged_one` is called with each section that was judged, before the next engine begins. For an engine that cannot
     run, no result is kept, because none of its rows is in doubt. Raises `StoreError` if a result cannot be kept.
     """
-    layouts: dict[str, PageLayout] = {}
+    layouts: dict[str, Layout] = {}
     tests: list[tuple[str, Engine, Callable[[Judgement], None]]] = [
         ("layout", engines.layout, partial(_test_layout, engines.layout, samples, layouts, step)),
         ("recognition", engines.recognition, partial(_test_recognition, engines.recognition, samples, layouts, step)),
@@ -126,7 +126,7 @@ def self_test(
 
 
 def _test_layout(
-    engine: LayoutDetector, samples: Samples, layouts: dict[str, PageLayout], step: Step, judged: Judgement
+    engine: LayoutDetector, samples: Samples, layouts: dict[str, Layout], step: Step, judged: Judgement
 ) -> None:
     for done in engine.detect(samples.pages):
         layouts[done.page_id] = done
@@ -154,7 +154,7 @@ def _test_layout(
 
 
 def _test_recognition(
-    engine: Recognizer, samples: Samples, layouts: dict[str, PageLayout], step: Step, judged: Judgement
+    engine: Recognizer, samples: Samples, layouts: dict[str, Layout], step: Step, judged: Judgement
 ) -> None:
     texts: dict[str, str] = {}
     lost: dict[str, str] = {}
@@ -255,7 +255,7 @@ def _grade(check: str, says: str, is_good: bool, is_bearable: bool, do: str) -> 
     return warning(check, says, do) if is_bearable else problem(check, says, do)
 
 
-def _regions(layouts: dict[str, PageLayout], page_id: str) -> Sequence[Region]:
+def _regions(layouts: dict[str, Layout], page_id: str) -> Sequence[Region]:
     return layouts[page_id].regions if page_id in layouts and layouts[page_id].state in MADE else ()
 
 

@@ -86,9 +86,13 @@ class HashedEmbedder(Embedder):
 
     def _embed(self, id: str, terms: Iterable[tuple[str, float]], nothing: str) -> Embedding:
         """Return the signed hash of terms at unit length, `blank` if none are left."""
-        hashes = [(mmh3.hash(term), value) for term, value in terms if value]
-        values = [value if hashed >= 0 else -value for hashed, value in hashes]
-        buckets = [abs(hashed) % self.dim for hashed, _ in hashes]
+        values: list[float] = []
+        buckets: list[int] = []
+        for term, value in terms:
+            if value:
+                number = mmh3.hash(term)
+                values.append(value if number >= 0 else -value)
+                buckets.append(abs(number) % self.dim)
         summed = np.bincount(np.array(buckets, np.int64), values, self.dim)
         norm = np.sqrt(np.sum(summed * summed))
         if not norm:

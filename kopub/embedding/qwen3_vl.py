@@ -17,10 +17,8 @@ from pydantic import Field, field_validator, model_validator
 from kopub.embedding.base import MAX_DIM, Embedder, Embedding
 from kopub.embedding.qwen3_vl_handlers import (
     EmbeddingSettings,
-    FigureEmbeddingHandler,
-    FigureVectorJob,
-    PageEmbeddingHandler,
-    PageVectorJob,
+    ImageEmbeddingHandler,
+    ImageVectorJob,
     TextEmbeddingHandler,
     TextVectorJob,
 )
@@ -107,10 +105,10 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
         self.prepare_workers(_TEXT_MODULES, *self.preload_calls())
 
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
-        make = partial(PageEmbeddingHandler, self._settings(self.instruction), self.tokenizer_file())
+        make = partial(ImageEmbeddingHandler, self._settings(self.instruction), self.tokenizer_file())
         # A page that the model sees at its full size may be sent as it is, so its own bytes are needed.
         shrinks = self.max_pixels < LEAST_PACKED
-        jobs = (PageVectorJob(page.page_id, (shrinks and page.packed) or bytes(page.data)) for page in pages)
+        jobs = (ImageVectorJob(page.page_id, (shrinks and page.packed) or bytes(page.data)) for page in pages)
         yield from self.run_jobs(jobs, make, _make_failed)
 
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
@@ -120,8 +118,8 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
         settings = replace(
             self._settings(self.instruction), max_image_tokens=min(self._image_tokens, most_pixels // PATCH**2)
         )
-        make = partial(FigureEmbeddingHandler, settings, self.tokenizer_file())
-        jobs = (FigureVectorJob(figure.id, figure.data, figure.caption) for figure in figures)
+        make = partial(ImageEmbeddingHandler, settings, self.tokenizer_file())
+        jobs = (ImageVectorJob(figure.id, figure.data, figure.caption) for figure in figures)
         yield from self.run_jobs(jobs, make, _make_failed)
 
     def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
@@ -151,7 +149,7 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
         return EmbeddingSettings(instruction, self.width, self.dim, self.max_tokens, self._image_tokens)
 
 
-def _make_failed(job: PageVectorJob | FigureVectorJob | TextVectorJob, reason: str) -> Embedding:
+def _make_failed(job: ImageVectorJob | TextVectorJob, reason: str) -> Embedding:
     return Embedding(job.id, State.FAILED, reason=reason)
 
 

@@ -4,13 +4,12 @@ import asyncio
 import base64
 import json
 import time
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -91,20 +90,12 @@ _CAPTION_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class PageVectorJob:
-    """A page to be embedded, as it is sent to a client process."""
+class ImageVectorJob:
+    """A page, or a figure with its caption, as sent to a client process."""
 
     id: str
     data: bytes | PackedPixels
-
-
-@dataclass(frozen=True, slots=True)
-class FigureVectorJob:
-    """A figure to be embedded with its caption, as sent to a client process."""
-
-    id: str
-    data: bytes
-    caption: str
+    caption: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,20 +225,18 @@ class EmbeddingHandler:
         return (mean / norm).astype(np.float32)
 
 
-Pictured = TypeVar("Pictured", PageVectorJob, FigureVectorJob)
+class ImageEmbeddingHandler(EmbeddingHandler):
+    """The `Handler` of pages and figures.
 
-
-class ImageEmbeddingHandler(EmbeddingHandler, ABC, Generic[Pictured]):
-    """The common part of the `Handler`s of pages and figures.
-
-    Raises `EngineError` if PyTorch is not installed.
+    A long caption is cut off, because its beginning says what the figure is. Raises `EngineError` if PyTorch is not
+    installed.
     """
 
     def __init__(self, settings: EmbeddingSettings, tokenizer: Path) -> None:
         super().__init__(settings, tokenizer)
         check_resizer()
 
-    def prepare(self, job: Pictured) -> PreparedVector:
+    def prepare(self, job: ImageVectorJob) -> PreparedVector:
         """Decode and resize the picture, unless its bytes can be sent unchanged."""
         started = time.perf_counter()
         prepared = PreparedVector(job.id)
@@ -256,38 +245,19 @@ class ImageEmbeddingHandler(EmbeddingHandler, ABC, Generic[Pictured]):
         except UndecodableImage as error:
             prepared.predetermined = Embedding(job.id, error.state, reason=str(error))
             return prepared
-        self._ask(job, image, prepared)
+        instruction, beside = self._settings.instruction, ""
+        tokens = self._chunker.tokens_around_image() + image.tokens
+        if job.caption is None:
+            prepared.untouched = image.data if image.untouched else None
+            prepared.figures["images_untouched"] += image.untouched
+        else:
+            caption = harmless(job.caption)
+            beside, count = self._chunker.beginning(caption, _CAPTION_TOKENS)
+            tokens += count
+            prepared.figures["captions_cut"] += beside != caption
+        prepared.requests.append(VectorRequest(lambda model: image_request(model, instruction, image, beside), tokens))
         prepared.figures["prepare_seconds"] += time.perf_counter() - started
         return prepared
-
-    @abstractmethod
-    def _ask(self, job: Pictured, image: EncodedImage, prepared: PreparedVector) -> None:
-        """Add the request for a picture, and its counts."""
-
-
-class PageEmbeddingHandler(ImageEmbeddingHandler[PageVectorJob]):
-    """The `Handler` of pages."""
-
-    def _ask(self, job: PageVectorJob, image: EncodedImage, prepared: PreparedVector) -> None:
-        instruction = self._settings.instruction
-        tokens = self._chunker.tokens_around_image() + image.tokens
-        prepared.requests.append(VectorRequest(lambda model: image_request(model, instruction, image), tokens))
-        prepared.untouched = image.data if image.untouched else None
-        prepared.figures["images_untouched"] += image.untouched
-
-
-class FigureEmbeddingHandler(ImageEmbeddingHandler[FigureVectorJob]):
-    """The `Handler` of figures.
-
-    A long caption is cut off, because its beginning says what the figure is.
-    """
-
-    def _ask(self, job: FigureVectorJob, image: EncodedImage, prepared: PreparedVector) -> None:
-        instruction, caption = self._settings.instruction, harmless(job.caption)
-        beside, read = self._chunker.beginning(caption, _CAPTION_TOKENS)
-        tokens = self._chunker.tokens_around_image() + image.tokens + read
-        prepared.requests.append(VectorRequest(lambda model: image_request(model, instruction, image, beside), tokens))
-        prepared.figures["captions_cut"] += beside != caption
 
 
 class TextEmbeddingHandler(EmbeddingHandler):

@@ -15,7 +15,7 @@ from kopub.evaluation.cdm import Cdm
 from kopub.evaluation.tables import BoundedTeds
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import Task
-from kopub.pages.documents.text_layer import MadePage
+from kopub.pages.documents.text_layer import RenderedImage
 from kopub.pages.page import DPI
 from kopub.states import LOST, State, phrase
 from kopub.texts.regions import Region
@@ -194,15 +194,15 @@ class SamplePicture:
         """
         return self.made().data
 
-    def made(self) -> MadePage:
+    def made(self) -> RenderedImage:
         """Return the image with its text layer, if that is kept. Raises as `read` does."""
         if self.load is not None:
-            return MadePage(self.load())
+            return RenderedImage(self.load())
         if self.page is None:
-            return MadePage(self.path.read_bytes())
+            return RenderedImage(self.path.read_bytes())
         if self.with_layer:
             return _renderer().make(self.path, self.page - 1, DPI)
-        return MadePage(_renderer().render(self.path, self.page - 1, DPI))
+        return RenderedImage(_renderer().render(self.path, self.page - 1, DPI))
 
 
 @cache

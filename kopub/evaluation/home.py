@@ -31,7 +31,7 @@ from kopub.fingerprints import canonical_json, fingerprint
 from kopub.layout.ground_truth import REGIONS, TYPE
 from kopub.pages import manifest
 from kopub.pages.arrow import TEXT_LAYER
-from kopub.pages.documents.text_layer import MadePage
+from kopub.pages.documents.text_layer import RenderedImage
 from kopub.states import phrase
 from kopub.store.table_store import ShardStore
 
@@ -226,7 +226,11 @@ def prepare(
     with FileLock(home / ".lock"):
         pages = fingerprint([chosen.version, [_sample_inputs(sample, chosen.licence) for sample in chosen.samples]])
         made_from = canonical_json({"pages": pages, "regions": with_regions == {True}}).encode()
-        if not _is_indexed(home, made_from):
+        try:
+            is_indexed = (home / manifest.NAME).exists() and (home / _MADE_FROM).read_bytes() == made_from
+        except OSError:
+            is_indexed = False
+        if not is_indexed:
             _write_pages(chosen, home, with_regions == {True}, progress or (lambda line: None))
             index(str(home / _PAGES), home)
             replace_bytes(home / _MADE_FROM, made_from)
@@ -255,13 +259,6 @@ def _sample_inputs(sample: Sample, licence: str) -> list[Any]:
     ]
 
 
-def _is_indexed(home: Path, made_from: bytes) -> bool:
-    try:
-        return (home / manifest.NAME).exists() and (home / _MADE_FROM).read_bytes() == made_from
-    except OSError:
-        return False
-
-
 def _write_pages(benchmark: Benchmark, home: Path, with_regions: bool, tell: Progress) -> None:
     (home / _MADE_FROM).unlink(missing_ok=True)
     shutil.rmtree(home / _PAGES, ignore_errors=True)
@@ -277,7 +274,7 @@ def _write_pages(benchmark: Benchmark, home: Path, with_regions: bool, tell: Pro
 def _write_shard(samples: Sequence[Sample], licence: str, schema: pa.Schema, path: Path) -> None:
     with pa.ipc.new_stream(str(path), schema) as writer:
         for sample in samples:
-            page: MadePage | None = None
+            page: RenderedImage | None = None
             problem: str | None = "the benchmark has no picture of it"
             if sample.picture is not None:
                 try:

@@ -57,7 +57,10 @@ def find(gold: Sequence[ScoredBox], regions: Sequence[ScoredBox]) -> BoxCounts:
 
     A region on an ignored block, whatever its kind, is left out.
     """
-    blocks, ignored = [b for b in gold if not b.ignored], [b for b in gold if b.ignored]
+    blocks: list[ScoredBox] = []
+    ignored: list[ScoredBox] = []
+    for block in gold:
+        (ignored if block.ignored else blocks).append(block)
     pairs = _ious(blocks, regions)
     kinds = np.array([[b.kind == r.kind for r in regions] for b in blocks], bool).reshape(pairs.shape)
     fits = kinds & (pairs >= IOU)
@@ -83,7 +86,10 @@ def coco_map(gold: Sequence[Sequence[ScoredBox]], regions: Sequence[Sequence[Sco
         from pycocotools.cocoeval import COCOeval
     except ImportError:
         raise ConfigError("it needs pycocotools: `pip install 'kopub[eval]'`") from None
-    kinds = sorted({block.kind for page in gold for block in page if not block.ignored})
+    kinds_of_gold: set[str] = set()
+    for page in gold:
+        kinds_of_gold.update(block.kind for block in page if not block.ignored)
+    kinds = sorted(kinds_of_gold)
     if not kinds:
         return None
     number = {kind: at for at, kind in enumerate(kinds)}

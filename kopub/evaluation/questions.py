@@ -110,7 +110,7 @@ def scored(searcher: Searcher, pages: Container[str], questions: Sequence[KnownQ
             )
 
 
-def as_json_values(scores: Sequence[QuestionScores]) -> list[dict[str, Any]]:
+def question_values(scores: Sequence[QuestionScores]) -> list[dict[str, Any]]:
     return [
         {
             "mode": score.mode,

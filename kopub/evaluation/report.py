@@ -73,8 +73,15 @@ def render(
             by_metric.setdefault(row["metric"], [None] * len(sides))[at] = row
     listed: list[dict[str, Any]] = []
     for sample in ranked[:_LISTED]:
-        figures = [[_figure(of_side.get(sample.id, {}).get(name)) for name in metrics] for of_side in values]
-        listed.append({"id": sample.id, "values": figures, "states": [_state(side, sample) for side in sides]})
+        figures: list[list[str]] = []
+        states: list[str] = []
+        for side, of_side in zip(sides, values, strict=True):
+            figures.append([_figure(of_side.get(sample.id, {}).get(name)) for name in metrics])
+            reading = side.readings.get(sample.id)
+            # A page that is ok says nothing.
+            state = "missing" if reading is None or reading.state is None else str(reading.state)
+            states.append("" if state == "ok" else state)
+        listed.append({"id": sample.id, "values": figures, "states": states})
     return rendered(
         _TEMPLATE,
         benchmark=benchmark,
@@ -138,14 +145,6 @@ def _figure(score: SampleScore | None) -> str:
     return "" if score is None else "skipped" if score.value is None else f"{score.value:.3f}"
 
 
-def _state(side: Side, sample: Sample) -> str:
-    """Return the state of the page, or an empty text if it is ok."""
-    reading = side.readings.get(sample.id)
-    if reading is None or reading.state is None:
-        return "missing"
-    return "" if reading.state == "ok" else str(reading.state)
-
-
 def _worst(
     sample: Sample,
     values: Sequence[Mapping[str, Mapping[str, SampleScore]]],
@@ -202,8 +201,10 @@ def _gold_text(sample: Sample) -> str | None:
             ordered = [element for element in elements if not element.ignored and element.order is not None]
             for element in sorted(ordered, key=lambda element: element.order or 0):
                 tables = tables_of(element.html, pipes=False)
-                cells = "\n".join("\t".join(row) for table in tables for row in _grid(table))
-                texts.append(element.text or element.latex or cells)
+                rows: list[str] = []
+                for table in tables:
+                    rows += map("\t".join, _grid(table))
+                texts.append(element.text or element.latex or "\n".join(rows))
             return "\n\n".join(texts)
         case _:
             return None
@@ -233,7 +234,9 @@ def _tables(sample: Sample, reading: SampleReading) -> list[dict[str, Any]]:
             gold = [element.html for element in elements if element.html and not element.ignored]
         case _:
             return []
-    wanted = [table for html in gold for table in tables_of(html, pipes=False)[:1]]
+    wanted: list[CellGrid] = []
+    for html in gold:
+        wanted += tables_of(html, pipes=False)[:1]
     read = tables_of(reading.markdown, pipes=False)
     pairs = []
     for at in range(min(_TABLES, max(len(wanted), len(read)))):

@@ -132,12 +132,14 @@ class Scorer:
         if not reading.lost:
             return self._adapter.score(sample, reading, self._tools)
         empty = self._adapter.score(sample, SampleReading(reading.state), self._tools)
-        return [
-            replace(score, value=METRICS[score.metric].worst, lost=True, notes=(reading.why_lost,))
-            if score.value is not None
-            else score
-            for score in empty
-        ]
+        scores: list[SampleScore] = []
+        for score in empty:
+            if score.value is None:
+                scores.append(score)
+            else:
+                worst = METRICS[score.metric].worst
+                scores.append(replace(score, value=worst, lost=True, notes=(reading.why_lost,)))
+        return scores
 
     def score_all(self, read: Iterable[tuple[Sample, SampleReading]]) -> Iterator[list[SampleScore]]:
         """Yield the scores of each sample in order, then those of the whole benchmark."""

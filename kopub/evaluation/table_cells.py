@@ -39,7 +39,9 @@ def cell_rows(printed: Sequence[str], read: Sequence[str]) -> Iterator[list[Cell
     All tables are HTML, or markdown among those that were read. Each printed table is compared with the table that has
     most of its cells, and each of its rows with one row, in order. Blanks within cells do not count.
     """
-    left = [_rows(grid) for text in read for grid in tables_of(text)]
+    left: list[list[_Row]] = []
+    for text in read:
+        left += map(_rows, tables_of(text))
     for table in printed:
         [gold] = map(_rows, tables_of(table, pipes=False))
         rows: Mapping[int, _Row] = {}

@@ -369,7 +369,8 @@ def _table(rows: Sequence[Sequence[Cell]]) -> CellGrid | None:
             place = (row, column)
             cells[place] = cell
             down = range(row, min(row + cell.rows, len(rows)))  # below the last row there are no neighbours
-            at |= {(y, x): place for y in down for x in range(column, column + cell.columns)}
+            for y in down:
+                at.update(((y, x), place) for x in range(column, column + cell.columns))
             column += cell.columns
     if not cells:
         return None

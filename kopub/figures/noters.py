@@ -65,17 +65,15 @@ class ChatNoter(ServedEngine, FigureNoter):
             FigureJob(figure.id, figure.data, prompt(self.language, figure.caption, figure.context))
             for figure in figures
         )
-        yield from self.run_jobs(jobs, partial(FigureReader, self._settings(most_pixels)), make_failed_note)
-
-    def _settings(self, most_pixels: int) -> NoteSettings:
         form = {"response_format": response_format()} if self.structured else {}
-        return NoteSettings(
+        settings = NoteSettings(
             make_image=partial(figure_image, max_tokens=min(most_pixels // PATCH**2, self.server.max_image_tokens)),
             judge=partial(judge_chat, language=self.language),
             sampling={**form, **self.sampling},
             room=(self.max_tokens, 2 * self.max_tokens),
             tries=self.tries,
         )
+        yield from self.run_jobs(jobs, partial(FigureReader, settings), make_failed_note)
 
 
 def make_failed_note(job: FigureJob, reason: str) -> FigureNote:

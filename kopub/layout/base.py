@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from kopub.engine import Engine
-from kopub.layout.regions import PageLayout
+from kopub.layout.regions import Layout
 from kopub.pages.page import Page
 
 SPECK = 0.005
@@ -26,15 +26,15 @@ class LayoutDetector(Engine):
     """Whether pages are set upright before the engine sees them."""
 
     @abstractmethod
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
-        """Yield one `PageLayout` for each page, in any order.
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
+        """Yield one `Layout` for each page, in any order.
 
         Pages are taken lazily. A page that cannot be decoded is `quarantined`, one that cannot be processed is
         `failed`, and one without ink is `blank`; none of them stops the others. Raises `EngineError` if no page could
         be processed.
         """
 
-    def reference(self, page: Page) -> PageLayout | None:
+    def reference(self, page: Page) -> Layout | None:
         """Return a page's layout computed by the model's own code in full precision.
 
         Self-tests compare with it; None if there is no such code. Raises `EngineError`.

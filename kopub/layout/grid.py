@@ -4,10 +4,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Protocol
 
 from kopub.boxes import Box
 from kopub.layout.runs import merge_intervals
+from kopub.pages.documents.pieces import PieceCell
 
 _COVERED = 0.6
 """Share of a cell's edge that must be ruled; the rest may be lost where rules cross or are pale."""
@@ -19,17 +19,6 @@ class RuledLines:
 
     horizontal: tuple[Box, ...]
     vertical: tuple[Box, ...]
-
-
-class SpannedCell(Protocol):
-    """A cell with its upper left corner and its spans."""
-
-    @property
-    def row(self) -> int: ...
-    @property
-    def row_span(self) -> int: ...
-    @property
-    def column_span(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +52,7 @@ def ruled_cells(xs: list[tuple[int, int]], ys: list[tuple[int, int]], rules: Rul
     level = [[(r.x1, r.x2) for r in rules.horizontal if r.y1 < end and r.y2 > start] for start, end in ys]
     owner = {(row, column): (row, column) for row in range(rows) for column in range(columns)}
 
+    # Cells that no rule parts have one root.
     def root(cell: tuple[int, int]) -> tuple[int, int]:
         while owner[cell] != cell:
             cell = owner[cell]
@@ -80,8 +70,9 @@ def ruled_cells(xs: list[tuple[int, int]], ys: list[tuple[int, int]], rules: Rul
         groups.setdefault(root(cell), []).append(cell)
     cells: list[RuledCell] = []
     for members in groups.values():
-        first_row, first_column = min(row for row, _ in members), min(column for _, column in members)
-        last_row, last_column = max(row for row, _ in members), max(column for _, column in members)
+        member_rows, member_columns = zip(*members, strict=True)
+        first_row, last_row = min(member_rows), max(member_rows)
+        first_column, last_column = min(member_columns), max(member_columns)
         if (last_row - first_row + 1) * (last_column - first_column + 1) != len(members):
             # If missing rules leave no rectangle, the plain grid is used, which loses nothing.
             cells += [_cell(xs, ys, member, member) for member in members]
@@ -112,7 +103,7 @@ def _cell(
     return RuledCell(row, column, last_row - row + 1, last_column - column + 1, box)
 
 
-def table_html(cells: Sequence[SpannedCell], texts: Sequence[str]) -> str:
+def table_html(cells: Sequence[RuledCell | PieceCell], texts: Sequence[str]) -> str:
     """Write cells, row by row, as a `<table>` with spans."""
     rows: dict[int, list[str]] = {row: [] for row in range(max(cell.row + cell.row_span for cell in cells))}
     for cell, text in zip(cells, texts, strict=True):

@@ -13,7 +13,7 @@ from kopub.engine import ProfileOnly
 from kopub.errors import EngineError, SourceError, UndecodableImage, first_line
 from kopub.fingerprints import CodeVersion, fingerprint
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import LABELS, PageLayout, Region, Task
+from kopub.layout.regions import LABELS, Layout, Region, Task
 from kopub.pages.arrow import ID
 from kopub.pages.arrow_stream import open_stream
 from kopub.pages.manifest import Manifest, Shard
@@ -52,7 +52,7 @@ class GroundTruthLayout(LayoutDetector):
         except SourceError:
             return {"regions": "missing"}
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         try:
             regions = self._regions
         except SourceError as error:
@@ -65,18 +65,18 @@ class GroundTruthLayout(LayoutDetector):
         return named_regions(CorpusPlace(Path(self.home), self.index))
 
 
-def _layout(page: Page, entries: list[dict[str, Any]] | None) -> PageLayout:
+def _layout(page: Page, entries: list[dict[str, Any]] | None) -> Layout:
     try:
         info = inspect(page.data)
         regions = tuple(_region(at, region, info.width, info.height) for at, region in enumerate(entries or ()))
     except UndecodableImage as error:
-        return PageLayout(page.page_id, error.state, str(error))
+        return Layout(page.page_id, error.state, str(error))
     except (KeyError, TypeError, ValueError) as error:
         reason = Reason("the corpus names a region that cannot be used: {error}", error=str(error))
-        return PageLayout(page.page_id, State.FAILED, reason)
+        return Layout(page.page_id, State.FAILED, reason)
     if not regions:
-        return PageLayout(page.page_id, State.FAILED, "the corpus names no region of this page")
-    return PageLayout(page.page_id, State.OK, regions=regions)
+        return Layout(page.page_id, State.FAILED, "the corpus names no region of this page")
+    return Layout(page.page_id, State.OK, regions=regions)
 
 
 def _region(index: int, entry: dict[str, Any], width: int, height: int) -> Region:
@@ -101,7 +101,7 @@ def named_regions(corpus: CorpusPlace) -> NamedRegions:
     for shard in manifest.shards:
         place = manifest.place(shard.file)
         try:
-            with manifest.held(shard.file, shard.sha256) as path:
+            with manifest.index.held(shard.file, shard.sha256) as path:
                 for page_id, regions in _rows(path, shard, place):
                     regions_of.setdefault(page_id, regions)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

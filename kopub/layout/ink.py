@@ -189,17 +189,13 @@ def even_light(gray: NDArray[np.uint8], keep_tints: bool = False) -> NDArray[np.
     if level is None:
         ground = cv2.inpaint(tiles, (~paper).astype(np.uint8), 3, cv2.INPAINT_TELEA)
     else:
-        ground = np.where(paper, tiles, _fit_light(tiles, paper))
+        # A quadratic surface is fitted to the paper, since inpainting would bend across a large box.
+        y, x = (axis / max(tiles.shape) for axis in np.indices(tiles.shape))
+        terms = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=-1)
+        weights, *_ = np.linalg.lstsq(terms[paper], tiles[paper].astype(np.float64), rcond=None)
+        ground = np.where(paper, tiles, (terms @ weights).clip(1, 255).astype(np.uint8))
     ground = cv2.resize(cv2.blur(ground, (3, 3)), gray.shape[::-1], interpolation=cv2.INTER_LINEAR)
     return np.asarray(cv2.divide(gray, ground, scale=float(lightest)), np.uint8)
-
-
-def _fit_light(tiles: NDArray[np.uint8], paper: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Fit a quadratic surface to the paper, since inpainting would bend across a large box."""
-    y, x = (axis / max(tiles.shape) for axis in np.indices(tiles.shape))
-    terms = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=-1)
-    weights, *_ = np.linalg.lstsq(terms[paper], tiles[paper].astype(np.float64), rcond=None)
-    return (terms @ weights).clip(1, 255).astype(np.uint8)
 
 
 def _find_level_paper(light: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.bool_] | None:

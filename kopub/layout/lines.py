@@ -115,15 +115,16 @@ def _find_thin_lines(contrast: NDArray[np.uint8], width: int, height: int, thick
         contrast, cv2.MORPH_OPEN, np.ones((height, width), np.uint8), borderType=cv2.BORDER_CONSTANT, borderValue=0
     )
     _, _, stats, _ = cv2.connectedComponentsWithStats((strong > FAINT).astype(np.uint8), connectivity=8)
-    boxes = (Box(x, y, x + w, y + h) for x, y, w, h, _ in stats[1:].tolist())
-    return tuple(box for box in boxes if min(box.width, box.height) <= thickest and _is_even(contrast, box))
-
-
-def _is_even(contrast: NDArray[np.uint8], box: Box) -> bool:
-    """Return whether a thin line is evenly dark, unlike a row of blurred letters."""
-    along = contrast[box.y1 : box.y2, box.x1 : box.x2].max(axis=int(box.width < box.height))
-    palest, usual = np.percentile(along, (10, 50))
-    return bool(palest > _EVEN * usual)
+    rules: list[Box] = []
+    for x, y, w, h, _ in stats[1:].tolist():
+        if min(w, h) > thickest:
+            continue
+        # A rule is evenly dark, unlike a row of blurred letters.
+        along = contrast[y : y + h, x : x + w].max(axis=int(w < h))
+        palest, usual = np.percentile(along, (10, 50))
+        if palest > _EVEN * usual:
+            rules.append(Box(x, y, x + w, y + h))
+    return tuple(rules)
 
 
 def erase_rules(mask: NDArray[np.uint8], rules: RuledLines) -> None:

@@ -67,7 +67,10 @@ def open_cells(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: f
     white between columns spans them.
     """
     height, width = ink.shape
-    rows = _rows(ink, bands, em)
+    rows = list(bands)
+    if len(bands) <= _FEWEST:
+        lines = merge_intervals(true_runs(np.any(ink, axis=1)), 0.15 * em)
+        rows = [(top, bottom) for top, bottom in lines if bottom - top > 0.4 * em]
     filled = np.zeros((len(rows), width), bool)
     for at, (top, bottom) in enumerate(rows):
         for start, end in merge_intervals(true_runs(np.any(ink[top:bottom], axis=0)), _WHITE * em):
@@ -85,10 +88,3 @@ def open_cells(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: f
                 cells.append(RuledCell(row, start, 1, end - start, box))
                 start = end
     return cells
-
-
-def _rows(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: float) -> list[tuple[int, int]]:
-    if len(bands) > _FEWEST:
-        return list(bands)
-    rows = merge_intervals(true_runs(np.any(ink, axis=1)), 0.15 * em)
-    return [(top, bottom) for top, bottom in rows if bottom - top > 0.4 * em]

@@ -52,7 +52,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class PageLayout:
+class Layout:
     """A page's regions in reading order, or the reason there are none."""
 
     page_id: str
@@ -61,25 +61,20 @@ class PageLayout:
     regions: tuple[Region, ...] = ()
 
 
-_TABLES = frozenset({"table"})
-_FORMULAS = frozenset({"display_formula", "inline_formula"})
+FORMULAS = frozenset({"display_formula", "inline_formula"})
 PICTURES = frozenset({"chart", "image"})
 _REPEATED = frozenset({"header", "header_image", "footer", "footer_image", "number", "reference"})
 """Labels not read unless a profile says so: running heads repeat on every page, and the entries of a `reference` list
 are regions of their own (a list without entries is read)."""
-
-
-def _default_task(label: str) -> Task:
-    if label in _TABLES:
-        return Task.TABLE
-    if label in _FORMULAS:
-        return Task.FORMULA
-    if label in PICTURES:
-        return Task.SKIP
-    return Task.ABANDON if label in _REPEATED else Task.TEXT
-
-
-DEFAULT_TASKS: Mapping[str, Task] = MappingProxyType({label: _default_task(label) for label in LABELS})
+DEFAULT_TASKS: Mapping[str, Task] = MappingProxyType(
+    {
+        **dict.fromkeys(LABELS, Task.TEXT),
+        **dict.fromkeys(_REPEATED, Task.ABANDON),
+        **dict.fromkeys(PICTURES, Task.SKIP),
+        **dict.fromkeys(FORMULAS, Task.FORMULA),
+        "table": Task.TABLE,
+    }
+)
 
 
 def tasks_by_label(changes: Mapping[str, str]) -> dict[str, Task]:

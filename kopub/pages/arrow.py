@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -78,27 +78,6 @@ class Row:
     damage: str | None = None
 
 
-class RowBatch(Protocol):
-    """Consecutive rows of a file; `problem` says why none of them can be read.
-
-    `misread` describes a column with values of an unexpected kind, which the rows then lack, and `size` is in bytes.
-    """
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def problem(self) -> str | None: ...
-
-    @property
-    def misread(self) -> str | None: ...
-
-    @property
-    def size(self) -> int: ...
-
-    def row(self, index: int) -> Row: ...
-
-
 class ShardFile(ABC):
     """An open corpus file.
 
@@ -111,7 +90,7 @@ class ShardFile(ABC):
         self.problem: str | None = None
 
     @abstractmethod
-    def batches(self) -> Iterator[RowBatch]:
+    def batches(self) -> "Iterator[RowBatch]":
         """Yield the batches in order, up to damage that hides the rest; then set `problem`."""
 
     @abstractmethod
@@ -180,7 +159,7 @@ class ArrowFile(ShardFile):
         self._batches = list(self._read())
         self._ends = list(accumulate(batch.rows for batch in self._batches))
 
-    def batches(self) -> Iterator[RowBatch]:
+    def batches(self) -> "Iterator[RowBatch]":
         return iter(self._batches)
 
     def row(self, index: int) -> Row:
@@ -190,7 +169,7 @@ class ArrowFile(ShardFile):
         batch = self._batches[at]
         return batch.row(index - self._ends[at] + batch.rows)
 
-    def _read(self) -> Iterator[RowBatch]:
+    def _read(self) -> "Iterator[RowBatch]":
         try:
             reader = open_stream(self._file)
             check_schema(reader.schema, self.place)
@@ -207,6 +186,7 @@ class ArrowFile(ShardFile):
                 self.problem = _damage(error)
                 return
             yield _check(batch)
+        # A stream that was cut off between two batches lacks nothing but its end mark.
         self._file.seek(self._file.tell() - len(_END_OF_STREAM))
         if self._file.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
             self.problem = _damage("it has no end mark")
@@ -218,10 +198,13 @@ class ParquetFile(ShardFile):
     def __init__(self, path: Path, place: str) -> None:
         super().__init__(place)
         self._lock = Lock()
-        self._group, self._rest = -1, iter(tuple[RowBatch]())
+        self._group = -1
+        self._rest: Iterator[RowBatch] = iter(())
         self._kept: deque[tuple[int, RowBatch]] = deque()
         """The batches of the group that were read last, with their first rows in it."""
+        self._counts: list[int] = []
         self._ends: list[int] = []
+        """The rows of each row group, and those up to its end."""
         self._size = path.stat().st_size
         try:
             self._file = pq.ParquetFile(path, memory_map=True)
@@ -233,9 +216,10 @@ class ParquetFile(ShardFile):
         check_schema(schema, place)
         self._columns = [f"{IMAGE}.{BYTES}", *_BESIDE_IMAGE.intersection(schema.names)]
         groups = range(self._file.num_row_groups)
-        self._ends = list(accumulate(self._file.metadata.row_group(group).num_rows for group in groups))
+        self._counts = [self._file.metadata.row_group(group).num_rows for group in groups]
+        self._ends = list(accumulate(self._counts))
 
-    def batches(self) -> Iterator[RowBatch]:
+    def batches(self) -> "Iterator[RowBatch]":
         for group in range(len(self._ends)):
             yield from self._read(group)
 
@@ -243,7 +227,7 @@ class ParquetFile(ShardFile):
         group = bisect_right(self._ends, index)
         if group == len(self._ends):
             return Row(problem=self.problem or Reason("{file} has no row {row}", file=str(self.place), row=index))
-        at = index - self._ends[group] + self._rows(group)
+        at = index - self._ends[group] + self._counts[group]
         with self._lock:
             if self._group != group or (self._kept and at < self._kept[0][0]):
                 self._group, self._rest = group, self._read(group)
@@ -252,10 +236,12 @@ class ParquetFile(ShardFile):
             while at >= first and (batch := next(self._rest, None)) is not None:
                 self._kept.append((first, batch))
                 first += batch.rows
-                while len(self._kept) > 1 and sum(kept.size for _, kept in self._kept) > _BYTES_KEPT:
+                while len(self._kept) > 1 and sum(older.size for _, older in self._kept) > _BYTES_KEPT:
                     self._kept.popleft()
-            rows = (batch.row(at - start) for start, batch in self._kept if start <= at < start + batch.rows)
-            return next(rows, Row(problem=Reason("{file} has no row {row}", file=str(self.place), row=index)))
+            for start, batch in self._kept:
+                if start <= at < start + batch.rows:
+                    return batch.row(at - start)
+            return Row(problem=Reason("{file} has no row {row}", file=str(self.place), row=index))
 
     def text_layers(self) -> list[str | None]:
         """Return the text layers, read without the images, which are much larger."""
@@ -273,13 +259,15 @@ class ParquetFile(ShardFile):
             names = self._texts(FILE_NAME) if ids and FILE_NAME in self._columns else [None] * len(ids)
         except _DAMAGE:
             return super().names()
-        return [(_id(identity), _read_or_none(_text, name)) for identity, name in zip(ids, names, strict=True)]
+        rows: list[tuple[str | None, str | None]] = []
+        for identity, name in zip(ids, names, strict=True):
+            is_binary = isinstance(identity, bytes)
+            page_id = identity.decode("utf-8", "surrogateescape") if is_binary else identity
+            rows.append((page_id, _read_or_none(_text, name)))
+        return rows
 
-    def _rows(self, group: int) -> int:
-        return self._ends[group] - (self._ends[group - 1] if group else 0)
-
-    def _read(self, group: int) -> Iterator[RowBatch]:
-        missing = self._rows(group)
+    def _read(self, group: int) -> "Iterator[RowBatch]":
+        missing = self._counts[group]
         try:
             for batch in self._unpacked(group, self._columns):
                 yield _check(batch)
@@ -394,7 +382,7 @@ class _ReadBatch:
         image = self._images[index] if self._image_valid[index].as_py() else None
         damage = _reason(visible(self._problems[index] or ""), self._parts[index])
         return Row(
-            id=None if identity is None else _id(bytes(identity)),
+            id=None if identity is None else bytes(identity).decode("utf-8", "surrogateescape"),
             image=image,
             file_name=self._file_names[index],
             page_number=self._page_numbers[index],
@@ -464,10 +452,6 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _id(value: str | bytes | None) -> str | None:
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
-
-
 class _Values:
     """The values of a binary or string array, not copied. Raises `pa.ArrowInvalid` for damage."""
 
@@ -485,6 +469,13 @@ class _Values:
         if not self._valid[index].as_py():
             return None
         return self._data[self._offsets[index] : self._offsets[index + 1]]
+
+
+RowBatch = _ReadBatch | _LostBatch
+"""Consecutive rows of a file; `problem` says why none of them can be read.
+
+`misread` describes a column with values of an unexpected kind, which the rows then lack, and `size` is in bytes.
+"""
 
 
 def _check(batch: pa.RecordBatch) -> RowBatch:

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,6 @@ from kopub.states import Reason
 from kopub.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
-    from kopub.pages.arrow import Row
     from kopub.pages.documents.text_layer import StoredLayers
     from kopub.pages.page import PackedPixels
     from kopub.pages.page_reader import ImageReader
@@ -149,15 +148,27 @@ class Corpus(Resource):
         duplicates = set(shard.duplicates)
         seen: set[str] = set()
         for at, row in enumerate(open_shard(self.manifest, shard_key).rows(shard.rows)):
-            problem = _id_problem(row, at, row.id in duplicates or row.id in seen)
+            problem = None
+            if row.id is None:
+                problem = Reason(
+                    "row {row}: {reason}" if row.problem else "row {row} has no id", row=at, reason=row.problem
+                )
+            elif (fault := problem_with_id(row.id)) is not None:
+                problem = Reason("row {row}: the id {id} {problem}", row=at, id=quoted(row.id), problem=fault)
+            elif row.id in duplicates or row.id in seen:
+                problem = Reason("row {row}: an earlier page has the id {id} already", row=at, id=quoted(row.id))
             page_id = row.id if problem is None and row.id is not None else stand_in_id(shard_key, at)
             seen.add(page_id)
-            doc_id, page_no = _document(page_id, row)
+            doc_id, page_no = row.file_name, row.page_number
+            if parts := _ID_PARTS.fullmatch(page_id):
+                # Its columns say more than its id.
+                doc_id = parts["doc"] if doc_id is None else doc_id
+                page_no = int(parts["page"]) if page_no is None else page_no
             yield SourceRow(
                 row=at,
                 page_id=page_id,
                 doc_id=doc_id,
-                page_no=page_no,
+                page_no=page_no if page_no is not None and 0 <= page_no <= _MAX_PAGE_NO else None,
                 license=row.license,
                 source=source,
                 data=row.image,
@@ -188,7 +199,7 @@ class Corpus(Resource):
         if self.manifest.queries is None:
             return []
         file = self.manifest.queries.file
-        with self.manifest.held(file) as path:
+        with self.manifest.index.held(file) as path:
             table = read_table(path)
         if digest(table) != self.manifest.queries.sha256:
             form = "{place} changed since it was indexed: run `kopub index` again"
@@ -199,26 +210,6 @@ class Corpus(Resource):
     def unknown_pages(self) -> frozenset[str]:
         """The pages of ground truth that no shard holds."""
         return frozenset(self.manifest.queries.unknown if self.manifest.queries else ())
-
-
-def _id_problem(row: "Row", at: int, duplicate: bool) -> str | None:
-    """Return why row `at` cannot keep its id, else None."""
-    if row.id is None:
-        return Reason("row {row}: {reason}" if row.problem else "row {row} has no id", row=at, reason=row.problem)
-    if (problem := problem_with_id(row.id)) is not None:
-        return Reason("row {row}: the id {id} {problem}", row=at, id=quoted(row.id), problem=problem)
-    if duplicate:
-        return Reason("row {row}: an earlier page has the id {id} already", row=at, id=quoted(row.id))
-    return None
-
-
-def _document(page_id: str, row: "Row") -> tuple[str | None, int | None]:
-    """Return a row's document and page number, from its columns or else from its id."""
-    doc_id, page_no = row.file_name, row.page_number
-    if parts := _ID_PARTS.fullmatch(page_id):
-        doc_id = parts["doc"] if doc_id is None else doc_id
-        page_no = int(parts["page"]) if page_no is None else page_no
-    return doc_id, page_no if page_no is not None and 0 <= page_no <= _MAX_PAGE_NO else None
 
 
 def queries_source(manifest: Manifest, shard: str) -> str:
@@ -300,17 +291,39 @@ def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) 
         columns = ", ".join(questions.column_names)
         form = "{name} has the columns {columns}; wanted {required} too"
         raise SourceError(form, name, columns, ", ".join(_REQUIRED))
-    page_ids = None if annotations is None else _page_ids(annotations, name)
+    page_ids = {} if annotations is None else _page_ids(annotations, name)
     queries: list[Query] = []
     ids: set[str] = set()
     for at, row in enumerate(questions.to_pylist()):
-        query = _query(row, at, page_ids, name)
-        query_id, again = query.query_id, 1
+        if row["id"] is None or not str(row["query"] or "").strip():
+            form = "{name}: row {row} has no id" if row["id"] is None else "{name}: row {row} has no query"
+            raise SourceError(form, name, at)
+        pages = row["ground_truth"] or []
+        if not isinstance(pages, list):
+            pages = [pages]
+        try:
+            truth = [page if isinstance(page, str) else page_ids[page] for page in pages if page is not None]
+        except (KeyError, TypeError) as error:
+            form = (
+                "{name}: row {row} names page {page} of the corpus, and no annotations (file_id, page_indices) say "
+                "its id"
+            )
+            raise SourceError(form, name, at, error) from None
+        query_id, again = str(row["id"]), 1
         while query_id in ids:
             again += 1
-            query_id = f"{query.query_id}#{again}"
+            query_id = f"{row['id']}#{again}"
         ids.add(query_id)
-        queries.append(replace(query, query_id=query_id))
+        queries.append(
+            Query(
+                query_id=query_id,
+                query=str(row["query"]),
+                answer=_text(row.get("answer")),
+                type=_text(row.get("type")),
+                domain=_text(row.get("domain")),
+                ground_truth=list(dict.fromkeys(truth)),
+            )
+        )
     return queries
 
 
@@ -347,35 +360,12 @@ def digest(table: pa.Table) -> str:
 
 def from_table(table: pa.Table, shard: str | None = None) -> list[Query]:
     """Return the indexed queries of one shard, or of all, in order."""
-    return [
-        Query(**{name: value for name, value in row.items() if name != SHARD})
-        for row in table.to_pylist()
-        if shard in (None, row[SHARD])
-    ]
-
-
-def _query(row: dict, at: int, page_ids: Mapping[int, str] | None, name: str) -> Query:
-    if row["id"] is None or not str(row["query"] or "").strip():
-        form = "{name}: row {row} has no id" if row["id"] is None else "{name}: row {row} has no query"
-        raise SourceError(form, name, at)
-    pages = row["ground_truth"] or []
-    if not isinstance(pages, list):
-        pages = [pages]
-    try:
-        truth = [page if isinstance(page, str) else (page_ids or {})[page] for page in pages if page is not None]
-    except (KeyError, TypeError) as error:
-        form = (
-            "{name}: row {row} names page {page} of the corpus, and no annotations (file_id, page_indices) say its id"
-        )
-        raise SourceError(form, name, at, error) from None
-    return Query(
-        query_id=str(row["id"]),
-        query=str(row["query"]),
-        answer=_text(row.get("answer")),
-        type=_text(row.get("type")),
-        domain=_text(row.get("domain")),
-        ground_truth=list(dict.fromkeys(truth)),
-    )
+    queries: list[Query] = []
+    for row in table.to_pylist():
+        own = row.pop(SHARD)
+        if shard in (None, own):
+            queries.append(Query(**row))
+    return queries
 
 
 def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:
@@ -388,11 +378,11 @@ def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(kind.value_type):
         form = "the annotations of {name} have page_indices of type {kind}; wanted lists of integers"
         raise SourceError(form, name, kind)
-    return {
-        index: f"{row['file_id']}_{page}"
-        for row in annotations.select(["file_id", "page_indices"]).to_pylist()
-        for page, index in enumerate(row["page_indices"] or [], start=1)
-    }
+    page_ids: dict[int, str] = {}
+    for row in annotations.select(["file_id", "page_indices"]).to_pylist():
+        for page, index in enumerate(row["page_indices"] or [], start=1):
+            page_ids[index] = f"{row['file_id']}_{page}"
+    return page_ids
 
 
 def _text(value: object) -> str | None:

@@ -98,23 +98,23 @@ class FetchedFiles:
             with self._alone(use):
                 use.users -= 1
 
-    def take(self, url: str, made: Path) -> Stamp:
+    def take(self, url: str, path: Path) -> Stamp:
         """Move a file that this machine has just written to a URL into the cache."""
         with self._alone(self._use(url)):
             try:
                 stamp = _ask(url)
-                with made.open("rb") as file:
+                with path.open("rb") as file:
                     sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-                if stamp.size == made.stat().st_size <= self._most:
+                if stamp.size == path.stat().st_size <= self._most:
                     self._forget(url)
                     with self._room(stamp.size):
-                        os.replace(made, self._folder / _name(url, stamp, sha256))
+                        os.replace(path, self._folder / _name(url, stamp, sha256))
                 return stamp
             except OSError as error:
                 raise StoreError(cannot_write(self._folder, error)) from error
 
     def _use(self, url: str) -> _Use:
-        path = self._folder / f"{_prefix(url)}{_LOCK}"
+        path = self._folder / f"{fingerprint(url)}{_LOCK}"
         with _listed:
             if path not in _uses:
                 _uses[path] = _Use(FileLock(path, thread_local=False))
@@ -139,8 +139,9 @@ class FetchedFiles:
     def _fetched(self, url: str, listed: Stamp | None) -> FetchedFile:
         for _ in range(_ATTEMPTS):
             stamp = listed or _ask(url)
-            for path in self._folder.glob(f"{_prefix(url)}-{stamp.mark}-*"):
+            for path in self._folder.glob(f"{fingerprint(url)}-{stamp.mark}-*"):
                 if path.stat().st_size == stamp.size:
+                    # The file that was used longest ago is evicted first.
                     os.utime(path)
                     return FetchedFile(path, path.name.split("-")[2][:64])
             try:
@@ -159,12 +160,13 @@ class FetchedFiles:
             form = "{url} has {size:,} bytes and corpus.cache_gb lets this machine keep {most:g} GB: raise it"
             raise SourceError(form, url, stamp.size, self._most / 1e9)
         objects, path = Objects.at(url)
-        part = self._folder / f"{_prefix(url)}-{uuid.uuid4().hex[:8]}{_PART}"
+        part = self._folder / f"{fingerprint(url)}-{uuid.uuid4().hex[:8]}{_PART}"
         digest = hashlib.sha256()
         try:
             if forget:
                 self._forget(url)
             with self._room(stamp.size), part.open("wb") as file:
+                # From now on, other processes count all of it.
                 file.truncate(stamp.size)
             with part.open("r+b") as file:
                 for start in range(0, stamp.size, _AT_ONCE):
@@ -219,16 +221,12 @@ class FetchedFiles:
 
     def _forget(self, url: str) -> None:
         """Remove other versions of a file, and what a killed process left."""
-        for path in self._folder.glob(f"{_prefix(url)}-*"):
+        for path in self._folder.glob(f"{fingerprint(url)}-*"):
             path.unlink(missing_ok=True)
 
 
-def _prefix(url: str) -> str:
-    return fingerprint(url)
-
-
 def _name(url: str, stamp: Stamp, sha256: str) -> str:
-    return f"{_prefix(url)}-{stamp.mark}-{sha256}{PurePosixPath(url).suffix[:_SUFFIX]}"
+    return f"{fingerprint(url)}-{stamp.mark}-{sha256}{PurePosixPath(url).suffix[:_SUFFIX]}"
 
 
 def _ask(url: str) -> Stamp:

@@ -3,6 +3,7 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -169,8 +170,10 @@ class IndexWriter:
                 "{named} went away while it was indexed: bring it back and index again; what was indexed before stays",
                 named,
             )
-        read = (read_file(path, self._place, source.name, key or "") for path, key in shards.files)
-        files = [file for file in read if file is not None]
+        files: list[ShardRows] = []
+        for path, key in shards.files:
+            if (file := read_file(path, self._place, source.name, key or "")) is not None:
+                files.append(file)
         return _Part(files, shards.left_out, shards.copies_of, shards.failed, dpi, shards.left)
 
     def _scan(self, source: CorpusSource, contents: SourceFiles, others: Sequence[ShardRows]) -> _Part:
@@ -361,26 +364,23 @@ class IndexWriter:
         if unknown:
             form = "{count:,} ground-truth pages are not in the corpus, the first is {page}"
             self._tell(phrase(form, len(unknown), quoted(unknown[0])))
-        table = to_table(queries, assign(queries, shard_of, keys, self._shards_before(keys)))
+        # A query stays in the shard that it has in the previous index, if that can be read.
+        shards_before: dict[str, str] = {}
+        if self._before is not None and self._before.queries is not None:
+            with suppress(SourceError):
+                indexed = self._indexed(self._before.queries)
+                there = frozenset(keys)
+                for query_id, key in zip(indexed["query_id"].to_pylist(), indexed[SHARD].to_pylist(), strict=True):
+                    if key in there:
+                        shards_before[query_id] = key
+        table = to_table(queries, assign(queries, shard_of, keys, shards_before))
         buffer = pa.BufferOutputStream()
         pq.write_table(table, buffer)
         self._place.write(QUERIES, buffer.getvalue().to_pybytes())
         return QueryFile(file=QUERIES, rows=len(queries), sha256=digest(table), unknown=unknown)
 
-    def _shards_before(self, keys: Sequence[str]) -> dict[str, str]:
-        """Return each query's shard in the previous index, if that shard still exists."""
-        if self._before is None or self._before.queries is None:
-            return {}
-        try:
-            table = self._indexed(self._before.queries)
-        except SourceError:
-            return {}
-        shards = zip(table["query_id"].to_pylist(), table[SHARD].to_pylist(), strict=True)
-        there = frozenset(keys)
-        return {query_id: key for query_id, key in shards if key in there}
-
 
 def _files_in(rendered: ShardFolder, index: Manifest) -> list[SourcePath]:
     """Return the rendered shards that an index names."""
     named = {index.place(shard.file) for shard in index.shards}
-    return [path for path in rendered.found() if str(path) in named]
+    return [path for path in rendered.files() if str(path) in named]

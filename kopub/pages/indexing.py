@@ -136,17 +136,17 @@ def retry_failed(where: Path | CorpusPlace, progress: Progress) -> bool:
     return bool(failed)
 
 
-def _index_copies(known: Manifest, changed: CorpusSource, place: CorpusPlace, tell: Progress) -> None:
+def _index_copies(corpus: Manifest, changed: CorpusSource, place: CorpusPlace, tell: Progress) -> None:
     """Index again the sources that left out files as copies of those in `changed`."""
-    for source in known.sources:
+    for source in corpus.sources:
         if changed.name in source.copies_of:
-            _index_again(known, source, place, tell)
+            _index_again(corpus, source, place, tell)
 
 
-def _index_again(known: Manifest, source: CorpusSource, place: CorpusPlace, tell: Progress) -> None:
-    look = sum(shard.rows for shard in known.shards_of(source.name)) if source.left else None
+def _index_again(corpus: Manifest, source: CorpusSource, place: CorpusPlace, tell: Progress) -> None:
+    look = sum(shard.rows for shard in corpus.shards_of(source.name)) if source.left else None
     try:
-        index(known.location_of(source), place, tell, others=Others.ADD, max_pages=look)
+        index(corpus.location_of(source), place, tell, others=Others.ADD, max_pages=look)
     except SourceError as error:
         tell(phrase("{source} was not indexed again: {reason}", source.name, str(error)))
 

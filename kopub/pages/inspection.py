@@ -85,6 +85,7 @@ class Inspector:
             with room_for(data):
                 return _inspect(data, may_turn, self._checking)
         try:
+            # A view of a mapped file cannot be sent to another process.
             answer = self._processes.ask((bytes(data), may_turn))
         except LostAnswer as error:
             raise UnreadImage("the image was not read: {error}", error=str(error)) from None

@@ -7,8 +7,7 @@ heavy; a manifest shared on object storage takes one request.
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from datetime import date, datetime
 from functools import cached_property
 from itertools import pairwise
@@ -146,18 +145,11 @@ class Manifest(_FileEntry):
             source = place.read(BEGUN).decode(errors="replace")
             form = "{place} has no index yet, because that of {source} was not finished: `kopub index {typed}` goes on"
             raise SourceError(form, place, source, shlex.quote(source))
-        return cls._read(place if place.remote or (place.folder / NAME).exists() else CorpusPlace(SAMPLES))
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Return the manifest at `path`. Raises `SourceError`."""
-        return cls._read(CorpusPlace(path.parent), path.name)
-
-    @classmethod
-    def _read(cls, place: CorpusPlace, name: str = NAME) -> Self:
-        path = place.location(name)
+        if not place.remote and not (place.folder / NAME).exists():
+            place = CorpusPlace(SAMPLES)
+        path = place.location(NAME)
         try:
-            content = parsed_json(place.read(name))
+            content = parsed_json(place.read(NAME))
             version = content.get("version") if isinstance(content, dict) else None
             if version not in (None, _OLDER, VERSION):
                 form = "{path} has format {version}, this release reads {own}: run `kopub index SOURCE` again"
@@ -166,10 +158,10 @@ class Manifest(_FileEntry):
         except OSError as error:
             reason = error.strerror if not place.remote else "it is not there"
             raise SourceError("{path} cannot be read ({error}): run `kopub index SOURCE`", path, reason) from None
-        except ValidationError as error:
-            raise SourceError(_unusable(path, first_fault(error))) from None
         except ValueError as error:
-            raise SourceError(_unusable(path, str(error))) from None
+            reason = first_fault(error) if isinstance(error, ValidationError) else str(error)
+            form = "{path} is not a shard manifest ({error}): run `kopub index SOURCE` again"
+            raise SourceError(phrase(form, path, reason)) from None
         manifest._place = place
         return manifest
 
@@ -245,8 +237,11 @@ class Manifest(_FileEntry):
                 first = date.fromisoformat(since)
             except ValueError:
                 raise SourceError("{day!r} is no date: write it as 2026-01-31", since) from None
-            dated = [(source, source.indexed_at) for source in named_sources]
-            named_sources = [source for source, at in dated if at is not None and at.astimezone().date() >= first]
+            recent: list[CorpusSource] = []
+            for source in named_sources:
+                if source.indexed_at is not None and source.indexed_at.astimezone().date() >= first:
+                    recent.append(source)
+            named_sources = recent
             if not named_sources:
                 raise SourceError("nothing was indexed since {day}: `kopub sources` says when each source was", since)
         of_sources = {shard.key for source in named_sources for shard in self.shards_of(source.name)}
@@ -283,16 +278,6 @@ class Manifest(_FileEntry):
         """Return the path or URL of a file of the manifest."""
         return self._place.location(file)
 
-    @contextmanager
-    def held(self, file: str, sha256: str | None = None) -> Iterator[Path]:
-        """Yield a file of the manifest on this disk, while the context is open.
-
-        Once mapped, it stays mapped. Raises `StoreError`, and `SourceError` for a file at a URL that is missing or has
-        another SHA-256.
-        """
-        with self._place.held(file, sha256) as path:
-            yield path
-
 
 class _OlderManifest(_FileEntry):
     """A manifest in the previous format, which had one source."""
@@ -325,10 +310,6 @@ def first_fault(error: ValidationError) -> str:
     first = error.errors()[0]
     where = visible(".".join(map(str, first["loc"])), _SHOWN) or "it"
     return f"{where}: {visible(first['msg'])}"
-
-
-def _unusable(path: str, reason: str) -> str:
-    return phrase("{path} is not a shard manifest ({error}): run `kopub index SOURCE` again", path, reason)
 
 
 def shard_source(shard: Shard) -> str:

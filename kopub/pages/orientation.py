@@ -98,21 +98,19 @@ def find_writing_around(grey: NDArray[np.uint8], corners: NDArray[np.float32]) -
     cv2.polylines(ink, [(corners * scale).round().astype(np.int32)], True, (0,), _NEIGHBOURHOOD)
     _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     boxes = _of_characters(np.asarray(stats[1:, :4], np.int32))
+    left, middle, height = boxes[:, 0], boxes[:, 1] + boxes[:, 3] / 2, boxes[:, 3]
+    in_rows: list[NDArray[np.int32]] = []
     # All pairs of marks at once would take gigabytes for a sheet on a dotted cloth.
-    parts = [boxes[at : at + _COMPARED] for at in range(0, len(boxes), _COMPARED)]
-    rows = np.concatenate([part[_beside(part, boxes) >= _ROW] for part in parts] or [boxes])
+    for at in range(0, len(boxes), _COMPARED):
+        part = boxes[at : at + _COMPARED]
+        own = part[:, 3, None]
+        near = np.abs(part[:, 1, None] + own / 2 - middle) < 0.6 * own
+        near &= np.abs(part[:, 0, None] - left) < _NEAR * own
+        near &= (height > 0.4 * own) & (height < 2.5 * own)
+        in_rows.append(part[near.sum(axis=1) >= _ROW])
+    rows = np.concatenate(in_rows or [boxes])
     corner = [rows[:, :2], rows[:, :2] + rows[:, 2:]]
     return (np.concatenate(corner) / scale).astype(np.float32)
-
-
-def _beside(part: NDArray[np.int32], boxes: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Count for each box of a part the similar ones in its row, itself included."""
-    left, middle, height = boxes[:, 0], boxes[:, 1] + boxes[:, 3] / 2, boxes[:, 3]
-    own = part[:, 3, None]
-    near = np.abs(part[:, 1, None] + own / 2 - middle) < 0.6 * own
-    near &= np.abs(part[:, 0, None] - left) < _NEAR * own
-    near &= (height > 0.4 * own) & (height < 2.5 * own)
-    return near.sum(axis=1)
 
 
 def _of_characters(boxes: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -181,11 +179,11 @@ class _Projection:
         last = place.max(axis=1)
         # There is one bin beyond the last point; the change to it is subtracted below, because no line ends there.
         length = int(last.max()) + 2
-        each = np.arange(len(degrees))
-        counted = np.bincount((place + (each * length)[:, None]).ravel(), minlength=len(degrees) * length)
+        rows = np.arange(len(degrees))
+        counted = np.bincount((place + (rows * length)[:, None]).ravel(), minlength=len(degrees) * length)
         profile = counted.reshape(len(degrees), length)
         changes = np.square(np.diff(profile, axis=1)).sum(axis=1)
-        return (changes - np.square(profile[each, last])).astype(np.float64)
+        return (changes - np.square(profile[rows, last])).astype(np.float64)
 
 
 WINDOW = 48
@@ -250,15 +248,8 @@ def cut_windows(marks: Marks, grey: NDArray[np.uint8], most: int) -> NDArray[np.
 def turn_scores(windows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the mean log-probability over the windows for 0 to 3 left turns, (4,)."""
     turned = np.stack([np.rot90(windows, turns, axes=(1, 2)) for turns in range(4)], axis=1)
-    logits = _uprightness(turned.reshape(-1, WINDOW, WINDOW)).reshape(-1, 4)
-    logits -= logits.max(axis=1, keepdims=True)
-    return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).mean(axis=0)
-
-
-def _uprightness(windows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the network's score for each window, (n,)."""
     layers = _weights()
-    values = windows[..., None]
+    values = turned.reshape(-1, WINDOW, WINDOW, 1)
     for at in range((len(layers) - 2) // 2):
         weight, bias = layers[f"conv{at}_weight"], layers[f"conv{at}_bias"]
         side = weight.shape[0]
@@ -267,7 +258,10 @@ def _uprightness(windows: NDArray[np.float32]) -> NDArray[np.float32]:
         shape = patches.shape[:3]
         values = patches.reshape(-1, weight[..., 0].size) @ weight.reshape(-1, weight.shape[-1]) + bias
         values = np.maximum(values, 0).reshape(*shape, -1)
-    return values.reshape(len(windows), -1) @ layers["linear_weight"] + layers["linear_bias"]
+    scores = values.reshape(4 * len(windows), -1) @ layers["linear_weight"] + layers["linear_bias"]
+    logits = scores.reshape(-1, 4)
+    logits -= logits.max(axis=1, keepdims=True)
+    return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).mean(axis=0)
 
 
 @cache

@@ -39,7 +39,10 @@ def problem_with_id(page_id: str) -> str | None:
         (page_id in {".", ".."}, "names a folder"),
         (page_id != page_id.strip(), "begins or ends with a blank"),
     )
-    return next((problem for failed, problem in tests if failed), None)
+    for failed, problem in tests:
+        if failed:
+            return problem
+    return None
 
 
 def stand_in_id(shard_key: str, row: int) -> str:

@@ -33,7 +33,7 @@ def open_shard(manifest: Manifest, shard_key: str) -> ShardFile:
     """
     shard = manifest.shard(shard_key)
     place = manifest.place(shard.file)
-    with manifest.held(shard.file, shard.sha256) as path:
+    with manifest.index.held(shard.file, shard.sha256) as path:
         if not is_url(place) and path.is_file():
             now = path.stat()
             # A file of another time may hold the same bytes, which only its hash tells.
@@ -188,18 +188,16 @@ def _ranges(place: str, sha256: str) -> "RenderedShard":
     from kopub.pages.documents.shards import RenderedShard
 
     try:
-        with _opened(place) as file:
-            shard = RenderedShard.read(file)
+        if is_url(place):
+            objects, path = storage_at(place)
+            with cast("BinaryIO", objects.open(path)) as file:
+                shard = RenderedShard.read(file)
+        else:
+            with Path(place).open("rb") as file:
+                shard = RenderedShard.read(file)
     except OSError as error:
         form = "{place} cannot be opened: {error}; run `kopub index` again"
         raise SourceError(form, place, error.strerror or error) from None
     if shard is None:
         raise SourceError("{place} is damaged: delete it and run `kopub index` again", place)
     return shard
-
-
-def _opened(place: str) -> BinaryIO:
-    if not is_url(place):
-        return Path(place).open("rb")
-    objects, path = storage_at(place)
-    return cast("BinaryIO", objects.open(path))

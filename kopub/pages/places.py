@@ -79,10 +79,10 @@ class CorpusPlace:
         if not is_url(location):
             yield Path(location)
             return
-        with self.fetched.held(location) as found:
-            if sha256 not in (None, found.sha256):
+        with self.fetched.held(location) as fetched:
+            if sha256 not in (None, fetched.sha256):
                 raise SourceError("{location} changed since it was indexed: run `kopub index` again", location)
-            yield found.path
+            yield fetched.path
 
     def read(self, name: str) -> bytes:
         """Return a small file beside the index. Raises `OSError`, and `StoreError` from the storage."""
@@ -243,14 +243,14 @@ class ObjectPath:
         """Size of the file in bytes."""
         return self._file[1].size
 
-    def put(self, made: Path) -> None:
-        """Upload `made` as this file, and move it into the cache. Raises `StoreError`."""
+    def put(self, file: Path) -> None:
+        """Upload a file as this one, and move it into the cache. Raises `StoreError`."""
         from kopub.store.faults import retry, translate_errors
 
         objects, path = storage_at(str(self))
         with translate_errors(str(self), "written"):
-            retry(lambda: objects.fs.put_file(str(made), path))
-        self._listing.add(self._place, str(self), self._listing.fetched.take(str(self), made))
+            retry(lambda: objects.fs.put_file(str(file), path))
+        self._listing.add(self._place, str(self), self._listing.fetched.take(str(self), file))
 
     def unlink(self) -> None:
         """Remove the file. Raises `StoreError`."""

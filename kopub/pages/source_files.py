@@ -18,7 +18,7 @@ from kopub.pages import manifest
 from kopub.pages.arrow import open_pages
 from kopub.pages.corpus import read_table
 from kopub.pages.documents.conversion import NO_DOCUMENT
-from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents
+from kopub.pages.documents.folder import LeftOut, SourceFile, find_documents
 from kopub.pages.documents.pdf import is_pdf
 from kopub.pages.manifest import Shard, shard_key
 from kopub.pages.page import problem_with_id
@@ -63,7 +63,7 @@ class SourceFiles:
 
     name: str
     pages: Sequence[SourcePath]
-    documents: list[DocumentFile] = field(default_factory=list)
+    documents: list[SourceFile] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     questions: pa.Table | None = None
     annotations: pa.Table | None = None
@@ -136,7 +136,7 @@ def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
     around = find_documents(folder)
     in_order = sorted(_saved_files(pages) or pages.iterdir(), key=lambda path: (natural(path.name), path.name))
     files = list(filter(_holds_pages, in_order))
-    documents: list[DocumentFile] = []
+    documents: list[SourceFile] = []
     if files:
         for document in around.documents:
             if document.path.parent == pages and is_pdf(document.path):
@@ -185,7 +185,7 @@ def _two_kinds(place: SourcePath, document: SourcePath, pages: SourcePath) -> So
 
 
 def _beside_shards(
-    files: Sequence[SourcePath], others: Iterable[DocumentFile | LeftOut], folder: SourcePath
+    files: Sequence[SourcePath], others: Iterable[SourceFile | LeftOut], folder: SourcePath
 ) -> Iterator[LeftOut]:
     """Yield the files around the page files in `folder`, with reasons to leave them out."""
     taken = set(map(str, files))
@@ -193,7 +193,7 @@ def _beside_shards(
     for other in others:
         if str(other.path) in taken or other.path.name in _OF_DATASETS:
             continue
-        if isinstance(other, DocumentFile):
+        if isinstance(other, SourceFile):
             form = "beside {files}, which holds the pages"
             what = phrase(form, files[0].name) if other.path.parent == folder else "a document"
             reason = phrase("{what}: index it from a folder of its own", what)
@@ -366,15 +366,18 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
         pages = open_pages(file, format, place=str(path))
     rows: list[tuple[str | None, str | None]] = []
     layers = 0
+    not_whole = "{path}: {reason}; bring in a whole file and index again"
     for batch in pages.batches():
-        if problem := batch.problem or batch.misread:
-            raise SourceError(_not_whole(path, problem) if batch.problem else phrase("{path}: {reason}", path, problem))
+        if batch.problem:
+            raise SourceError(phrase(not_whole, path, batch.problem))
+        if batch.misread:
+            raise SourceError(phrase("{path}: {reason}", path, batch.misread))
         for at in range(batch.rows):
             row = batch.row(at)
             rows.append((row.id, row.file_name))
             layers += row.text_layer is not None
     if pages.problem:
-        raise SourceError(_not_whole(path, pages.problem))
+        raise SourceError(phrase(not_whole, path, pages.problem))
     if not rows:
         return None
     shard = Shard(
@@ -401,6 +404,7 @@ def with_keys(
     """
     keys = {at: file.shard.key for at, file in enumerate(files) if file.shard.key}
     free = {shard.key: shard for shard in had if shard.key not in keys.values()}
+    # The surest likeness comes first: a file that was only moved keeps its key before one that took its place.
     for same in (lambda shard: (shard.sha256, shard.file), lambda shard: shard.sha256, lambda shard: shard.file):
         keys_of: dict[Any, list[str]] = defaultdict(list)
         for shard in reversed(free.values()):
@@ -427,7 +431,3 @@ def with_keys(
 def document_of(row: tuple[str | None, str | None]) -> str:
     page_id, name = row
     return name or (page_id or "").rpartition("_")[0] or page_id or ""
-
-
-def _not_whole(path: SourcePath, problem: str) -> str:
-    return phrase("{path}: {reason}; bring in a whole file and index again", path, problem)

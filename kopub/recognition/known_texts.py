@@ -1,6 +1,5 @@
 """Texts known before recognition, which only reads the others, and samples to prove these."""
 
-import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from kopub.layout.regions import READ_TASKS, Region, Task
 from kopub.pages.page import Page
 from kopub.parallel import closed_after
 from kopub.recognition.content import letters
-from kopub.recognition.printed_parts import with_print
+from kopub.recognition.printed_parts import MARKUP, with_print
 from kopub.recognition.regions import PageReading, RegionText, TextOrigin, page_reading
 from kopub.states import LOST, State
 
@@ -24,9 +23,6 @@ _MOST_APART = 0.5
 """Most edits, relative to the longer of two texts, for both to show the same print; no reader makes more mistakes."""
 _FEWEST_DIGITS = 4
 """Fewest digits that are also compared separately, because prices and dates may be wrong although all letters match."""
-
-_TAG = re.compile(r"</?(?:table|tr|t[dh]|br)\b[^>]*>")
-"""The markup of a table."""
 
 Read = Callable[[Iterable[tuple[Page, Sequence[Region]]]], Iterator[PageReading]]
 """`Recognizer.read`."""
@@ -86,7 +82,7 @@ class PageToRead:
 
 def agree(known: str, read: str) -> bool:
     """Return whether a text and a reading, allowing for mistakes, may show the same print."""
-    a, b = (letters(_TAG.sub("", text)).casefold() for text in (known, read))
+    a, b = (letters(MARKUP.sub("", text)).casefold() for text in (known, read))
     digits = "".join(filter(str.isdigit, a)), "".join(filter(str.isdigit, b))
     if len(digits[0]) >= _FEWEST_DIGITS and Levenshtein.normalized_distance(*digits) > _MOST_APART:
         return False

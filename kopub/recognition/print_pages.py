@@ -46,11 +46,12 @@ def read_page(reader: PrintReader, page: Page, regions: Sequence[Region]) -> Pag
         return PageReading(page.page_id, State.BLANK)
     texts: list[RegionText] = []
     words: list[list[OcrWord]] = []
+    on_page: list[OcrWord] = []
     for region in regions:
         text, read = _read_region(reader, gray, region)
         texts.append(text)
         words.append([word for word in read if any(map(str.isalnum, word.text))])
-    on_page = [word for some in words for word in some if word.confidence < CERTAIN]
+        on_page += [word for word in words[-1] if word.confidence < CERTAIN]
     letters = sum(len(word.text) for word in on_page)
     # A reader is unsure of a page that is turned, mirrored or out of focus.
     if letters >= _FEWEST_LETTERS and mean_confidence(on_page) < reader.unsure:

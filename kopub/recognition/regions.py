@@ -101,16 +101,16 @@ def retry_counts(texts: Sequence[RegionText]) -> dict[str, int]:
 
     Counts of 0 are left out, and so are retries of reused answers.
     """
-    again = [text for text in texts if text.attempts > 1 and not text.reused]
-    counted = {
-        "second_tries": len(again),
-        "second_tries_taken": sum(text.state is not State.FAILED for text in again),
-        "tables_dropped": sum(
-            text.native_label == "table" and text.attempts > 0 and not text.content and text.state is not State.FAILED
-            for text in texts
-        ),
-    }
-    return {name: count for name, count in counted.items() if count}
+    again = taken = dropped = 0
+    for text in texts:
+        has_text = text.state is not State.FAILED
+        if text.attempts > 1 and not text.reused:
+            again += 1
+            taken += has_text
+        if text.native_label == "table" and text.attempts > 0 and not text.content and has_text:
+            dropped += 1
+    counts = {"second_tries": again, "second_tries_taken": taken, "tables_dropped": dropped}
+    return {name: count for name, count in counts.items() if count}
 
 
 def page_reading(page_id: str, texts: Sequence[RegionText], crops: Sequence[Crop]) -> PageReading:

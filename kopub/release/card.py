@@ -74,10 +74,19 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
     lost = list(islice(incomplete_pages(folder, pages), _LISTED + 1))
     regions: Counter[str] = Counter(to_read=0, lost=0, text_layer=0)
     ended: Counter[str] = Counter()
+    doubtful = 0
     for part in pages:
         regions.update(part.summary["regions"])
         ended.update(part.summary["ended"])
+        doubtful += part.summary["doubtful"]
+    corrected = dict.fromkeys(("corrections", "pages", "checked"), 0)
+    for part in inventory[CORRECTIONS]:
+        for key in corrected:
+            corrected[key] += part.summary[key]
     scores = [] if about.scores is None else about.scores.to_pylist()
+    reading: list[dict[str, Any]] = []
+    for table in about.reading:
+        reading += [row for row in table.to_pylist() if row["slice"] == "all"]
     # Documents in chunks; an incomplete one lacks pages or all of its chunks.
     chunked: Counter[str] = Counter()
     for part in inventory[CHUNKS]:
@@ -110,16 +119,13 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
         regions=regions,
         lost=lost[:_LISTED],
         more_lost=len(lost) > _LISTED,
-        doubtful=sum(part.summary["doubtful"] for part in pages),
-        corrected={
-            key: sum(part.summary[key] for part in inventory[CORRECTIONS])
-            for key in ("corrections", "pages", "checked")
-        },
+        doubtful=doubtful,
+        corrected=corrected,
         chunks={"documents": chunked.total(), "incomplete": sum(chunked[state] for state in INCOMPLETE)},
         unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
         made=_list_makers(inventory),
         scores=[row for row in scores if row["query_type"] == "all"],
-        reading=[row for scores in about.reading for row in scores.to_pylist() if row["slice"] == "all"],
+        reading=reading,
         documents=len({document for document, *_ in documents(inventory, about.license)}),
         attribution=ATTRIBUTION,
         licences=sorted(stated.items(), key=lambda item: (-item[1], item[0] or "")),

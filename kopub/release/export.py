@@ -170,20 +170,16 @@ def _one_by_one(table: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _result(page: dict[str, Any], regions: Sequence[Region], page_idx: int) -> dict[str, Any]:
+    shown: list[dict[str, Any]] = []
+    for region in regions:
+        if region.content is not None:
+            content = None if region.kind == "image" else region.content
+            place = {"kind": region.kind, "bbox_2d": region.box_2d}
+            shown.append({"index": region.index, "label": region.label, **place, "content": content})
     return {
         "page_id": page["page_id"],
         "page_idx": page_idx,
-        "regions": [
-            {
-                "index": region.index,
-                "label": region.label,
-                "kind": region.kind,
-                "bbox_2d": region.box_2d,
-                "content": None if region.kind == "image" else region.content,
-            }
-            for region in regions
-            if region.content is not None
-        ],
+        "regions": shown,
         "markdown": defuse(page["markdown"] or ""),
         "image_crops": page["image_crops"] or [],
         "state": page["state"],

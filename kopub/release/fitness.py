@@ -81,11 +81,13 @@ def fitness(inventory: Inventory, about: ReleaseDescription) -> Fitness:
     Counts that do not reconcile are found by `verify`.
     """
     gates, pages = about.gates, inventory["pages"]
-    rows = sum(part.rows for part in pages)
-    lost = sum(part.summary["ended"][state] for part in pages for state in LOST)
-    regions = sum(part.summary["regions"]["to_read"] for part in pages)
-    lost_regions = sum(part.summary["regions"]["lost"] for part in pages)
-    doubtful = sum(part.summary["doubtful"] for part in pages)
+    rows = lost = regions = lost_regions = doubtful = 0
+    for part in pages:
+        rows += part.rows
+        lost += sum(part.summary["ended"][state] for state in LOST)
+        regions += part.summary["regions"]["to_read"]
+        lost_regions += part.summary["regions"]["lost"]
+        doubtful += part.summary["doubtful"]
     quality: list[str] = []
     few: list[str] = []
     for count, of, what, gate in (
@@ -198,13 +200,14 @@ def refusals(stated: Mapping[str | None, int], under: str | None) -> list[str]:
     if under is not None and identifier(under) == OTHER:
         form = "release.publish_under is {licence!r}, which is none of the licences whose terms are known"
         return [phrase(form, under)]
-    return [
-        phrase("{pages} under {licence!r}: {reason}", counted(pages, "page"), licence, problem)
-        if licence
-        else phrase("{pages} without a stated licence: {reason}", counted(pages, "page"), problem)
-        for licence, pages in sorted(stated.items(), key=lambda item: item[0] or "")
-        if (problem := _refusal(licence, under))
-    ]
+    lines: list[str] = []
+    for licence, count in sorted(stated.items(), key=lambda item: item[0] or ""):
+        problem, pages = _refusal(licence, under), counted(count, "page")
+        if problem and licence:
+            lines.append(phrase("{pages} under {licence!r}: {reason}", pages, licence, problem))
+        elif problem:
+            lines.append(phrase("{pages} without a stated licence: {reason}", pages, problem))
+    return lines
 
 
 def _refusal(licence: str | None, under: str | None) -> str | None:

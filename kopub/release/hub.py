@@ -148,16 +148,15 @@ def difference(
     left alone.
     """
     rows = {path: file.rows for path, file in before.files.items()} if before else {}
+    added: list[HubChange] = []
+    changed: list[HubChange] = []
+    for path, file in sorted(local.items()):
+        if path not in remote:
+            added.append(HubChange(file.path, file.size, file.rows))
+        elif not have_same_bytes(file, remote[path]):
+            changed.append(HubChange(file.path, file.size, file.rows))
     gone = (path for path in sorted(remote) if path not in local and DATA_PATH.fullmatch(path))
-    return HubDifference(
-        added=[_change(local[path]) for path in sorted(local) if path not in remote],
-        changed=[
-            _change(local[path])
-            for path in sorted(local)
-            if path in remote and not have_same_bytes(local[path], remote[path])
-        ],
-        removed=[HubChange(path, remote[path].size, rows.get(path)) for path in gone],
-    )
+    return HubDifference(added, changed, [HubChange(path, remote[path].size, rows.get(path)) for path in gone])
 
 
 def have_same_bytes(local: LocalFile, remote: RemoteFile) -> bool:
@@ -200,10 +199,6 @@ def _read(folder: Path, name: str) -> bytes:
         return (folder / name).read_bytes()
     except OSError:
         raise StoreError("{folder} has no {name}: materialize hf_release first", folder, name) from None
-
-
-def _change(file: LocalFile) -> HubChange:
-    return HubChange(file.path, file.size, file.rows)
 
 
 _FILES_PER_UPLOAD = 256
@@ -336,15 +331,13 @@ class HubTarget(Resource):
         changes = difference(files, remote)
         if not changes.removed or MANIFEST not in remote:
             return changes
-        return difference(files, remote, self._manifest(commit))
-
-    def _manifest(self, commit: str) -> ReleaseManifest | None:
-        """Return the manifest of the repository; None if no release wrote it."""
+        # Only the manifest says how many rows the files to remove have; one that no release wrote says nothing.
         path = self._api.hf_hub_download(self.repo, MANIFEST, repo_type="dataset", revision=commit)
         try:
-            return parse_manifest(Path(path).read_bytes())
+            manifest = parse_manifest(Path(path).read_bytes())
         except StoreError:
-            return None
+            manifest = None
+        return difference(files, remote, manifest)
 
     def _send(self, files: Files, todo: HubDifference, head: str, summary: str, log: Log) -> str:
         """Send the files, commit them, and return the commit of the branch."""

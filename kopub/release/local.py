@@ -145,7 +145,9 @@ class LocalRelease(Engine):
         from kopub.release.card import render_attribution, render_card
 
         inventory = list_parts(self.root)
-        paths = [part.path for parts in inventory.values() for part in parts]
+        paths: list[str] = []
+        for parts in inventory.values():
+            paths += [part.path for part in parts]
         hashes = {path: sums.get(path) or file_sha256(self.root / path) for path in paths}
         manifest = manifest_of(inventory, about.shards, about.left, hashes)
         texts = [
@@ -213,10 +215,10 @@ class LocalRelease(Engine):
 
         if self._card()[0].get("configs"):
             return False
-        to_come = {
-            config: [ReleasePart(shard, part_path(config, shard), table.num_rows, 0, features_of(table))]
-            for config, table in built.items()
-        }
+        to_come: dict[str, list[ReleasePart]] = {}
+        for config, table in built.items():
+            path, features = part_path(config, shard), features_of(table)
+            to_come[config] = [ReleasePart(shard, path, table.num_rows, 0, features)]
         self._write_text(CARD, compose_card(front_matter(to_come, {}, {}), _BEING_MADE))
         return True
 

@@ -142,13 +142,16 @@ def describe(
                 by_recipe[test.recipe] = test
     tests = sorted(by_recipe.values(), key=lambda test: (test.tested_at, test.section))
     form = "the self-test of {section} {reason}"
+    limits: dict[str, None] = {}
+    for engine in engines.values():
+        limits |= dict.fromkeys(engine.limits)
     return ReleaseDescription(
         title=release.title,
         source=corpus.manifest.name,
         profile=profile,
         shards=corpus.manifest.keys,
         left=corpus.manifest.left,
-        limits=list(dict.fromkeys(limit for engine in engines.values() for limit in engine.limits)),
+        limits=list(limits),
         license=release.license,
         publish_under=release.publish_under,
         gates=gates,

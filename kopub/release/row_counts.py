@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import datasets.config
 from datasets import DatasetBuilder, IterableDataset
 from datasets.exceptions import DatasetsError
 from datasets.load import dataset_module_factory, get_dataset_builder_class
@@ -67,16 +68,12 @@ def count_apart(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, 
 
 
 def _row_counts(folder: Path, shards: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int | str]]:
-    refusals = (DatasetsError, ValueError, OSError)
-    try:
-        opened = _open(folder)
-    except refusals as error:
-        yield from dict.fromkeys(shards, f"{type(error).__name__}: {error}").items()
-        return
+    opened = None
     for config, of_config in shards.items():
         try:
+            opened = opened or _open(folder)
             yield config, _rows(opened(config), of_config)
-        except refusals as error:
+        except (DatasetsError, ValueError, OSError) as error:
             yield config, f"{type(error).__name__}: {error}"
 
 
@@ -102,9 +99,14 @@ def _rows(builder: DatasetBuilder, shards: Sequence[str]) -> int:
     if not chosen:
         return 0
     builder.config.data_files = {"train": chosen}  # pyright: ignore[reportAttributeAccessIssue]
-    opened = builder.as_streaming_dataset(split="train")
-    assert isinstance(opened, IterableDataset)
-    return sum(len(batch) for batch in opened.with_format("arrow").iter(batch_size=_ROWS))
+    # Where torch is installed, a stream imports it for seconds, to share its epoch with workers that there are not.
+    with_torch, datasets.config.TORCH_AVAILABLE = datasets.config.TORCH_AVAILABLE, False
+    try:
+        opened = builder.as_streaming_dataset(split="train")
+        assert isinstance(opened, IterableDataset)
+        return sum(len(batch) for batch in opened.with_format("arrow").iter(batch_size=_ROWS))
+    finally:
+        datasets.config.TORCH_AVAILABLE = with_torch
 
 
 if __name__ == "__main__":

@@ -72,8 +72,12 @@ def replace_release(release: LocalRelease, about: ReleaseDescription, files: Fil
             begin(fresh.root)
             with staged.settled() as waiting:
                 hashes = dict(_linked(release, about, files, waiting, released))
-            for path in _foreign(release.root):
-                _link(release.root / path, fresh.root / path)
+            # Files that no release wrote stay in the folder.
+            for path in release.root.rglob("*") if release.root.is_dir() else ():
+                place = path.relative_to(release.root).as_posix()
+                is_ours = place in TEXTS or DATA_PATH.fullmatch(place) or is_temporary(path.name)
+                if not is_ours and (path.is_symlink() or not path.is_dir()):
+                    _link(path, fresh.root / place)
             fresh.describe(about, hashes)
             check(fresh.root)
             if _is_same(fresh.root, release.root):
@@ -121,15 +125,6 @@ def _has(wanted: Mapping[str, str], *sums: Mapping[str, str]) -> bool:
         if not any(hashes.get(path) == sha256 for hashes in sums):
             return False
     return bool(wanted)
-
-
-def _foreign(root: Path) -> Iterator[str]:
-    """Yield the files of a release folder that no release wrote."""
-    for path in root.rglob("*") if root.is_dir() else ():
-        place = path.relative_to(root).as_posix()
-        is_ours = place in TEXTS or DATA_PATH.fullmatch(place) or is_temporary(path.name)
-        if not is_ours and (path.is_symlink() or not path.is_dir()):
-            yield place
 
 
 def _link(file: Path, name: Path) -> None:

@@ -6,18 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from kopub.engine import Engine, ProfileOnly, missing_modules
 from kopub.errors import EngineError, KopubError, StoreError, first_line
+from kopub.files import is_url
 from kopub.fingerprints import CodeVersion
+from kopub.folders import placed
 from kopub.states import phrase, with_remedy
 from kopub.store.schemas import PLACE
 
+Address = Annotated[str, AfterValidator(lambda url: url if is_url(url) or not url else str(placed(url)))]
+"""A URL, or a folder as an absolute path."""
 BATCH = 500
 """Most records that are handed to a store at once: 4 MB of vectors of 2,048 numbers."""
 
@@ -141,8 +145,13 @@ class Sink(Engine):
             raise EngineError("sinks.engine {engine}: {reason}", self.code_version.bare_name, line)
         return import_module(self.package)
 
-    def require_dim(self, stored: int, dim: int) -> None:
-        """Raise `StoreError` if the table holds vectors of another length than `dim`."""
+    def require_dim(self, stored: int | None, dim: int) -> None:
+        """Raise `StoreError` if the table holds no vectors of length `dim`.
+
+        `stored` is their length, or None if the table is not ours.
+        """
+        if stored is None:
+            raise StoreError("{place} belongs to another program: name another table in sinks.table", self.place)
         if stored != dim:
             form = (
                 "{place} holds vectors of {width} numbers, and this profile makes {own}: name another table in "

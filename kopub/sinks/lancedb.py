@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from kopub.engine import ProfileOnly
-from kopub.files import is_url
 from kopub.fingerprints import CodeVersion
-from kopub.folders import placed
-from kopub.sinks.base import Sink, SinkTable, records_schema
+from kopub.sinks.base import Address, Sink, SinkTable, records_schema
 
 
 class LanceDbSink(Sink):
@@ -23,14 +21,9 @@ class LanceDbSink(Sink):
     package: ClassVar[str] = "lancedb"
 
     home: ProfileOnly[str] = Field(default="", description="Folder of `lancedb/` if `url` is left out; the home.")
-    url: ProfileOnly[str] = Field(
+    url: ProfileOnly[Address] = Field(
         default="", description="Folder or URL (s3://bucket/prefix) of the database; by default `$KOPUB_HOME/lancedb`."
     )
-
-    @field_validator("url")
-    @classmethod
-    def _placed(cls, url: str) -> str:
-        return url if is_url(url) or not url else str(placed(url))
 
     @property
     def place(self) -> str:
@@ -43,7 +36,8 @@ class LanceDbSink(Sink):
             table = database.open_table(self.table)
         except ValueError:  # there is none
             table = database.create_table(self.table, schema=records_schema(dim), exist_ok=True)
-        self.require_dim(table.schema.field("vector").type.list_size, dim)
+        vectors = dict(zip(table.schema.names, table.schema.types, strict=True)).get("vector")
+        self.require_dim(getattr(vectors, "list_size", None), dim)
         before = table.version
         yield LanceTable(table)
         if table.version != before:

@@ -44,18 +44,20 @@ class PgVectorSink(Sink):
 
     @contextmanager
     def open(self, dim: int) -> Iterator[SinkTable]:
+        # The name may be a word of SQL, such as order.
+        table = f'"{self.table}"'
         with closing(self.library().connect(self.url)) as connection:
             with connection, connection.cursor() as cursor:
-                cursor.execute("SELECT to_regclass(%s)", [self.table])
+                cursor.execute("SELECT to_regclass(%s)", [table])
                 if cursor.fetchone() == (None,):
                     cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
-                    cursor.execute(_TABLE.format(table=self.table, dim=dim))
+                    cursor.execute(_TABLE.format(table=table, dim=dim))
                 cursor.execute(
                     "SELECT atttypmod FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'vector'",
-                    [self.table],
+                    [table],
                 )
-                self.require_dim(cursor.fetchone()[0], dim)
-            yield PgTable(connection, self.table)
+                self.require_dim((cursor.fetchone() or [None])[0], dim)
+            yield PgTable(connection, table)
 
 
 class PgTable(SinkTable):

@@ -6,14 +6,13 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from kopub.engine import ProfileOnly
 from kopub.errors import ConfigError
 from kopub.files import is_url
 from kopub.fingerprints import CodeVersion
-from kopub.folders import placed
-from kopub.sinks.base import Sink, SinkTable
+from kopub.sinks.base import Address, Sink, SinkTable
 
 _TIMEOUT = 60
 """Seconds for a request; the library's own limit of 5 ends large ones."""
@@ -29,15 +28,10 @@ class QdrantSink(Sink):
     secrets: ClassVar[str] = "the variable that api_key_env names"
     package: ClassVar[str] = "qdrant_client"
 
-    url: ProfileOnly[str] = Field(
+    url: ProfileOnly[Address] = Field(
         default="http://localhost:6333", description="The server, or a folder, which suits a few thousand chunks."
     )
     api_key_env: ProfileOnly[str] = Field(default="", description="Environment variable that holds the server's key.")
-
-    @field_validator("url")
-    @classmethod
-    def _placed(cls, url: str) -> str:
-        return url if is_url(url) else str(placed(url))
 
     @property
     def place(self) -> str:
@@ -61,7 +55,7 @@ class QdrantSink(Sink):
                 client.create_collection(self.table, vectors_config=size)
                 if is_url(self.url):
                     client.create_payload_index(self.table, "shard", library.models.PayloadSchemaType.KEYWORD)
-            self.require_dim(client.get_collection(self.table).config.params.vectors.size, dim)
+            self.require_dim(getattr(client.get_collection(self.table).config.params.vectors, "size", None), dim)
             yield QdrantTable(client, self.table, library.models)
         finally:
             client.close()

@@ -284,6 +284,7 @@ class ParsedTexts(RowTable):
             9: "figures that two readers read differently are named",
             10: "a word that a line's end cuts is one word",
             11: "sentences in the cells of a table need no mark",
+            12: "numbers read where a layer has no letters are doubted",
         },
     )
     parents = (RawPages, OcrResults)

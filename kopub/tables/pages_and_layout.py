@@ -17,7 +17,7 @@ from kopub.config.settings import Resources
 from kopub.errors import UndecodableImage
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import PageLayout, Region
+from kopub.layout.regions import Layout, Region
 from kopub.pages.corpus import SourceRow
 from kopub.pages.documents.text_layer import TextLayer
 from kopub.pages.manifest import shard_source
@@ -212,10 +212,10 @@ class LayoutRegions(EngineTable):
 
             yield from ordered_map(read, todo, _READERS)
 
-    def results(self, inputs: Iterator[Page]) -> Iterator[PageLayout]:
+    def results(self, inputs: Iterator[Page]) -> Iterator[Layout]:
         return self.engine.detect(inputs)
 
-    def row(self, spec: RowSpec, result: PageLayout) -> RowResult:
+    def row(self, spec: RowSpec, result: Layout) -> RowResult:
         page, layer = spec.given, self._layers.pop(spec.id, None)
         if layer is not None:
             result = correct_regions(result, layer)

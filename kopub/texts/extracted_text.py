@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from rapidfuzz.distance import Levenshtein
 
 from kopub.fingerprints import CodeVersion
-from kopub.layout.regions import READ_TASKS, Region, Task
+from kopub.layout.regions import FORMULAS, READ_TASKS, Region, Task
 from kopub.pages.documents.text_layer import Mark, TextLayer, Word
 from kopub.pages.nameless import NAMELESS, is_nameless
 from kopub.recognition.content import KOREAN, fence_code, letters, script_of
@@ -37,6 +37,7 @@ CODE = CodeVersion(
         5: "code keeps its empty lines; tables without rules, and the levels of titles, follow the tags of their PDF; "
         "signs that stand alone are compared too",
         6: "words drawn into and behind a row are of the row; numbers that came out nowhere on a page are named",
+        7: "words between rules of a picture or of dots fill the cells of a table",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""
@@ -96,10 +97,10 @@ def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozense
         is_hidden = any(word.marks & Mark.INVISIBLE for word in words)
         table = None
         if region.task is Task.TABLE and region.label == _TABLE and not is_hidden:
-            [plain] = words_of_boxes(unruled, [region.bbox])
-            table = table_of(layer, words, region.bbox) if plain.bare_share <= MOST_BARE else None
+            table = table_of(layer, words, region.bbox)
         if table is not None:
-            is_whole = True
+            [plain] = words_of_boxes(unruled, [region.bbox])
+            is_whole = plain.bare_share <= MOST_BARE
             lines, text = list(table.lines()), table.html()
         else:
             is_whole = (
@@ -150,13 +151,6 @@ class _Candidate:
     def digits(self) -> int:
         return sum(map(str.isdigit, self.text))
 
-    def sample(self, layer: TextLayer) -> LineSample:
-        """Return it with the part of the page to be read, paper around it included."""
-        x1, y1, x2, y2 = self.line.box
-        margin = _MARGIN * self.height
-        right, bottom = min(layer.width, x2 + margin), min(layer.height, y2 + margin)
-        return LineSample(self.text, (max(0.0, x1 - margin), max(0.0, y1 - margin), right, bottom))
-
 
 def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) -> list[LineSample]:
     candidates: list[_Candidate] = []
@@ -181,12 +175,18 @@ def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) 
     most = max(candidate.digits for candidate in chosen)
     if numbers not in chosen and numbers.digits >= _FEWEST_DIGITS > most:
         chosen.append(numbers)
-    return [candidate.sample(layer) for candidate in chosen]
+    samples: list[LineSample] = []
+    for candidate in chosen:
+        # A reader gets some of the paper around the line.
+        x1, y1, x2, y2 = candidate.line.box
+        margin = _MARGIN * candidate.height
+        right, bottom = min(layer.width, x2 + margin), min(layer.height, y2 + margin)
+        samples.append(LineSample(candidate.text, (max(0.0, x1 - margin), max(0.0, y1 - margin), right, bottom)))
+    return samples
 
 
 _FEWEST_LETTERS = 20
 """Fewest letters and digits for which a distance is meaningful."""
-_FORMULAS = frozenset({"display_formula", "inline_formula"})
 _TABLE = "table"
 _FAR = "{share:.0%} of the letters differ from the text layer of its PDF"
 _LEFT_OUT = "{share:.0%} of the letters in the text layer of its PDF are in no region"
@@ -222,11 +222,13 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
 
     Failed regions, formulas and pictures are left out. Regions are compared one by one, so the reading order does not
     matter. A table's cells may be in another order, so only letters that just one of the two has count. Numbers of
-    other places must come out somewhere on the page.
+    other places must come out somewhere on the page. Of a page of which the layer holds most letters, numbers that were
+    read elsewhere are guesses.
     """
     layer = printed_part(layer)
     edits = longest = 0
     numbers = NumbersAudit()
+    guesses: list[str] = []
     beside = outside_of(layer, boxes)
     printed_somewhere = list(beside)
     for reading, within in zip(readings, words_of_boxes(layer, boxes), strict=True):
@@ -234,8 +236,10 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
         answer, printed = letters(text), letters(text_of(lines_of(within.words)))
         was_read = reading.state is not State.FAILED and reading.finish_reason != "skipped"
         printed_somewhere += within.words if reading.state is not State.FAILED else ()
+        if was_read and not printed and reading.native_label not in FORMULAS:
+            guesses.append(text)
         is_table = reading.native_label == _TABLE
-        is_text = is_table or (within.bare_share <= MOST_BARE and reading.native_label not in _FORMULAS)
+        is_text = is_table or (within.bare_share <= MOST_BARE and reading.native_label not in FORMULAS)
         if was_read and printed and is_text:
             if is_table:
                 of_answer, of_print = Counter(answer), Counter(printed)
@@ -246,8 +250,10 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
             numbers.add(" ".join(word.text for word in within.words), text)
     seen = " ".join(word.text for word in printed_somewhere if not word.marks & Mark.INVISIBLE)
     numbers.add_lost(seen, page_text(readings))
-    outside = _count_letters(beside)
-    outside_share = outside / _count_letters(layer.words) if outside >= _FEWEST_LETTERS else 0.0
+    outside, whole = _count_letters(beside), _count_letters(layer.words)
+    if whole > sum(map(len, map(letters, guesses))):
+        numbers.add("", " ".join(guesses))
+    outside_share = outside / whole if outside >= _FEWEST_LETTERS else 0.0
     return Comparison(edits / longest if longest >= _FEWEST_LETTERS else None, outside_share, numbers)
 
 

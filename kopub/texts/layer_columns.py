@@ -25,17 +25,11 @@ _CHART = 0.01
 
 @dataclass(frozen=True, slots=True)
 class _Gutter:
-    """The white strip between two columns, from `top` to `bottom`, in pixels."""
+    """The white strip between two columns, from `top` to `bottom`, with its `middle`, in pixels."""
 
-    left: float
-    right: float
+    middle: float
     top: float
     bottom: float
-
-    @property
-    def middle(self) -> float:
-        """The line at which words are parted."""
-        return (self.left + self.right) / 2
 
     def part(self, words: Sequence[Word]) -> tuple[list[Word], list[Word]]:
         """Return the words on its left and those on its right."""
@@ -101,7 +95,7 @@ def _gutter(layer: TextLayer, tables: Sequence[Sequence[float]]) -> _Gutter | No
     tried: set[tuple[int, int, int]] = set()
     for first, end, left in sorted(strips, key=lambda strip: strip[0] - strip[1]):
         band = rows[first:end]
-        gutter = _Gutter(left, left + _WIDE * em, band[0].box.y1, max(row.box.y2 for row in band))
+        gutter = _Gutter(left + _WIDE * em / 2, band[0].box.y1, max(row.box.y2 for row in band))
         sides = gutter.part(words_in(band))
         # Strips of one white area part the same words.
         if (first, end, len(sides[0])) in tried:

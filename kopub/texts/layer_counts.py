@@ -63,6 +63,6 @@ def from_layers(store: "TableStore", shards: Iterable[str]) -> FromLayers:
         with store.open(TABLES.readings.name, shard) as table:
             readings = table.read(columns=["regions.list.element.origin"])["regions"].to_pylist()
         for page in readings:
-            taken = sum(region["origin"] == TextOrigin.TEXT_LAYER for region in page or ())
-            counts += FromLayers(taken, len(page or ()), int(taken > 0))
+            regions = sum(region["origin"] == TextOrigin.TEXT_LAYER for region in page or ())
+            counts += FromLayers(regions, len(page or ()), int(regions > 0))
     return counts

@@ -2,10 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median, median_low
 from typing import TypeVar
 
@@ -97,14 +97,20 @@ def lines_of(words: Sequence[Word]) -> list[Line]:
     This is the order of the PDF if it leads down the page, or else from top to bottom. Turned lines and vertical
     writing are turned upright first, so that their boxes are no longer places on the page.
     """
-    lines = list(_runs(set_upright(words)))
+    runs: list[list[Word]] = []
+    for word in set_upright(words):
+        if runs and on_one_line(runs[-1][-1].box, word.box) and word.box.x1 >= runs[-1][-1].box.x1:
+            runs[-1].append(word)
+        else:
+            runs.append([word])
+    lines = [Line(tuple(run)) for run in runs]
     right = 0
     for above, below in pairwise(line.box for line in lines):
         right = max(right, above.x2)
         # A next line that stands higher is right only at the head of a second column.
         leads_up = below.y2 <= above.y1 and below.x1 < right
         if leads_up or (on_one_line(above, below) and below.x1 < above.x1):
-            lines = [line for row in _rows(lines) for line in row]
+            lines = list(chain.from_iterable(_rows(lines)))
             break
     rows: list[Line] = []
     for line in lines:
@@ -116,18 +122,6 @@ def lines_of(words: Sequence[Word]) -> list[Line]:
         else:
             rows.append(line)
     return rows
-
-
-def _runs(words: Iterable[Word]) -> Iterator[Line]:
-    """Yield words that follow each other on a line, in PDF order."""
-    run: list[Word] = []
-    for word in words:
-        if run and (not on_one_line(run[-1].box, word.box) or word.box.x1 < run[-1].box.x1):
-            yield Line(tuple(run))
-            run = []
-        run.append(word)
-    if run:
-        yield Line(tuple(run))
 
 
 def _is_between(line: Line, row: Line) -> bool:
@@ -147,11 +141,14 @@ def _is_between(line: Line, row: Line) -> bool:
 def set_upright(words: Sequence[Word]) -> list[Word]:
     """Return the words turned so that lines run left to right and downwards."""
     half = characters_of(words) / 2
-    if characters_of(words, Mark.DOWN) > half or _is_column(words):
-        return [replace(word, box=Box(box.y1, -box.x2, box.y2, -box.x1)) for word in words for box in [word.box]]
-    if characters_of(words, Mark.UP) > half:
-        return [replace(word, box=Box(-box.y2, box.x1, -box.y1, box.x2)) for word in words for box in [word.box]]
-    return list(words)
+    runs_down = characters_of(words, Mark.DOWN) > half or _is_column(words)
+    if not runs_down and characters_of(words, Mark.UP) <= half:
+        return list(words)
+    turned: list[Word] = []
+    for word in words:
+        x1, y1, x2, y2 = word.box
+        turned.append(replace(word, box=Box(y1, -x2, y2, -x1) if runs_down else Box(-y2, x1, -y1, x2)))
+    return turned
 
 
 def _is_column(words: Sequence[Word]) -> bool:

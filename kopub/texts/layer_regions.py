@@ -8,7 +8,7 @@ import numpy as np
 
 from kopub.boxes import Box, union
 from kopub.fingerprints import CodeVersion
-from kopub.layout.regions import PICTURES, READ_TASKS, PageLayout, Region, Task
+from kopub.layout.regions import PICTURES, READ_TASKS, Layout, Region, Task
 from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
 from kopub.states import State
 from kopub.texts.layer_code import with_code
@@ -39,6 +39,7 @@ CODE = CodeVersion(
         3: "lines in a font of even width are code; titles, lists, notes and tables follow the tags of their PDF; "
         "formulas of documents have the words of their print, bullets that touch a word are kept, and what documents "
         "draw without a word is not read",
+        4: "no cell of a document takes a part of a longer number, whose rest came out a second time",
     },
 )
 """With a new version, pages with a text layer are laid out again."""
@@ -60,7 +61,7 @@ _BAND_GAP = 1.5
 _LEADER = re.compile(r"[.·…‥]{3,}")
 
 
-def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
+def correct_regions(layout: Layout, layer: TextLayer) -> Layout:
     """Return the layout of a page with what its text layer knows better.
 
     Connected rules or filled boxes around words are a table, and so are aligned words without rules. Text across the
@@ -213,10 +214,11 @@ def _table(box: Box) -> Region:
 def _with_plain_tables(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
     """Return the regions with the tables of aligned words in those of text."""
     texts: list[tuple[Region, Sequence[Word]]] = []
+    words: list[Word] = []
     for region, within in regions_with_words(regions, layer):
         if region.task is Task.TEXT and region.label != "seal":
             texts.append((region, within.words))
-    words = [word for _, own in texts for word in own]
+            words += within.words
     changed = list(regions)
     for rows in _plain_tables(words):
         cells = set(words_in(rows))
@@ -229,8 +231,11 @@ def _with_plain_tables(regions: Sequence[Region], layer: TextLayer) -> list[Regi
         below: list[Region] = []
         for region, own in touched:
             changed.remove(region)
-            over = [word for word in own if word not in cells and word.box.y1 < table.bbox[1]]
-            under = [word for word in own if word not in cells and word.box.y1 >= table.bbox[1]]
+            over: list[Word] = []
+            under: list[Word] = []
+            for word in own:
+                if word not in cells:
+                    (over if word.box.y1 < table.bbox[1] else under).append(word)
             if over:
                 above.append(replace(region, bbox=bbox_around(over), polygon=None))
             if under:
@@ -305,12 +310,12 @@ def _blocks(words: Sequence[Word]) -> Iterator[list[Word]]:
 
 def _place(regions: Sequence[Region], box: Sequence[float]) -> int:
     """Return where a new region belongs: after the last above it."""
-    places = [
-        at
-        for at, region in enumerate(regions, start=1)
-        if region.bbox[1] < box[1] and min(region.bbox[2], box[2]) > max(region.bbox[0], box[0])
-    ]
-    return places[-1] if places else sum(region.bbox[3] <= box[1] for region in regions)
+    place = 0
+    for at, region in enumerate(regions, start=1):
+        if region.bbox[1] < box[1] and min(region.bbox[2], box[2]) > max(region.bbox[0], box[0]):
+            place = at
+    # In a column of its own, it comes after all that ends above it.
+    return place or sum(region.bbox[3] <= box[1] for region in regions)
 
 
 def _with_one_vertical(regions: Sequence[Region], layer: TextLayer) -> list[Region]:

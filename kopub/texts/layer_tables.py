@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf
 from statistics import median
 
@@ -90,8 +90,10 @@ def table_of(layer: TextLayer, words: Sequence[Word], box: Sequence[float]) -> L
     # A table ends where its upright rules meet a level one: what stands below is a paragraph.
     foot = max((rule.y2 for rule in rules if rule.height > max(em / 2, rule.width)), default=inf)
     is_closed = any(abs(rule.y2 - foot) <= em / 2 and rule.width > em for rule in rules)
-    below = [word for word in words if is_closed and word.box.y1 + word.box.y2 > 2 * foot]
-    within = [word for word in words if word not in below]
+    within: list[Word] = []
+    below: list[Word] = []
+    for word in words:
+        (below if is_closed and word.box.y1 + word.box.y2 > 2 * foot else within).append(word)
     table = _ruled(rules, within, em)
     if (table is None or table.columns == 1) and (tagged := tagged_cells(layer, words)):
         return LayerTable(*zip(*tagged, strict=True))
@@ -128,19 +130,17 @@ def _ruled(rules: Sequence[Box], words: Sequence[Word], em: float) -> LayerTable
     words_of_cells: list[list[Word]] = [[] for _ in cells]
     cut = 0
     for word in words:
-        middle = word.box.middle
-        distances = [_distance(cell.box, middle) for cell in cells]
+        x, y = word.box.middle
+        distances: list[float] = []
+        for cell in cells:
+            # A word on a rule is in neither cell, but nearest to one, across and down.
+            box = cell.box
+            distances.append(max(box.x1 - x, 0, x - box.x2) + max(box.y1 - y, 0, y - box.y2))
         home = distances.index(min(distances))
         words_of_cells[home].append(word)
         bounds = cells[home].box
         cut += word.box.x1 < bounds.x1 - _REACH * em or word.box.x2 > bounds.x2 + _REACH * em
     return LayerTable(cells, words_of_cells) if cut <= _MOST_CUT * len(words) else None
-
-
-def _distance(box: Box, point: tuple[float, float]) -> float:
-    """Return how far a point lies outside of a box, across and down."""
-    x, y = point
-    return max(box.x1 - x, 0, x - box.x2) + max(box.y1 - y, 0, y - box.y2)
 
 
 def _bounds(rules: Sequence[tuple[int, int]], start: int, end: int, em: float) -> list[tuple[int, int]]:
@@ -156,20 +156,21 @@ def _bounds(rules: Sequence[tuple[int, int]], start: int, end: int, em: float) -
 def _with_columns(table: LayerTable) -> LayerTable:
     """Return a table of ruled rows with its columns from the alignment of words."""
     lines_of_rows = [printed_rows(words) for words in table.words]
-    lines = [line for row in lines_of_rows for line in row]
+    lines = list(chain.from_iterable(lines_of_rows))
     parted = _parted(lines)
     columns = _columns(parted)
     bands = sum(map(bool, lines_of_rows))
     if bands <= _FEW_BANDS and sum(len(line) > 1 for line in parted) >= _MOSTLY * len(lines):
         # Rules above, below and under the head alone: each line is a row.
-        return aligned([word for words in table.words for word in words]) or table
+        return aligned(list(chain.from_iterable(table.words))) or table
     if len(columns) < 2:
         return table
-    chunks = iter(parted)
     rows: list[tuple[_Placed, Box]] = []
+    done = 0
     for row, cell in zip(lines_of_rows, table.cells, strict=True):
-        chunks_of_row = [chunk for _ in row for chunk in next(chunks)]
-        rows.append((_placed(columns, chunks_of_row), cell.box))
+        chunks = chain.from_iterable(parted[done : done + len(row)])
+        rows.append((_placed(columns, chunks), cell.box))
+        done += len(row)
     return _with_rows(_of_columns(rows, len(columns)))
 
 
@@ -187,9 +188,7 @@ def _with_rows(table: LayerTable) -> LayerTable:
                 _NUMERIC.fullmatch(" ".join(word.text for word in line.words)) for line in column
             ):
                 figures.append(column)
-        is_joined = any(cell.row_span > 1 for cell, _ in own) or any(
-            cell.row < row < cell.row + cell.row_span for cell in table.cells
-        )
+        is_joined = any(cell.row_span > 1 and cell.row <= row < cell.row + cell.row_span for cell in table.cells)
         if count < 2 or is_joined or len(figures) < (2 if count == 2 else 1):
             placed += ((replace(cell, row=row + shift), words) for cell, words in own)
             continue
@@ -342,7 +341,7 @@ def _covered(extents: Sequence[tuple[int, int]], rows: int) -> list[tuple[int, i
 
 def _columns(rows: Sequence[Sequence[Line]]) -> list[tuple[int, int]]:
     """Return the columns (start, end) in which most rows have words."""
-    chunks = [chunk for row in rows for chunk in row]
+    chunks = list(chain.from_iterable(rows))
     if not chunks:
         return []
     columns = _covered([(chunk.box.x1, chunk.box.x2) for chunk in chunks], len(rows))

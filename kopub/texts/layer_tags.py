@@ -120,13 +120,13 @@ def tagged_cells(layer: TextLayer, words: Sequence[Word]) -> list[tuple[RuledCel
         tag = layer.tags[number]
         box = union(word.box for word in own)
         placed[tag.row, tag.column] = RuledCell(tag.row, tag.column, tag.row_span, tag.column_span, box), own
-    taken: set[tuple[int, int]] = set()
+    covered: set[tuple[int, int]] = set()
     for cell, _ in placed.values():
         last = cell.row + cell.row_span, cell.column + cell.column_span
-        taken.update(product(range(cell.row, last[0]), range(cell.column, last[1])))
-    rows, columns = 1 + max(row for row, _ in taken), 1 + max(column for _, column in taken)
+        covered.update(product(range(cell.row, last[0]), range(cell.column, last[1])))
+    rows, columns = (1 + max(places) for places in zip(*covered, strict=True))
     for row, column in product(range(rows), range(columns)):
-        if (row, column) not in taken:
+        if (row, column) not in covered:
             placed[row, column] = RuledCell(row, column, 1, 1, Box(0, 0, 0, 0)), []
     return [placed[place] for place in sorted(placed)] if rows > 1 and columns > 1 else []
 

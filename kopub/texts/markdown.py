@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 
+from kopub.layout.regions import FORMULAS
 from kopub.recognition.content import content_parts, fence_code, strip_delimiters, strip_fences
 from kopub.recognition.regions import Crop, RegionText, TextOrigin, crop_index, readable
 from kopub.recognition.tables import is_table, tables_and_text
@@ -17,7 +18,6 @@ HASHES = re.compile(r"^#{1,6}\s+(?=\S)")
 NOT_PRINTED = "*(not printed)*"
 """Stands before what a document holds but does not print."""
 _TITLES = {"doc_title": 1, "paragraph_title": 2}
-_FORMULAS = frozenset({"display_formula", "inline_formula"})
 TABLE_LABELS = frozenset({"table", "chart"})
 """Labels of regions whose content may be a `<table>`."""
 DOTS = frozenset("•·‧∙ㆍ–-")
@@ -68,7 +68,7 @@ def formula_numbers(regions: Sequence[tuple[str, str]]) -> dict[int, int]:
             continue
         for neighbour in (position - 1, position + 1):
             free = neighbour not in numbers and 0 <= neighbour < len(regions)
-            if free and regions[neighbour][0] in _FORMULAS and regions[neighbour][1].strip():
+            if free and regions[neighbour][0] in FORMULAS and regions[neighbour][1].strip():
                 numbers[neighbour] = position
                 break
     return numbers
@@ -84,7 +84,7 @@ def _block(region: RegionText, number: str | None) -> str:
     if region.native_label in TABLE_LABELS and content.startswith("<table"):
         pieces = tables_and_text(content)
         return "\n\n".join(piece if is_table(piece) else block_markdown(piece) for piece in pieces)
-    if region.native_label in _FORMULAS:
+    if region.native_label in FORMULAS:
         return formula_markdown(strip_delimiters(content), number)
     lines: list[str] = []
     for passage in content_parts(content):
@@ -150,5 +150,9 @@ class _Cells(HTMLParser):
             self._rows[-1].append(data)
 
     def text(self) -> str:
-        rows = ("\t".join(" ".join(cell.split()) for cell in row) for row in self._rows)
-        return "\n".join(row for row in rows if row.strip())
+        lines: list[str] = []
+        for row in self._rows:
+            line = "\t".join(" ".join(cell.split()) for cell in row)
+            if line.strip():
+                lines.append(line)
+        return "\n".join(lines)

@@ -92,7 +92,7 @@ _LINE_START = re.compile(
 
 def block_markdown(text: str, line_break: str = "\n") -> str:
     """Return a printable passage as one block."""
-    lines = (line for line in map(str.strip, text.split("\n")) if line)
+    lines = filter(None, map(str.strip, text.split("\n")))
     return line_break.join(map(line_start, inline_markdown("\n".join(lines)).split("\n")))
 
 

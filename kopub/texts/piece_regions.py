@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kopub.boxes import is_within
 from kopub.layout.grid import table_html
-from kopub.layout.regions import PICTURES, PageLayout, Region, Task
+from kopub.layout.regions import PICTURES, Layout, Region, Task
 from kopub.pages.documents.pieces import CHART, FORMULA, Piece, PrintedWords, letters_of
 from kopub.pages.documents.text_layer import TextLayer, Word
 from kopub.recognition.content import fence_code
@@ -37,7 +37,7 @@ def content_of(piece: Piece) -> str:
     return fence_code(text) if piece.label == _CODE else text
 
 
-def regions_of_pieces(layout: PageLayout, layer: TextLayer) -> tuple[list[Region], list[Region], TextLayer]:
+def regions_of_pieces(layout: Layout, layer: TextLayer) -> tuple[list[Region], list[Region], TextLayer]:
     """Return the pieces' regions, the layout's beside them, and the words of neither.
 
     A text begins with the bullet or number that is printed before it. What is not printed has a box without height at

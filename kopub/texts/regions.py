@@ -83,26 +83,26 @@ def join_regions(page_id: str, layout: Iterable[Row] | None, readings: Iterable[
     means no regions. Raises `StoreError` for two regions or readings with one index, and for a reading whose region is
     missing from the layout or elsewhere on the page, because the reading then belongs to an older layout.
     """
-    read = _by_index(page_id, TABLES.readings.name, readings)
-    found = _by_index(page_id, TABLES.regions.name, layout)
-    for index, reading in read.items():
-        if index not in found or list(reading["bbox_2d"]) != list(found[index]["bbox_2d"]):
+    reading_at = _by_index(page_id, TABLES.readings.name, readings)
+    region_at = _by_index(page_id, TABLES.regions.name, layout)
+    for index, reading in reading_at.items():
+        if index not in region_at or list(reading["bbox_2d"]) != list(region_at[index]["bbox_2d"]):
             form = "{asset} of {page} read another region {index} than {other} has: materialize {asset} again"
             raise StoreError(form, TABLES.readings, page_id, index, TABLES.regions)
     regions = []
-    for index, region in sorted(found.items()):
+    for index, region in sorted(region_at.items()):
         placed = {name: region[name] for name in ("index", "label", "score")}
         corners = region["polygon"]
         polygon = None if corners is None else tuple((x, y) for x, y in corners)
         boxes = {"box": Box(*region["bbox"]), "box_2d": Box(*region["bbox_2d"]), "polygon": polygon}
-        reading = values_of(read[index]) if index in read else {}
+        reading = values_of(reading_at[index]) if index in reading_at else {}
         regions.append(Region(task=Task(region["task"]), **placed, **boxes, **reading))
     return regions
 
 
 def _by_index(page_id: str, table: str, rows: Iterable[Row] | None) -> dict[int, Row]:
     rows = list(rows or ())
-    found = {row["index"]: row for row in rows}
-    if len(found) != len(rows):
+    by_index = {row["index"]: row for row in rows}
+    if len(by_index) != len(rows):
         raise StoreError("{asset} of {page} has two regions of one index: materialize {asset} again", table, page_id)
-    return found
+    return by_index

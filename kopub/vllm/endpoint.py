@@ -6,7 +6,6 @@ import struct
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -68,11 +67,15 @@ class Endpoint:
 
     def samples(self) -> Samples:
         """Return all counters and gauges of the replicas, summed. Raises as `probe` does."""
+        summed: Samples = defaultdict(float)
         try:
-            return sum_samples(parse_metrics(metrics_text(target)) for target in self.targets)
+            for target in self.targets:
+                for name, value in parse_metrics(metrics_text(target)).items():
+                    summed[name] += value
         except ValueError as error:
             # A server that is not vLLM, or a proxy, may answer with a page of its own.
             raise BadProbe(HTTPStatus.OK, f"/metrics holds no figures ({visible(str(error), _WORDS)})") from None
+        return summed
 
 
 class Meter:
@@ -305,15 +308,6 @@ def parse_metrics(text: str) -> Samples:
     return samples
 
 
-def sum_samples(parts: Iterable[Samples]) -> Samples:
-    """Return the sums over replicas."""
-    summed: Samples = defaultdict(float)
-    for part in parts:
-        for name, value in part.items():
-            summed[name] += value
-    return summed
-
-
 def sum_by_name(samples: Samples) -> Samples:
     """Return the sums over all kinds of each name."""
     summed: Samples = defaultdict(float)
@@ -322,21 +316,16 @@ def sum_by_name(samples: Samples) -> Samples:
     return summed
 
 
-def subtract_samples(before: Samples, after: Samples) -> Samples:
-    """Return the growth of each counter; one that fell was restarted from 0."""
-    added: Samples = defaultdict(float)
-    for name, value in after.items():
-        added[name] = value - before[name] if value >= before[name] else value
-    return added
-
-
 def summarize_metrics(before: Samples, after: Samples, seconds: float) -> dict[str, float]:
     """Return the figures of `seconds` between two scrapes.
 
     The mean numbers of requests in the server, running and waiting are exact averages over the time (Little's law:
     request-seconds over seconds), not samples of a gauge.
     """
-    added = subtract_samples(before, after)
+    added: Samples = defaultdict(float)
+    for name, value in after.items():
+        # A counter that fell was restarted from 0.
+        added[name] = value - before[name] if value >= before[name] else value
     figures: dict[str, float] = {name: added[sample] for name, sample in _COUNTS.items()}
     for sample in sorted(name for name in added if name.startswith("vllm:request_success_total/") and added[name]):
         figures[f"finished_{sample.partition('/')[2]}"] = added[sample]

@@ -105,9 +105,11 @@ class VLLMServer(VLLMServerFields):
 
         That is weights, types, vLLM's version, the preparation of pictures, and our encoder.
         """
+        # Without a revision, the bytes of the checkpoint's files identify it.
+        files = {} if self.revision else _files(self.folder)
         return {
             "model": self.model if self.revision else "folder",
-            "revision": self.revision or _content(self.folder),
+            "revision": self.revision or fingerprint({name: file_sha256(path) for name, path in files.items()}),
             "dtype": self.dtype,
             "quantization": self.quantization or "",
             "kv_cache_dtype": self.kv_cache_dtype or "",
@@ -158,7 +160,12 @@ class VLLMServer(VLLMServerFields):
     def key(self) -> str:
         """The key of the running server; configurations with the same key share it."""
         parts = {name: value for name, value in asdict(self._specification()).items() if name not in _LIFECYCLE}
-        return fingerprint({"protocol": _PROTOCOL, "stamp": _stamp(self.folder), **parts})
+        # By these names, sizes and times a change of the checkpoint shows.
+        stamp: list[tuple[str, int, int]] = []
+        for name, path in _files(self.folder).items():
+            status = path.stat()
+            stamp.append((name, status.st_size, status.st_mtime_ns))
+        return fingerprint({"protocol": _PROTOCOL, "stamp": stamp, **parts})
 
     def _specification(self) -> Specification:
         if sys.platform != "linux":
@@ -245,8 +252,12 @@ class VLLMServer(VLLMServerFields):
         deadline = time.monotonic() + seconds
         while not (alive := [target for target in every.targets if is_alive(target, self.hang_seconds)]):
             if time.monotonic() > deadline:
-                form = "no external server serves {model}: {reason}"
-                raise EngineError(form, self.model, self._problem(every.targets[0]))
+                first = every.targets[0]
+                try:
+                    problem = f"{first.url} serves {', '.join(served_models(first))}"
+                except _NO_ANSWER as error:
+                    problem = f"{first.url}: {error}"
+                raise EngineError("no external server serves {model}: {reason}", self.model, problem)
             time.sleep(POLL)
         for silent in set(every.targets) - set(alive):
             _log.warning("%s does not answer and is left out", silent.url)
@@ -268,26 +279,12 @@ class VLLMServer(VLLMServerFields):
             form = "{url} is vLLM {running}, the profile says {version}; install that, or change `version`"
             raise EngineError(form, target.url, running, self.version)
 
-    def _problem(self, target: Target) -> str:
-        try:
-            names = served_models(target)
-        except _NO_ANSWER as error:
-            return f"{target.url}: {error}"
-        return f"{target.url} serves {', '.join(names)}"
-
-
-def _stamp(folder: Path) -> list[tuple[str, int, int]]:
-    """Return names, sizes and times of a checkpoint's files, by which a change shows."""
-    files = ((name, path.stat()) for name, path in _files(folder).items())
-    return [(name, status.st_size, status.st_mtime_ns) for name, status in files]
-
-
-def _content(folder: Path) -> str:
-    """Return the fingerprint of a checkpoint's bytes."""
-    return fingerprint({name: file_sha256(path) for name, path in _files(folder).items()})
-
 
 def _files(folder: Path) -> dict[str, Path]:
     """Return a checkpoint's files by name, without a download's hidden folders."""
-    names = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(name): folder / name for name in names if not any(part.startswith(".") for part in name.parts)}
+    files: dict[str, Path] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.is_file() and not any(part.startswith(".") for part in name.parts):
+            files[str(name)] = path
+    return files

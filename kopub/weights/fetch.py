@@ -89,34 +89,16 @@ def check_cache(
     return files
 
 
-def remove_damaged(weights: Weights, files: CachedFiles) -> None:
-    """Delete the damaged files with their blobs.
-
-    The Hub's client takes every file present for whole.
-    """
-    for name in files.damaged:
-        link = snapshot_folder(weights) / name
-        link.resolve().unlink(missing_ok=True)
-        link.unlink(missing_ok=True)
-
-
 def _problem(path: Path, file: RepositoryFile) -> str | None:
     size = path.stat().st_size
     if size != file.size:
         return phrase("{size:,} of {whole:,} bytes", size, file.size)
     expected = file.hash or path.resolve().name
-    actual = _hash(path, len(expected))
-    form = "its hash is {actual}, not {pinned}"
-    return None if actual in (expected, None) else phrase(form, actual[:8], expected[:8])
-
-
-def _hash(path: Path, digits: int) -> str | None:
-    """Return the hash of a file with `digits` digits; None for another kind."""
-    if digits == SHA256:
-        return file_sha256(path)
-    if digits != _SHA1:
+    if len(expected) not in (SHA256, _SHA1):
         return None
-    return git_hash(path.read_bytes())
+    actual = file_sha256(path) if len(expected) == SHA256 else git_hash(path.read_bytes())
+    form = "its hash is {actual}, not {pinned}"
+    return None if actual == expected else phrase(form, actual[:8], expected[:8])
 
 
 def _by_blobs(folder: Path) -> list[RepositoryFile]:
@@ -204,7 +186,11 @@ def fetch(weights: Weights, listed: Sequence[RepositoryFile], cached: CachedFile
 
     Raises `HubError`, one line. Interrupted files are continued where they stopped; a damaged one is fetched anew.
     """
-    remove_damaged(weights, cached)
+    for name in cached.damaged:
+        # The Hub's client takes every file present for whole, so the file goes with its blob.
+        link = snapshot_folder(weights) / name
+        link.resolve().unlink(missing_ok=True)
+        link.unlink(missing_ok=True)
     for file in listed:
         if file.path not in cached.whole and file.hash and len(file.hash) == SHA256 and file.size <= _LARGEST:
             download(weights, file)

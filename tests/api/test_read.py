@@ -166,6 +166,7 @@ def test_it_prints_and_writes_what_an_export_of_the_corpus_writes(tmp_path: Path
     assert (tmp_path / "out" / "letters.md").read_text("utf-8") == expected
 
 
+@pytest.mark.slow
 def test_what_was_read_before_ctrl_c_is_written(
     tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, temporary: Path
 ):

@@ -20,6 +20,7 @@ from kopub.sinks.qdrant import QdrantSink
 from tests.support.harness import Platform
 from tests.support.installed import imported
 from tests.support.sample_home import sample_home
+from tests.support.sources.corpora import pages
 
 FOLDER = ROOT / "docs" / "examples" / "recipes"
 LIBRARIES = {
@@ -91,9 +92,11 @@ def test_a_recipe_is_a_command(home: Path, tmp_path: Path):
     assert len(done.stdout.splitlines()) >= 3
 
 
-def test_texts_and_questions_are_embedded_by_the_engine_of_the_profile(home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_texts_and_questions_are_embedded_by_the_engine_of_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KOPUB_PROFILE", "cpu")
-    corpus = kopub.open(home)
+    platform = Platform.of(tmp_path, [pages("a_1")])
+    platform.make("raw_pages", "layout_regions", "ocr_results")
+    corpus = kopub.open(platform.home)
     vectors = corpus.embed(["예산의 합계", "", "목차"])
     assert (vectors.shape, vectors.dtype) == ((3, 2048), np.float32)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 0, 1], abs=1e-5)

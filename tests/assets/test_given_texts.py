@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from kopub.fingerprints import CodeVersion
-from kopub.layout.regions import PageLayout, Task
+from kopub.layout.regions import Layout, Task
 from kopub.pages.page import Page
 from kopub.store.table_source import FooterCache
 from kopub.tables.plan import survey
@@ -25,7 +25,7 @@ class ReadingLayout(OneRegionLayout):
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.reading", {1: "a double"})
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         for layout in super().detect(pages):
             first, second, third = layout.regions
             read = (

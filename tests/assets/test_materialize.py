@@ -12,7 +12,7 @@ import pytest
 
 from kopub.errors import EngineError, UndecodableImage
 from kopub.fingerprints import CodeVersion
-from kopub.layout.regions import PageLayout
+from kopub.layout.regions import Layout
 from kopub.pages import inspection
 from kopub.pages.indexing import index
 from kopub.pages.page import Page
@@ -175,7 +175,7 @@ class EchoLayout(OneRegionLayout):
 
     under: str
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         for at, found in enumerate(super().detect(pages)):
             yield found
             if not at:

@@ -4,10 +4,12 @@ import json
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from kopub.config.choices import Documents
@@ -15,7 +17,7 @@ from kopub.config.settings import Settings
 from kopub.corrections.log import Action, Correction, CorrectionLog
 from kopub.embedding.base import Embedding
 from kopub.errors import ConfigError, StoreError
-from kopub.sinks.base import Changes, Sink
+from kopub.sinks.base import Changes, Sink, records_schema
 from kopub.sinks.lancedb import LanceDbSink
 from kopub.sinks.pgvector import PgVectorSink
 from kopub.sinks.qdrant import QdrantSink
@@ -159,7 +161,7 @@ def held(sink: Any) -> Records:
             library = sink.library()
             connection = library.connect(sink.url)
             with connection.cursor() as cursor:
-                cursor.execute(f"SELECT to_jsonb({sink.table}) FROM {sink.table}")
+                cursor.execute(f'SELECT to_jsonb(held) FROM "{sink.table}" AS held')
                 rows = [row for (row,) in cursor.fetchall()]
             connection.close()
             return {row["id"]: row for row in rows}
@@ -308,6 +310,49 @@ def test_vectors_of_another_length_need_another_table(platform: Platform, real_s
     longer = sink.open(9)
     with pytest.raises(StoreError, match=r"holds vectors of 8 numbers, and this profile makes 9: name another table"):
         longer.__enter__()
+
+
+def test_a_table_of_another_program_is_left_alone(real_sink: Callable[[str], Sink]):
+    sink: Any = real_sink("chunks")
+    match sink:
+        case LanceDbSink():
+            words = pa.schema([("word", pa.string())])
+            sink.library().connect(Path(sink.home, "lancedb")).create_table(sink.table, schema=words)
+        case QdrantSink():
+            client, models = sink.library().QdrantClient(path=sink.url), sink.library().models
+            vectors = models.VectorParams(size=8, distance=models.Distance.DOT)
+            client.create_collection(sink.table, vectors_config={"own": vectors})
+            client.close()
+        case _:
+            with closing(sink.library().connect(sink.url)) as connection, connection, connection.cursor() as cursor:
+                cursor.execute(f'CREATE TABLE "{sink.table}" (word text)')
+    opened = sink.open(8)
+    with pytest.raises(StoreError, match=r"^chunks_\S* of \w+ at .* belongs to another program: name another table"):
+        opened.__enter__()
+
+
+HOSTILE = """'; DROP TABLE chunks; -- " \\ {"a", NULL} %s $1 ' OR '1'='1 \x1b[31m \u202e \uffff 😀"""
+
+
+@pytest.mark.parametrize("table", ["order", "user", "null"])
+def test_hostile_texts_and_words_of_sql_are_words(table: str, real_sink: Callable[[str], Sink]):
+    sink: Any = real_sink("chunks")
+    sink = sink.model_copy(update={"table": table})
+    key = "00000000-0000-0000-0000-00000000000a"
+    words = {"shard": HOSTILE, "doc_id": HOSTILE, "page_id": HOSTILE, "text": HOSTILE, "made_with": HOSTILE}
+    lists = {"headings": [HOSTILE, "", "{}"], "kinds": ["NULL"], "places": [], "bbox_2d": [0, 0, 9, 9]}
+    record = {"id": key, "page": 1, "fingerprint": HOSTILE, "vector": [1.0, *[0.0] * 7], **words, **lists}
+    with sink.open(8) as opened:
+        for _ in range(2):
+            opened.put(pa.Table.from_pylist([record], records_schema(8)))
+        assert opened.fingerprints(HOSTILE) == {key: HOSTILE}
+        assert opened.fingerprints("x' OR '1'='1") == {}
+    (stored,) = held(sink).values()
+    assert {name: stored[name] for name in words} == words
+    assert list(stored["headings"]) == lists["headings"]
+    with sink.open(8) as opened:
+        opened.remove([key])
+        assert opened.fingerprints(HOSTILE) == {}
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,7 @@ def test_a_picture_that_ends_its_process_twice_is_failed_alone(monkeypatch: pyte
             assert re.search(r"^Seccomp:\t2$", Path(f"/proc/{pids[-1]}/status").read_text(), re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_later_steps_get_the_pixels_of_an_inspected_page_unless_it_was_turned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -8,7 +8,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from kopub.layout.regions import PageLayout
+from kopub.layout.regions import Layout
 from kopub.pages.page import Page
 from kopub.tables.metadata import first_markdown
 from kopub.tables.rows import Progress
@@ -34,7 +34,7 @@ def test_a_shard_is_green_as_soon_as_its_table_is_published(platform: Platform, 
     green: dict[str, set[str]] = {}
     detect = OneRegionLayout.detect
 
-    def looked(engine: OneRegionLayout, given: Iterable[Page]) -> Iterator[PageLayout]:
+    def looked(engine: OneRegionLayout, given: Iterable[Page]) -> Iterator[Layout]:
         for layout in detect(engine, given):
             green[layout.page_id] = platform.instance.get_materialized_partitions(dg.AssetKey(LAYOUT))
             yield layout

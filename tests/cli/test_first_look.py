@@ -31,6 +31,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Platform:
     return Platform(tmp_path / "home", engines={"gates": Gates(max_doubtful_share=1.0)})
 
 
+@pytest.mark.slow
 def test_a_cut_corpus_is_unfinished_everywhere(platform: Platform, tmp_path: Path):
     command = f"kopub run {tmp_path / 'papers'}"
     line = f"unfinished: 3 pages of papers left by --max-pages; {command} makes them"

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ NAMES = [*CARDS, *(f"{card}+{reader}" for card in CARDS for reader in known_read
 TOO_LARGE = {f"rtx4060+{reader}" for reader in ("deepseek_ocr", "deepseek_pages")}
 
 
+@cache
 def load(name: str, **changes: str) -> Settings:
     return read_settings({"KOPUB_PROFILE": name, "KOPUB_HOME": "/nowhere"}, changes)
 

@@ -11,6 +11,10 @@ from kopub.errors import ConfigError
 from tests.config.conftest import CPU, Load
 
 DEEP = 100_000
+VALUE = "mine.yaml is not YAML: it holds a value that cannot be read "
+LAUGHS = "l0: &l0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"l{at}: &l{at} [{', '.join([f'*l{at - 1}'] * 10)}]\n" for at in range(1, 9)
+)
 
 
 def layout(keys: str) -> str:
@@ -185,6 +189,8 @@ def test_what_a_profile_cannot_say(text: str, line: str, load: Load):
         (CPU + "release: !!python/object:x {}", "mine.yaml is not YAML in line 4: could not determine a constructor"),
         ("[" * DEEP, "mine.yaml is nested too deeply to be read"),
         ("layout: " + "{a: " * DEEP, "mine.yaml is nested too deeply to be read"),
+        (LAUGHS + "extends: *l8", VALUE + "(its aliases repeat too many values)"),
+        (CPU + "gates: &g {benchmarks: {texts: *g}}", VALUE + "(Circular reference detected)"),
         ("extends: h20", "mine.yaml: extends: h20: there is no such profile (did you mean h200?); there are b200, cpu"),
         ("extends: no.yaml", "mine.yaml: extends: no.yaml: there is no such profile; there are b200, cpu, h100"),
         ("extends: [h200]", "mine.yaml: extends is ['h200'], and must be the name of a profile, as h200"),
@@ -202,7 +208,7 @@ def test_what_a_profile_cannot_say(text: str, line: str, load: Load):
             "mine: card.memory_gb is inf, and must be a number, more than 0",
         ),
     ],
-    ids=range(24),
+    ids=range(26),
 )
 def test_a_file_that_is_no_profile(text: str | bytes, line: str, load: Load):
     assert refusal(load, text).startswith(line)
@@ -338,3 +344,19 @@ def test_a_relative_store_is_the_same_folder_wherever_a_command_starts(
 @pytest.mark.parametrize("url", ["memory://", "memory://x", "/tmp/x", "simplecache::memory://x", "~/x"])
 def test_a_store_that_can_be_opened_is_left_as_it_is(url: str, load: Load):
     assert load(KOPUB_STORE__URL=url).store.url == os.path.expanduser(url)
+
+
+def test_every_folder_and_file_of_a_profile_lies_beside_it(load: Load, tmp_path: Path):
+    for folder, place in {
+        "own": tmp_path / "own",
+        "../own": tmp_path.parent / "own",
+        "~/own": Path.home() / "own",
+    }.items():
+        sinks = f"sinks: {{engine: lancedb, url: {folder}}}\ndocuments: {{chunks: true}}\n"
+        assert load(CPU + sinks).sinks.url == str(place)  # pyright: ignore[reportAttributeAccessIssue]
+    served = CPU.replace("engine: tesseract", "engine: glm_ocr, model: glm_ocr, reuse_folder: answers")
+    assert load(served).recognition.reuse_folder == str(tmp_path / "answers")  # pyright: ignore
+    onnx = CPU.replace("engine: tesseract", "engine: ppocr, weights_file: weights/own.onnx")
+    assert load(onnx).recognition.weights_file == str(tmp_path / "weights" / "own.onnx")  # pyright: ignore
+    postgres = "sinks: {engine: pgvector, url: host=db dbname=x}\ndocuments: {chunks: true}\n"
+    assert load(CPU + postgres).sinks.url == "host=db dbname=x"  # pyright: ignore[reportAttributeAccessIssue]

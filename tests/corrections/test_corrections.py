@@ -30,7 +30,7 @@ from kopub.errors import DamagedTable, KopubError, SourceError
 from kopub.evaluation.scoring import load
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.page import Page
 from kopub.release.files import config_files
 from kopub.release.local import LocalRelease
@@ -56,7 +56,7 @@ class Bands(LayoutDetector):
     taller: int = 0
     labels: ClassVar[tuple[str, ...]] = ("doc_title", "text", "table")
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         for page in pages:
             height, width = page.image.shape[:2]
             step = height // 4 + self.taller
@@ -70,7 +70,7 @@ class Bands(LayoutDetector):
                 )
                 for at, label in enumerate(self.labels)
             ]
-            yield PageLayout(page.page_id, State.OK, None, tuple(regions))
+            yield Layout(page.page_id, State.OK, None, tuple(regions))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kopub.errors import ConfigError, EngineError
-from kopub.layout.regions import PageLayout, Task
+from kopub.layout.regions import Layout, Task
 from kopub.pages.page import Batch, Page
 from kopub.recognition.deepseek_layout.answer import page_answer
 from kopub.recognition.deepseek_layout.detector import DeepSeekOcrLayout, RetryBudget
@@ -48,14 +48,14 @@ def engine(double: HttpDouble, **fields: Any) -> DeepSeekOcrLayout:
     return DeepSeekOcrLayout(**{**given, **fields})
 
 
-def laid_out(reply: Reply, *pages: Page, **fields: Any) -> tuple[list[PageLayout], list[SentRequest], dict[str, float]]:
+def laid_out(reply: Reply, *pages: Page, **fields: Any) -> tuple[list[Layout], list[SentRequest], dict[str, float]]:
     with HttpDouble(reply) as double:
         detector = engine(double, **fields)
         found = list(detector.detect(pages or (drawn_page(),)))
         return found, double.asked, dict(detector.take_figures())
 
 
-def one(reply: Reply, **fields: Any) -> tuple[PageLayout, list[SentRequest], dict[str, float]]:
+def one(reply: Reply, **fields: Any) -> tuple[Layout, list[SentRequest], dict[str, float]]:
     (layout,), asked, figures = laid_out(reply, **fields)
     return layout, asked, figures
 
@@ -67,7 +67,7 @@ def begins_with_title(image: bytes) -> bool:
     return int(np.argmax((pixels < 128).any(axis=1))) < 120 and bool((pixels[700] < 128).any())
 
 
-def texts(layout: PageLayout) -> list[tuple[str, str | None]]:
+def texts(layout: Layout) -> list[tuple[str, str | None]]:
     return [(region.label, region.text) for region in layout.regions]
 
 
@@ -182,7 +182,7 @@ def test_equal_blocks_without_end_are_a_loop():
 LEFT_OUT = "not read in halves, which 40% of the pages of a shard may be"
 
 
-def left_out(found: Sequence[PageLayout]) -> set[str]:
+def left_out(found: Sequence[Layout]) -> set[str]:
     return {layout.page_id for layout in found if LEFT_OUT in str(layout.reason)}
 
 

@@ -40,7 +40,7 @@ pytestmark = [
     pytest.mark.skipif(postgres.programs() is None, reason=NO_POSTGRES),
 ]
 
-SHARDS = [f"shard_{number:02d}" for number in range(4)]
+SHARDS = [f"shard_{number:02d}" for number in range(3)]
 PAGES = 6
 LOGS = "logs"
 

@@ -76,6 +76,7 @@ ALL = pytest.mark.skipif(
 
 
 @ALL
+@pytest.mark.slow
 def test_the_wheel_of_language_data_is_found_and_other_data_are_refused(tmp_path: Path):
     made = tessdata_wheel.build(Path(tessdata_folder([*tessdata_wheel.HASHES])), tmp_path)
     names = zipfile.ZipFile(made).namelist()

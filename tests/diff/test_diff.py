@@ -20,7 +20,7 @@ from kopub.diff.html import mark_differences
 from kopub.embedding.base import Embedding
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading, RegionText
@@ -41,14 +41,14 @@ class DrawnLayout(LayoutDetector):
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.drawn", {1: "a double"})
     drawn: str
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         told = json.loads(self.drawn)
         for page in pages:
             regions = [
                 Region(index, label, Task.TEXT, 0.9, tuple(box))
                 for index, (label, box, _) in enumerate(told[page.page_id])
             ]
-            yield PageLayout(page.page_id, State.OK if regions else State.BLANK, None, tuple(regions))
+            yield Layout(page.page_id, State.OK if regions else State.BLANK, None, tuple(regions))
 
 
 class DrawnReader(Recognizer):

@@ -157,7 +157,7 @@ def test_lineage_and_card_tell_the_result(platform: Platform, monkeypatch: pytes
     by_asset = {step["asset"]: step["self_test"] for step in shown["steps"]}
     assert by_asset["ocr_results"].startswith("failed on 20")
     assert by_asset["layout_regions"] is None, "another engine, which was not tested"
-    monkeypatch.setattr("kopub.config.settings.load_settings", lambda: settings)
+    monkeypatch.setattr("kopub.cli.commands.lineage.load_settings", lambda: settings)
     printed = CliRunner().invoke(app, ["lineage", "a_1"], env={"COLUMNS": "200"}).output
     assert "  self-test  failed on 20" in printed
     card = (platform.home / "release" / "README.md").read_text("utf-8")
@@ -184,7 +184,7 @@ def test_an_untested_gpu_engine_is_named_once(platform: Platform) -> None:
 
 def test_the_plan_names_the_doctor_for_a_gpu_profile_alone(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     def plan() -> str:
-        monkeypatch.setattr("kopub.config.settings.what_if", lambda changes: platform.settings)
+        monkeypatch.setattr("kopub.cli.commands.plan.what_if", lambda changes: platform.settings)
         return CliRunner().invoke(app, ["plan"], env={"COLUMNS": "200"}).output
 
     assert "kopub doctor" not in plan()
@@ -199,10 +199,10 @@ def test_the_plan_names_the_doctor_for_a_gpu_profile_alone(platform: Platform, m
 
 @pytest.fixture
 def doctor(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr("kopub.doctor.self_test.read_samples", samples)
+    monkeypatch.setattr("kopub.cli.commands.doctor.read_samples", samples)
 
     def run(*arguments: str) -> Result:
-        monkeypatch.setattr("kopub.config.settings.load_settings", lambda: platform.settings)
+        monkeypatch.setattr("kopub.cli.commands.doctor.load_settings", lambda: platform.settings)
         return CliRunner().invoke(app, ["doctor", *arguments], env={"COLUMNS": "200"})
 
     return run

@@ -12,7 +12,7 @@ from kopub.embedding.base import Embedder, Embedding
 from kopub.errors import EngineError, UndecodableImage
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading, RegionText
@@ -47,7 +47,7 @@ class OneRegionLayout(LayoutDetector):
     fail_on: str = ""
     forget: str = ""
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         for page in pages:
             if page.page_id == self.forget:
                 continue
@@ -55,16 +55,16 @@ class OneRegionLayout(LayoutDetector):
             try:
                 height, width = page.image.shape[:2]
             except UndecodableImage as error:
-                yield PageLayout(page.page_id, State.QUARANTINED, str(error))
+                yield Layout(page.page_id, State.QUARANTINED, str(error))
                 continue
             if page.page_id == self.fail_on:
-                yield PageLayout(page.page_id, State.FAILED, "asked to fail")
+                yield Layout(page.page_id, State.FAILED, "asked to fail")
             elif self.empty:
-                yield PageLayout(page.page_id, State.FAILED, "no regions although there is ink")
+                yield Layout(page.page_id, State.FAILED, "no regions although there is ink")
             else:
                 box = (0.0, 0.0, float(width), float(height))
                 found = tuple(Region(index, "text", Task.TEXT, 0.9, box) for index in range(self.regions))
-                yield PageLayout(page.page_id, State.OK, None, found)
+                yield Layout(page.page_id, State.OK, None, found)
 
 
 class SlowReader(Recognizer):
@@ -138,7 +138,7 @@ class SpanningLayout(OneRegionLayout):
     ahead: int = 100
     die_on: str = ""
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         Diary(self.diary).note("call")
         stream = iter(pages)
         while taken := list(islice(stream, self.ahead)):

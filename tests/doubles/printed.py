@@ -8,7 +8,7 @@ from pydantic import Field
 
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import DEFAULT_TASKS, PageLayout, Region
+from kopub.layout.regions import DEFAULT_TASKS, Layout, Region
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading, RegionText, cut_pictures, page_reading
@@ -27,7 +27,7 @@ class PrintedLayout(LayoutDetector):
     prints: str
     """The prints of each page by its id, as JSON."""
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         prints = json.loads(self.prints)
         for page in pages:
             height, width = page.image.shape[:2]
@@ -41,7 +41,7 @@ class PrintedLayout(LayoutDetector):
                 )
                 for index, (label, _, box) in enumerate(prints[page.page_id])
             )
-            yield PageLayout(page.page_id, State.OK, None, found)
+            yield Layout(page.page_id, State.OK, None, found)
 
 
 class PrintedReader(Recognizer):

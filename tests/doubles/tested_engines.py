@@ -11,7 +11,7 @@ from kopub.embedding.hashed import HashedEmbedder
 from kopub.errors import EngineError
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading, RegionText
@@ -26,15 +26,15 @@ class TwoColumns(LayoutDetector):
     moved: float = 0.0
     empty: bool = False
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         for page in pages:
             if self.empty:
-                yield PageLayout(page.page_id, State.FAILED, "no region was found on a page with ink")
+                yield Layout(page.page_id, State.FAILED, "no region was found on a page with ink")
             else:
-                yield PageLayout(page.page_id, State.OK, None, self._regions(0.0))
+                yield Layout(page.page_id, State.OK, None, self._regions(0.0))
 
-    def reference(self, page: Page) -> PageLayout:
-        return PageLayout(page.page_id, State.OK, None, self._regions(self.moved))
+    def reference(self, page: Page) -> Layout:
+        return Layout(page.page_id, State.OK, None, self._regions(self.moved))
 
     def _regions(self, moved: float) -> tuple[Region, ...]:
         lefts = (10.0, 90.0)

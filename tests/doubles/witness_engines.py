@@ -10,7 +10,7 @@ from kopub.embedding.base import Embedder, Embedding
 from kopub.errors import EngineError
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading, RegionText, page_reading
@@ -49,16 +49,16 @@ class WitnessLayout(LayoutDetector):
     fail_on: str = ""
     die_on: str = ""
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         for page in pages:
             digest = sha256(page.data)
             _die(self.die_on, page)
             if page.page_id == self.fail_on:
-                yield PageLayout(page.page_id, State.FAILED, "asked to fail")
+                yield Layout(page.page_id, State.FAILED, "asked to fail")
                 continue
             box = witnessed_box(self.revision, digest)
             second = (0.0, 8.0, float(page.image.shape[1]), 16.0)
-            yield PageLayout(
+            yield Layout(
                 page.page_id,
                 State.OK,
                 None,

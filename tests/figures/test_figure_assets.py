@@ -32,7 +32,7 @@ from kopub.figures.noters import ChatNoter
 from kopub.fingerprints import CodeVersion
 from kopub.folders import PROFILES
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading, RegionText, cut_pictures, page_reading
@@ -66,7 +66,7 @@ class FigureLayout(LayoutDetector):
     plain: str = ""
     tables: bool = False
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         for page in pages:
             height, width = page.image.shape[:2]
 
@@ -82,7 +82,7 @@ class FigureLayout(LayoutDetector):
             regions = [text] if page.page_id in self.plain.split() else [*found, text]
             if self.tables:
                 regions.append(region(4, "table", Task.TABLE, 0.9, 0.99))
-            yield PageLayout(page.page_id, State.OK, None, tuple(regions))
+            yield Layout(page.page_id, State.OK, None, tuple(regions))
 
 
 class CaptionReader(Recognizer):

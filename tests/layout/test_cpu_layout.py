@@ -4,23 +4,23 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFilter
 
 from kopub.layout.cpu.engine import CpuLayout
 from kopub.layout.ink import BLANK_SHARE, even_light, ink_share
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install
 from kopub.states import State
 from tests.support.sources.drawn import Sheet
 
 
-def detect(sheet: Sheet) -> PageLayout:
+def detect(sheet: Sheet) -> Layout:
     (layout,) = CpuLayout(threads=1).detect([sheet.page()])
     return layout
 
 
-def labels(layout: PageLayout) -> list[str]:
+def labels(layout: Layout) -> list[str]:
     return [region.label for region in layout.regions]
 
 
@@ -130,7 +130,7 @@ def test_white_print_on_a_dark_page_is_text() -> None:
 )
 def test_a_page_without_ink_is_blank_and_a_dark_one_says_why(size: tuple[int, int], paper: int, dark: bool) -> None:
     reason = "the page is dark all over: its scan or photo may have failed" if dark else None
-    assert detect(Sheet(*size, paper=paper)) == PageLayout("page", State.BLANK, reason)
+    assert detect(Sheet(*size, paper=paper)) == Layout("page", State.BLANK, reason)
 
 
 def test_a_full_stop_is_ink_and_a_speck_of_dust_is_none() -> None:
@@ -146,7 +146,7 @@ def test_specks_are_no_writing_and_one_small_sign_is() -> None:
     for x in (400, 1200, 2000):
         sheet.draw.ellipse((x, 900, x + 5, 905), 0)
         sheet.draw.ellipse((x, 2900, x + 10, 2910), 60)
-    assert detect(sheet) == PageLayout("page", State.BLANK)
+    assert detect(sheet) == Layout("page", State.BLANK)
     sheet.draw.rectangle((600, 1500, 640, 1504), 0)
     assert detect(sheet).state is not State.BLANK
 
@@ -157,6 +157,20 @@ def test_what_a_speck_is_stands_in_the_profile() -> None:
     page = sheet.page()
     assert [layout.state for layout in CpuLayout(speck=0.02).detect([page])] == [State.BLANK]
     assert [layout.state for layout in CpuLayout().detect([page])] != [State.BLANK]
+
+
+def test_blocks_of_a_sharpened_photo_are_apart_though_its_paper_is_lighter_around_letters() -> None:
+    sheet = Sheet(640, 640, paper=215)
+    sheet.text(170, 100, "The same story", 20)
+    for top in (260, 420):
+        sheet.paragraph(170, top, 380, 3, 20)
+    halo = sheet.image.filter(ImageFilter.MinFilter(3)).point([255] * 128 + [215] * 128)
+    sheet.image = Image.composite(sheet.image, halo, sheet.image.point([255] * 200 + [0] * 56))
+    assert [(region.task, round(region.bbox[1], -1)) for region in detect(sheet).regions] == [
+        (Task.TEXT, 100),
+        (Task.TEXT, 260),
+        (Task.TEXT, 420),
+    ]
 
 
 def test_what_dotted_rules_join_around_a_table_is_a_picture_and_not_lost() -> None:

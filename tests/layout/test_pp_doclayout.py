@@ -16,7 +16,7 @@ import pytest
 from kopub.errors import ConfigError, EngineError
 from kopub.layout.pp_doclayout.detector import PPDocLayout
 from kopub.layout.pp_doclayout.page_regions import prepare
-from kopub.layout.regions import LABELS, PageLayout, Region, Task
+from kopub.layout.regions import LABELS, Layout, Region, Task
 from kopub.pages.page import Page
 from kopub.states import State
 from tests.support.installed import imported
@@ -70,7 +70,7 @@ def make(folder: Path) -> Callable[..., PPDocLayout]:
     return made
 
 
-def detect(resource: PPDocLayout, pages: list[Page]) -> dict[str, PageLayout]:
+def detect(resource: PPDocLayout, pages: list[Page]) -> dict[str, Layout]:
     layouts = list(resource.detect(pages))
     assert sorted(layout.page_id for layout in layouts) == sorted(page.page_id for page in pages)
     return {layout.page_id: layout for layout in layouts}
@@ -577,7 +577,7 @@ def recorded(
     return labels(detect(resource, some_pages(6))), str(resource.report()["fallbacks"])
 
 
-def labels(layouts: dict[str, PageLayout]) -> dict[str, list[str]]:
+def labels(layouts: dict[str, Layout]) -> dict[str, list[str]]:
     """Return each page's labels only; the last bit of a box depends on the batch size."""
     return {page_id: [region.label for region in layout.regions] for page_id, layout in layouts.items()}
 
@@ -781,7 +781,7 @@ def test_pages_are_decoded_while_the_model_is_loaded_and_no_more_than_may_wait(
     resource = make(batch_size=batch, decode_threads=1)
     if prepared:
         resource.prepare()
-    layouts: list[PageLayout] = []
+    layouts: list[Layout] = []
     thread = threading.Thread(target=lambda: layouts.extend(resource.detect(pages())))
     thread.start()
     try:

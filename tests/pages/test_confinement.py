@@ -21,9 +21,9 @@ from kopub.folders import runtime_folder
 from kopub.pages.documents import conversion, hwp, office, page_maker
 from kopub.pages.documents import pool as pool_module
 from kopub.pages.documents.extents import require_small
-from kopub.pages.documents.pool import DocumentPool
+from kopub.pages.documents.pool import RenderPool
 from kopub.pages.documents.references import without_references
-from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
+from kopub.pages.documents.text_layer import Extent, Failure, RenderedImage
 from kopub.pages.page import decode
 from kopub.processes import ChildPool, start_child
 from tests.support.sources.hostile_files import (
@@ -123,9 +123,9 @@ def test_without_landlock_ordinary_office_files_are_converted(tmp_path: Path) ->
 
 
 def _first_page(pdf: Path) -> bytes:
-    with DocumentPool(1) as pool:
+    with RenderPool(1) as pool:
         (page,) = pool.render([(pdf, 0)], 72)
-    assert isinstance(page, MadePage)
+    assert isinstance(page, RenderedImage)
     return page.data
 
 
@@ -226,12 +226,12 @@ def test_a_bomb_is_quarantined_once_and_other_files_come_out(folder: SourceFolde
 def test_a_page_that_computes_too_long_is_quarantined_while_others_come_out(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(fine_pattern())
     (tmp_path / "b.pdf").write_bytes(nested_forms(depth=1))
-    with DocumentPool(1) as pool:
-        assert list(pool.count([tmp_path / "a.pdf"])) == [PageCount(1)]
+    with RenderPool(1) as pool:
+        assert list(pool.count([tmp_path / "a.pdf"])) == [Extent(1)]
         first, second = pool.render([(tmp_path / "a.pdf", 0), (tmp_path / "b.pdf", 0)], 72)
     assert isinstance(first, Failure)
     assert (first.may_pass, "it takes too long to compute" in first.reason) == (False, True)
-    assert isinstance(second, MadePage)
+    assert isinstance(second, RenderedImage)
 
 
 @pytest.mark.parametrize("slow", ["slow.pdf", "slow.docx"])
@@ -242,13 +242,13 @@ def test_other_files_are_made_while_one_is_slow(slow: str, tmp_path: Path, monke
     made: list[str] = []
     all_made = Event()
 
-    def work_on(path: Path) -> Failure | MadePage:
+    def work_on(path: Path) -> Failure | RenderedImage:
         if path.name == slow:
             return Failure("" if all_made.wait(10) else "the others waited")
         made.append(path.name)
         if len(made) == len(others):
             all_made.set()
-        return MadePage(b"x")
+        return RenderedImage(b"x")
 
     def wait_late(*futures: Any, **until: Any) -> Any:
         sleep(0.02)  # all that was begun ends before it is waited for
@@ -257,10 +257,10 @@ def test_other_files_are_made_while_one_is_slow(slow: str, tmp_path: Path, monke
     monkeypatch.setattr(pool_module, "wait", wait_late)
     monkeypatch.setattr(ChildPool, "ask", lambda pool, request, file: work_on(request[1]))
     monkeypatch.setattr(conversion.Conversions, "pdf", lambda conversions, name, path: work_on(path))
-    with DocumentPool(2) as pool:
+    with RenderPool(2) as pool:
         first, *rest = pool.render([(path, 0) for path in (tmp_path / slow, *others)], 72)
     assert first == Failure("")
-    assert rest == [MadePage(b"x")] * len(others)
+    assert rest == [RenderedImage(b"x")] * len(others)
 
 
 VALUE = ' office:value-type="float" office:value="1"'

@@ -14,7 +14,7 @@ from PIL import Image
 from kopub.boxes import Box
 from kopub.errors import SourceError, UndecodableImage
 from kopub.pages.documents import conversion, hwp
-from kopub.pages.documents.conversion import Conversions, ConvertedDocument
+from kopub.pages.documents.conversion import Conversion, Conversions
 from kopub.pages.documents.fonts import korean_faces
 from kopub.pages.documents.hwp_formulas import latex_of
 from kopub.pages.documents.missing_letters import with_missing_letters
@@ -350,14 +350,14 @@ def test_a_conversion_ends_with_its_parent(tmp_path: Path) -> None:
 # The structure of documents
 
 
-def converted(path: Path, content: bytes) -> ConvertedDocument:
+def converted(path: Path, content: bytes) -> Conversion:
     path.write_bytes(content)
     conversions = Conversions()
     try:
         made = conversions.pdf("a", path)
     finally:
         conversions.end()
-    assert isinstance(made, ConvertedDocument), made
+    assert isinstance(made, Conversion), made
     return made
 
 

@@ -16,7 +16,7 @@ from pypdfium2 import PdfDocument
 
 from kopub.errors import SourceError, UndecodableImage
 from kopub.pages.documents import conversion, libreoffice, office
-from kopub.pages.documents.conversion import Conversions, ConvertedDocument
+from kopub.pages.documents.conversion import Conversion, Conversions
 from kopub.pages.documents.text_layer import Failure, TextLayer
 from tests.support.sources.hwp_files import compound
 from tests.support.sources.office_files import archive, docx, open_document, pptx, xlsx
@@ -102,7 +102,7 @@ def test_files_of_old_programs_come_out_with_their_text(tmp_path: Path, conversi
         old = (tmp_path / name).with_suffix(f".{suffix}")
         assert old.read_bytes().startswith(b"\xd0\xcf\x11\xe0")
         pdf = conversions.pdf(old.name, old)
-        assert isinstance(pdf, ConvertedDocument), pdf
+        assert isinstance(pdf, Conversion), pdf
         with PdfDocument(pdf.pdf) as document:
             text = "".join(page.get_textpage().get_text_range() for page in document)
         assert [line for line in SAID if "".join(line.split()) not in "".join(text.split())] == [], suffix
@@ -167,24 +167,24 @@ def test_a_document_that_is_cut_off_is_one_line(tmp_path: Path, suffix: str) -> 
 @pytest.mark.slow
 def test_a_sheet_as_large_as_can_be_ends_in_pages_or_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.xlsx").write_bytes(xlsx([["칸"] * 200_000]))
-    short = Conversions(seconds=40)
+    short = Conversions(seconds=10)
     try:
         made = short.pdf("a", tmp_path / "a.xlsx")
     finally:
         short.end()
-    assert isinstance(made, ConvertedDocument) or "\n" not in made.reason
+    assert isinstance(made, Conversion) or "\n" not in made.reason
 
 
 @pytest.mark.slow
 @converts
 def test_macros_do_not_run_and_links_are_not_fetched(tmp_path: Path, conversions: Conversions) -> None:
     (tmp_path / "a.odt").write_bytes(open_document("text", "매크로가 든 글", scripts=SCRIPT))
-    assert isinstance(conversions.pdf("a", tmp_path / "a.odt"), ConvertedDocument)
+    assert isinstance(conversions.pdf("a", tmp_path / "a.odt"), Conversion)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         page = f'<p>그림</p><img src="http://127.0.0.1:{port}/a.png"><link rel="stylesheet" href="http://127.0.0.1:{port}/b">'
         (tmp_path / "b.html").write_text(f"<html><body>{page}</body></html>")
-        assert isinstance(conversions.pdf("b", tmp_path / "b.html"), ConvertedDocument)
+        assert isinstance(conversions.pdf("b", tmp_path / "b.html"), Conversion)
         server.settimeout(0.2)
         with pytest.raises(TimeoutError):
             server.accept()
@@ -246,7 +246,7 @@ def test_a_home_that_cannot_be_written_is_not_needed(
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, home)
     (tmp_path / "a.docx").write_bytes(docx(*SAID))
-    assert isinstance(conversions.pdf("a", tmp_path / "a.docx"), ConvertedDocument)
+    assert isinstance(conversions.pdf("a", tmp_path / "a.docx"), Conversion)
 
 
 _CONVERTS = """
@@ -305,4 +305,4 @@ def test_two_at_once_wait_for_each_other_and_both_come_out(tmp_path: Path, conve
         (tmp_path / name).write_bytes(docx(*SAID))
     with ThreadPoolExecutor(2) as threads:
         made = list(threads.map(lambda name: conversions.pdf(name, tmp_path / name), ("a.docx", "b.docx")))
-    assert [each.lost for each in made if isinstance(each, ConvertedDocument)] == [{}, {}]
+    assert [each.lost for each in made if isinstance(each, Conversion)] == [{}, {}]

@@ -19,8 +19,8 @@ from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 
 from kopub.pages.documents import conversion, office
-from kopub.pages.documents.conversion import Conversions, ConvertedDocument
-from kopub.pages.documents.pieces import Piece, PieceCell
+from kopub.pages.documents.conversion import Conversion, Conversions
+from kopub.pages.documents.pieces import Piece, PieceCell, PrintedWords
 from kopub.pages.documents.placing import place_pieces
 from tests.support.sources import office_files
 from tests.support.sources.office_files import archive, open_document
@@ -41,7 +41,7 @@ def converted(tmp_path: Path):
     def convert(name: str, content: bytes) -> list[list[Piece]]:
         (tmp_path / name).write_bytes(content)
         made = conversions.pdf(name, tmp_path / name)
-        assert isinstance(made, ConvertedDocument), made
+        assert isinstance(made, Conversion), made
         assert made.lost == {}
         return [list(made.pieces[at]) for at in sorted(made.pieces)]
 
@@ -245,6 +245,13 @@ def test_the_like_rows_of_a_sheet_are_whole_though_a_page_has_its_numbers_first(
         [list(row) for row in rows[:30]],
         [list(row) for row in rows[30:]],
     ]
+
+
+def test_a_short_number_does_not_take_a_part_of_a_longer_one() -> None:
+    printed = PrintedWords([["27.9", "1,204", "(3)", "27", "204", "3"]])
+    cells = [PieceCell(0, at, 1, 1, text) for at, text in enumerate(("27", "204", "3", "27.9", "1,204", "(3)"))]
+    assert printed.take_cells(cells) == [[3] * 2, [4] * 3, [5], [0] * 4, [1] * 5, [2] * 3]
+    assert printed.untaken() == set()
 
 
 def test_no_page_cuts_a_row_of_a_sheet_though_the_next_has_the_number_that_it_lacks() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pypdfium2 import PdfDocument
 
 from kopub.pages.documents import conversion, office, web_page
-from kopub.pages.documents.conversion import Conversions, ConvertedDocument
+from kopub.pages.documents.conversion import Conversion, Conversions
 from tests.support.sources.office_files import archive, docx, open_document, xlsx
 
 converts = pytest.mark.skipif(
@@ -27,7 +27,7 @@ def printed(tmp_path: Path):
     def pages(name: str, content: bytes) -> list[tuple[str, float]]:
         (tmp_path / name).write_bytes(content)
         made = conversions.pdf(name, tmp_path / name)
-        assert isinstance(made, ConvertedDocument), made
+        assert isinstance(made, Conversion), made
         assert made.lost == {}
         with PdfDocument(made.pdf) as document:
             return [("".join(page.get_textpage().get_text_range().split()), page.get_width()) for page in document]

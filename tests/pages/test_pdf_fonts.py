@@ -20,7 +20,7 @@ MACHINE = """
 import sys
 from pathlib import Path
 from pypdfium2 import PdfSysfontBase
-from kopub.layout.regions import PageLayout
+from kopub.layout.regions import Layout
 from kopub.pages.documents import fonts
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.text_layer import TextLayer
@@ -42,7 +42,7 @@ if has_korean == "no":
     fonts.korean_faces = tuple
 made = Pdfs().make(Path(path), 0, 144)
 layer = TextLayer.from_json(made.text_layer)
-regions = correct_regions(PageLayout("a_1", State.BLANK), layer).regions
+regions = correct_regions(Layout("a_1", State.BLANK), layer).regions
 found = extract_texts(layer, regions)
 print(*found.texts.values(), sep=chr(10))
 print(bool(found.samples), fonts.draws_hangul(), made.damage)

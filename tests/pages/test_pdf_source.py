@@ -32,8 +32,8 @@ from kopub.pages.corpus import Corpus, SourceRow
 from kopub.pages.documents import page_maker, shards
 from kopub.pages.documents import pdf as pdfs
 from kopub.pages.documents.pdf import Pdfs
-from kopub.pages.documents.pool import DocumentPool
-from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
+from kopub.pages.documents.pool import RenderPool
+from kopub.pages.documents.text_layer import Extent, Failure, RenderedImage
 from kopub.pages.indexing import index
 from kopub.pages.page import decode, inspect, problem_with_id
 from kopub.pages.page_reader import origins
@@ -334,18 +334,18 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
         return process
 
     monkeypatch.setattr(ChildWorker, "_start", killed)
-    with DocumentPool(1) as processes:
-        assert list(processes.count([path])) == [PageCount(1)]
-    with DocumentPool(1) as processes:
+    with RenderPool(1) as processes:
+        assert list(processes.count([path])) == [Extent(1)]
+    with RenderPool(1) as processes:
         answers = list(processes.render([(path, 0), (path, 0)], 72))
     assert answers[0] == Failure("the process that read it ended by SIGKILL", may_pass=True)
-    assert isinstance(answers[1], MadePage)
+    assert isinstance(answers[1], RenderedImage)
 
 
 def test_no_process_starts_while_another_has_nothing_to_do(folder: Folder) -> None:
     path = folder.put("a.pdf")
-    with DocumentPool(2) as processes:
-        assert list(processes.count([path])) == [PageCount(1)]
+    with RenderPool(2) as processes:
+        assert list(processes.count([path])) == [Extent(1)]
         assert len(list(processes.render([(path, 0)], 72))) == 1
         assert sum(worker._process is not None for worker in processes._processes.workers) == 1
 
@@ -353,7 +353,7 @@ def test_no_process_starts_while_another_has_nothing_to_do(folder: Folder) -> No
 def test_a_pdf_that_takes_for_ever_is_given_up(folder: Folder) -> None:
     path = folder.put("a.pdf")
     # No process starts in a microsecond.
-    with DocumentPool(1, seconds=1e-6) as processes:
+    with RenderPool(1, seconds=1e-6) as processes:
         assert list(processes.count([path])) == [Failure("given up after 0 seconds", may_pass=True)]
 
 
@@ -389,7 +389,7 @@ def test_nothing_is_opened_or_drawn_twice(small: Folder, monkeypatch: pytest.Mon
     first = small.index()
     assert small.made == ["2 of 2 pages made"] * 3
     files = small.files()
-    for owner, name in ((DocumentPool, "_ask"), (shards, "replace_file")):
+    for owner, name in ((RenderPool, "_ask"), (shards, "replace_file")):
         monkeypatch.setattr(owner, name, lambda *_, name=name: pytest.fail(name))
     assert small.index() == first
     assert (small.made, small.files()) == ([], files)
@@ -553,17 +553,17 @@ class Stopped(BaseException):
 def test_a_run_that_was_stopped_goes_on_where_it_was(small: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abcdefgh":
         small.put(f"{name}.pdf")
-    render = DocumentPool.render
+    render = RenderPool.render
     shards = iter(range(3))
 
-    def stopped(processes: DocumentPool, asked: Any, dpi: int) -> Iterator[MadePage | Failure]:
+    def stopped(processes: RenderPool, asked: Any, dpi: int) -> Iterator[RenderedImage | Failure]:
         if next(shards) == 0:
             yield from render(processes, asked, dpi)
         yield from islice(render(processes, asked, dpi), 2)
         raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(DocumentPool, "render", stopped)
+        patch.setattr(RenderPool, "render", stopped)
         with pytest.raises(Stopped):
             small.index()
     finished = small.files()

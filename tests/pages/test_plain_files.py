@@ -14,7 +14,7 @@ from kopub.config.settings import ROOT
 from kopub.pages.documents import conversion, office, plain
 from kopub.pages.documents.conversion import Conversions
 from kopub.pages.documents.folder import find_documents
-from kopub.pages.documents.pieces import ConvertedDocument
+from kopub.pages.documents.pieces import Conversion
 from kopub.pages.documents.text_layer import Failure
 
 pytestmark = pytest.mark.skipif(
@@ -62,7 +62,7 @@ def test_a_plain_file_says_what_it_says(
 ):
     (tmp_path / name).write_bytes(content)
     made = conversions.pdf(name, tmp_path / name)
-    assert isinstance(made, ConvertedDocument), made
+    assert isinstance(made, Conversion), made
     assert made.lost == {}
     [pieces] = made.pieces.values()
     assert [(piece.label, "".join(piece.text.replace("\u200b", "").split(" "))) for piece in pieces] == [
@@ -101,7 +101,7 @@ def test_a_mail_comes_with_its_attachments_and_names_those_that_cannot_be_read(
     outer.add_attachment(mail())
     (tmp_path / "a.eml").write_bytes(outer.as_bytes())
     made = conversions.pdf("a.eml", tmp_path / "a.eml")
-    assert isinstance(made, ConvertedDocument), made
+    assert isinstance(made, Conversion), made
     with PdfDocument(made.pdf) as document:
         texts = [page.get_textpage().get_text_range() for page in document]
         pictures = [sum(isinstance(part, PdfImage) for part in page.get_objects()) for page in document]

@@ -19,7 +19,7 @@ from kopub.cli.commands.plan import forecast_of_everything
 from kopub.errors import SourceError
 from kopub.folders import SAMPLES
 from kopub.pages.corpus import Corpus
-from kopub.pages.documents.pool import DocumentPool
+from kopub.pages.documents.pool import RenderPool
 from kopub.pages.documents.text_layer import Failure
 from kopub.pages.indexing import Others, index, remove, retry_failed
 from kopub.pages.manifest import Manifest
@@ -520,9 +520,9 @@ def test_whatever_becomes_of_sources_no_page_is_computed_twice(sources: Sources,
 
 def only(good: str) -> Any:
     """Return a `render` that fails for all documents but one, as on a lost disk."""
-    render = DocumentPool.render
+    render = RenderPool.render
 
-    def rendered(self: DocumentPool, asked: Any, dpi: int) -> Any:
+    def rendered(self: RenderPool, asked: Any, dpi: int) -> Any:
         for path, page in asked:
             if path.name == good:
                 yield next(iter(render(self, [(path, page)], dpi)))
@@ -538,7 +538,7 @@ def test_pages_of_a_drive_that_drops_are_failed_and_made_by_the_next_index(
     sources.pdf("A/a.pdf", 1, 3)
     sources.pdf("A/b.pdf", 2, 24)
     with monkeypatch.context() as patch:
-        patch.setattr(DocumentPool, "render", only("a.pdf"))
+        patch.setattr(RenderPool, "render", only("a.pdf"))
         assert sources.index("A").sources[0].failed == 24
     assert "24 of 27 pages could not be made: index again to try them once more" in sources.lines
     assert "pages 1 to 27 of 27: 3 of 27 pages made" in sources.lines
@@ -553,14 +553,14 @@ def test_pages_of_a_drive_that_drops_are_failed_and_made_by_the_next_index(
 
 def test_a_page_that_failed_alone_is_made_alone(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     sources.pdf("A/a.pdf", 1, 5)
-    render = DocumentPool.render
+    render = RenderPool.render
 
-    def without_third(self: DocumentPool, asked: Any, dpi: int) -> Any:
+    def without_third(self: RenderPool, asked: Any, dpi: int) -> Any:
         for at, page in enumerate(render(self, asked, dpi)):
             yield Failure("given up after 600 seconds", may_pass=True) if at == 2 else page
 
     with monkeypatch.context() as patch:
-        patch.setattr(DocumentPool, "render", without_third)
+        patch.setattr(RenderPool, "render", without_third)
         sources.index("A")
     sources.index("A")
     assert "pages 1 to 5 of 5: 1 of 5 pages made" in sources.lines
@@ -575,14 +575,14 @@ def test_a_folder_that_goes_away_while_it_is_indexed_leaves_the_index(
     before = (sources.home / "shards.json").read_bytes()
     sources.pdf("A/b.pdf", 2)
     sources.pdf("A/c.pdf", 3)
-    render, away = DocumentPool.render, sources.place / "away"
+    render, away = RenderPool.render, sources.place / "away"
 
-    def gone(self: DocumentPool, asked: Any, dpi: int) -> Any:
+    def gone(self: RenderPool, asked: Any, dpi: int) -> Any:
         (sources.place / "A").rename(away)
         yield from render(self, asked, dpi)
 
     with monkeypatch.context() as patch:
-        patch.setattr(DocumentPool, "render", gone)
+        patch.setattr(RenderPool, "render", gone)
         with pytest.raises(SourceError, match="A went away while it was indexed: bring it back and index again"):
             sources.index("A")
     assert (sources.home / "shards.json").read_bytes() == before

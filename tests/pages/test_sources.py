@@ -891,7 +891,7 @@ def test_samples_are_the_corpus_of_a_home_without_one(tmp_path: Path) -> None:
 
 def test_indexing_the_samples_again_changes_nothing(tmp_path: Path) -> None:
     again = index(str(SAMPLES), tmp_path)
-    samples = Manifest.read(SAMPLES / "shards.json")
+    samples = Manifest.load(SAMPLES)
     files = [shard.model_copy(update={"file": f"corpus/{Path(shard.file).name}"}) for shard in again.shards]
     assert (files, again.queries, again.location) == (samples.shards, samples.queries, samples.location)
     for shard in again.shards:

@@ -261,6 +261,15 @@ def test_a_process_is_judged_by_its_answer_and_not_by_its_death(
     assert count_apart(folder, {"pages": ["shard_00", "shard_01"]}) == {"pages": expected}
 
 
+def test_rows_are_counted_without_torch(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "torch.py").write_text("raise AssertionError('torch is imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(datasets.config, "TORCH_AVAILABLE", True)
+    assert count(folder, {"pages": ["shard_00", "shard_01"]}) == {"pages": 6}
+    assert datasets.config.TORCH_AVAILABLE
+
+
 def test_a_release_that_is_written_meanwhile_is_looked_at_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """A run writes a shard during verification, so files do not match for a while."""
     half, verified = Event(), Event()

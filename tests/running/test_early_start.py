@@ -9,7 +9,7 @@ import pytest
 
 from kopub.embedding.base import Embedding
 from kopub.errors import EngineError, SourceError
-from kopub.layout.regions import PageLayout, Region
+from kopub.layout.regions import Layout, Region
 from kopub.pages.page import Page
 from kopub.parallel import BackgroundTask
 from kopub.recognition.regions import PageReading
@@ -27,7 +27,7 @@ class NotedLayout(OneRegionLayout):
     def prepare(self) -> None:
         Diary(f"{self.diary}.all").note("prepare layout")
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         Diary(f"{self.diary}.all").note("detect")
         return super().detect(pages)
 

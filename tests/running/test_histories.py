@@ -19,6 +19,7 @@ from kopub.tables.asset import RETRY_PARTIAL_TAG
 from tests.support.histories import (
     BOMB,
     BROKEN,
+    PAPERS,
     REVISIONS,
     TABLES,
     Corpus,
@@ -26,6 +27,7 @@ from tests.support.histories import (
     killed_after,
     memory_is_short,
 )
+from tests.support.processes.stopped_writer import make_beside_stopped
 
 IDS: tuple[str, ...] = ("a_1", "a_2", "a_3", "b_1", "b_2")
 _ids: strategies.SearchStrategy[str] = strategies.sampled_from(IDS)
@@ -151,6 +153,45 @@ class Histories(RuleBasedStateMachine):
         self.history.flip_bit(table, place, bit)
         self.history.materialize(assets)
 
+    @rule(
+        assets=_assets,
+        checks=strategies.integers(0, 25),
+        is_late=strategies.booleans(),
+        others=strategies.one_of(_assets, strategies.just(())),
+    )
+    def a_writer_is_stopped_and_woken(
+        self, assets: Sequence[str], checks: int, is_late: bool, others: Sequence[str]
+    ) -> None:
+        """Another one takes its locks over meanwhile, and makes some of the tables or none."""
+        make_beside_stopped(self.history, assets, checks, is_late, others)
+
+    @rule(name=strategies.sampled_from(["cpu", "mine", "다른 이름"]))
+    def a_profile_is_renamed(self, name: str) -> None:
+        """Nothing becomes stale by it."""
+        before = self.history.stale()
+        self.history.profile = name
+        assert self.history.stale() == before
+
+    @rule(most=strategies.integers(1, len(PAPERS)), made=strategies.booleans())
+    def a_source_is_cut(self, most: int, made: bool) -> None:
+        """Take the first pages of another source in; a whole one is taken out first."""
+        if self.history.papers_left == 0:
+            self.history.remove_papers()
+        self.history.look_at_papers(most)
+        if made:
+            self.history.materialize()
+        self.history.assert_told_what_is_left()
+
+    @rule()
+    def a_cut_source_is_completed(self) -> None:
+        self.history.look_at_papers()
+        self.history.assert_told_what_is_left()
+
+    @rule()
+    def a_source_is_taken_out(self) -> None:
+        if self.history.papers_left is not None:
+            self.history.remove_papers()
+
     @invariant()
     def every_row_is_of_its_page(self) -> None:
         self.history.assert_sound()
@@ -165,6 +206,8 @@ class Histories(RuleBasedStateMachine):
     def _ends_as_a_fresh_home(self) -> None:
         self._repair()
         self._change(self.history.corpus, True)
+        if self.history.papers_left:
+            self.history.look_at_papers()
         self.history.materialize(retry_partial=True)
         assert not self.history.failed
         self.history.assert_sound()
@@ -183,6 +226,7 @@ class Histories(RuleBasedStateMachine):
             )
             # A page of which a person struck every region is blank.
             assert set(table["state"].to_pylist()) <= {*MADE, State.BLANK, State.QUARANTINED} - {State.PARTIAL}
+        self.history.profile = "another name"
         assert not any(self.history.materialize().values()), "a run with nothing changed computed something"
 
     def _change(self, corpus: Corpus, indexed: bool) -> None:

@@ -13,7 +13,7 @@ from kopub.embedding.base import Embedding
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import DEFAULT_TASKS, PageLayout, Region
+from kopub.layout.regions import DEFAULT_TASKS, Layout, Region
 from kopub.pages.page import Page
 from kopub.search import morphemes
 from kopub.search.answer import CannotSearch, as_json
@@ -39,11 +39,11 @@ class Kinds(LayoutDetector):
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.kinds", {1: "a double"})
     labels: dict[str, str]
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         for page in pages:
             label = self.labels.get(page.page_id, "text")
             region = Region(0, label, DEFAULT_TASKS[label], 0.9, (0.0, 0.0, 160.0, 220.0))
-            yield PageLayout(page.page_id, State.OK, None, (region,))
+            yield Layout(page.page_id, State.OK, None, (region,))
 
 
 @pytest.fixture(scope="module")

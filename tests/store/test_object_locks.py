@@ -297,6 +297,7 @@ def test_a_writer_that_is_stopped_at_any_request_replaces_no_table_of_who_took_o
     assert lost >= (2 if old is None else 3)
 
 
+@pytest.mark.slow
 def test_a_table_too_large_for_one_part_is_replaced_on_the_same_condition(url: str, s3: S3Double):
     objects, root = Objects.at(url)
     path, large = f"{root}/ocr_results/shard_00.parquet", bytes(101 * 2**20)

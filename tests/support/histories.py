@@ -6,7 +6,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,15 @@ from unittest.mock import patch
 import pyarrow as pa
 
 import kopub.pages.page_reader
+from kopub.cli.commands.plan import plan_values
+from kopub.cli.commands.status import status_values
+from kopub.cli.options import first_look_lines
+from kopub.config.settings import Settings
 from kopub.corrections.log import Action, Correction, CorrectionLog
 from kopub.errors import DamagedTable, KopubError
 from kopub.pages import page as page_images
 from kopub.pages.corpus import Corpus as IndexedCorpus
-from kopub.pages.indexing import index
+from kopub.pages.indexing import Others, index, remove
 from kopub.states import MADE, State
 from kopub.store.append_log import AppendLog
 from kopub.store.rows import is_setting
@@ -48,6 +52,8 @@ BROKEN, BOMB = -1, -2
 """The variants of a page whose bytes are no image, and of one that claims to be as large as a town."""
 REVISIONS = ("r1", "r2")
 """Revisions of the engines."""
+PAPERS = ("c_1", "d_1", "e_1")
+"""The pages of the folder of pictures that is added to the corpus, of files such as c.png."""
 Corpus = list[list[tuple[str, int]]]
 """The pages of each shard as (id, variant); each variant has different bytes."""
 Row = dict[str, Any]
@@ -137,16 +143,22 @@ class CorpusHistory:
     """The tables in which a bit was flipped, which a reader may find damaged."""
     failed: dict[tuple[str, str], KopubError] = field(default_factory=dict)
     """The errors of the last run by asset and shard."""
+    profile: str = "cpu"
 
     @property
     def platform(self) -> Platform:
         """Return the platform as a process that starts now sees it."""
         engines = {
+            "profile": self.profile,
             "layout": WitnessLayout(**self.layout),
             "recognition": WitnessReader(**self.recognition),
             "embedding": WitnessEmbedder(**self.embedding),
         }
         return Platform(self.home, engines)
+
+    @property
+    def settings(self) -> Settings:
+        return replace(self.platform.settings, profile_name=self.profile)
 
     @property
     def store(self) -> ShardStore:
@@ -174,6 +186,43 @@ class CorpusHistory:
         """Copy another home's index of the same files, because shard keys depend on history."""
         for name in ("shards.json", "queries.parquet"):
             shutil.copy(other.home / name, self.home / name)
+        for name in ("papers", "rendered"):
+            if (other.home / name).exists():
+                shutil.copytree(other.home / name, self.home / name)
+
+    def look_at_papers(self, most: int | None = None) -> None:
+        """Add the folder of pictures to the corpus, or only its first pages."""
+        papers = self.home / "papers"
+        papers.mkdir(exist_ok=True)
+        for page_id in PAPERS:
+            (papers / f"{page_id[0]}.png").write_bytes(encoded(page_id, 0))
+            self.bytes_of.setdefault(page_id, set()).add(sha256(encoded(page_id, 0)))
+        index(str(papers), self.home, others=Others.ADD, max_pages=most)
+
+    @property
+    def papers_left(self) -> int | None:
+        """How many pictures a first look left; None if the folder is not in the corpus."""
+        sources = IndexedCorpus(home=str(self.home)).manifest.sources
+        return next((source.left for source in sources if source.name == "papers"), None)
+
+    def remove_papers(self) -> None:
+        remove("papers", self.home)
+
+    def assert_told_what_is_left(self) -> None:
+        """Assert that status and plan name the pictures that a first look left, and the command for them."""
+        settings, left = self.settings, self.papers_left
+        looks, lines = status_values(settings)["first_looks"], plan_values(settings)["first_looks"]
+        assert [look["pages_left"] for look in looks] == ([left] if left else [])
+        assert lines == first_look_lines(settings.corpus.manifest)
+        assert [line.split(" of papers")[0] for line in lines] == (
+            [f"unfinished: {left} {'page' if left == 1 else 'pages'}"] if left else []
+        )
+        for look in looks:
+            assert look["command"] == f"kopub run {self.home.resolve() / 'papers'}"
+
+    def stale(self) -> dict[str, Any]:
+        """Return what a run would make of each asset, by shard."""
+        return {asset["asset"]: asset["shards"] for asset in plan_values(self.settings)["assets"]}
 
     @contextmanager
     def drive_dropped_after(self, opened: int) -> Iterator[None]:

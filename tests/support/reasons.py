@@ -24,7 +24,7 @@ _SAYS = frozenset(
         "AnswerTimeout",
         "LostServer",
     }
-    | {"Row", "PageLayout", "PageReading", "Embedding", "FigureNote", "RegionText"}
+    | {"Row", "Layout", "PageReading", "Embedding", "FigureNote", "RegionText"}
 )
 """Calls whose text arguments are reasons."""
 _NAME, _FILES = "reason", "pages"

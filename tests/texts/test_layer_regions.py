@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kopub.boxes import Box
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
 from kopub.states import State
@@ -41,7 +41,7 @@ def texts(tmp_path: Path):
             Region(at, label, task, 1.0, (2.0 * x1, 2.0 * y1, 2.0 * x2, 2.0 * y2))
             for at, (label, task, (x1, y1, x2, y2)) in enumerate(regions)
         )
-        corrected = correct_regions(PageLayout("some_1", State.OK, regions=found), layer).regions
+        corrected = correct_regions(Layout("some_1", State.OK, regions=found), layer).regions
         taken = extract_texts(layer, corrected).texts
         assert [region.index for region in corrected] == list(range(len(corrected)))
         return [(region.label, taken.get(region.index, "")) for region in corrected]
@@ -101,9 +101,9 @@ def test_a_title_in_brackets_is_no_formula_and_a_page_that_looks_blank_has_its_w
     words = (Word("<참고", Box(100, 100, 160, 130), Mark.LINE), Word("3>", Box(170, 100, 200, 130)))
     layer = TextLayer(800, 1000, words, 0, 10, np.zeros((100, 80), bool))
     formula = Region(0, "display_formula", Task.FORMULA, 1.0, (90, 90, 210, 140))
-    found = correct_regions(PageLayout("some_1", State.OK, regions=(formula,)), layer)
+    found = correct_regions(Layout("some_1", State.OK, regions=(formula,)), layer)
     assert [(region.label, region.task) for region in found.regions] == [("text", Task.TEXT)]
-    found = correct_regions(PageLayout("some_1", State.BLANK, "nothing is printed"), layer)
+    found = correct_regions(Layout("some_1", State.BLANK, "nothing is printed"), layer)
     assert (found.state, found.reason, extract_texts(layer, found.regions).texts) == (State.OK, None, {0: "<참고 3>"})
 
 
@@ -116,7 +116,7 @@ def test_columns_of_vertical_writing_are_one_region_from_right_to_left():
     layer = TextLayer(800, 1000, tuple(words), 0, 10, np.zeros((100, 80), bool))
     boxes = ((420, 90, 470, 400), (490, 90, 540, 290), (490, 290, 540, 400))
     blocks = tuple(Region(at, "text", Task.TEXT, 1.0, box) for at, box in enumerate(boxes))
-    found = correct_regions(PageLayout("some_1", State.OK, regions=blocks), layer)
+    found = correct_regions(Layout("some_1", State.OK, regions=blocks), layer)
     assert extract_texts(layer, found.regions).texts == {0: "첫째 줄의 글\n둘째 줄의 글"}
 
 

@@ -10,7 +10,7 @@ from kopub.boxes import Box
 from kopub.layout.regions import Region, Task
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.text_layer import TextLayer, Word
-from kopub.texts.extracted_text import extract_texts
+from kopub.texts.extracted_text import ExtractedTexts, extract_texts
 from kopub.texts.layer_tables import table_of
 from tests.support.sources.pdf_files import mapped_pdf, sheet, written
 
@@ -50,19 +50,25 @@ def strokes(columns: int, rows: int, top: float = TOP) -> bytes:
 
 
 @pytest.fixture
-def table(tmp_path: Path):
-    """Return a function that gives the content of a table that fills the part of a page below `top` points."""
+def extracted(tmp_path: Path):
+    """Return a function that takes the texts of a table that fills the part of a page below `top` points."""
 
-    def table(content: bytes, top: float = TOP, bottom: float = 0.0) -> str:
+    def extracted(content: bytes, top: float = TOP, bottom: float = 0.0) -> ExtractedTexts:
         path = tmp_path / "some.pdf"
         path.write_bytes(mapped_pdf(sheet(content, box="0 0 420 595"), SIGNS))
         made = Pdfs().make(path, 0, 144)
         assert made.text_layer is not None
         layer = TextLayer.from_json(made.text_layer)
         box = 0.0, 2.0 * (595 - top) - 10, 840.0, 2.0 * (595 - bottom)
-        return extract_texts(layer, [Region(0, "table", Task.TABLE, 1.0, box)]).texts.get(0, "")
+        return extract_texts(layer, [Region(0, "table", Task.TABLE, 1.0, box)])
 
-    return table
+    return extracted
+
+
+@pytest.fixture
+def table(extracted):
+    """Return a function that gives the content of such a table."""
+    return lambda content, top=TOP, bottom=0.0: extracted(content, top, bottom).texts.get(0, "")
 
 
 def html(rows: Sequence[Sequence[str]]) -> str:
@@ -121,6 +127,15 @@ def test_a_picture_of_a_table_below_some_words_is_not_taken(table):
         b"%d 500 m %d 400 300 300 %d 200 c S\n" % (150 + at, 160 + at, 140 + at) for at in range(0, 200, 9)
     )
     assert table(curves + typeset([("^", ""), ("_", "")])) == ""
+
+
+def test_rows_between_rules_of_dots_complete_what_is_read(extracted):
+    places = [(LEFT + across, TOP - HIGH * down) for across in range(0, 3 * WIDE, 3) for down in range(len(BUDGET) + 1)]
+    curve = "%d %d m %d %d %d %d %d %d c S\n"
+    dots = "".join(curve % (x, y, x, y + 1, x + 1, y + 1, x + 1, y) for x, y in places).encode()
+    found = extracted(dots + typeset(BUDGET))
+    assert found.texts == {}
+    assert found.parts == {0: html(BUDGET)}
 
 
 def test_the_text_below_the_rules_of_a_table_is_no_row_of_it():

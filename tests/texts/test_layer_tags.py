@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kopub.documents.structure import structure_document
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.text_layer import TextLayer
 from kopub.recognition.regions import TextOrigin
@@ -69,7 +69,7 @@ def texts(tmp_path: Path):
         (tmp_path / "some.pdf").write_bytes(tagged_pdf(*given, **more))
         layer = TextLayer.from_json(Pdfs().make(tmp_path / "some.pdf", 0, 144).text_layer or "")
         whole = Region(0, "text", Task.TEXT, 1.0, (20.0, 20.0, 820.0, 1100.0))
-        corrected = correct_regions(PageLayout("some_1", State.OK, regions=(whole,)), layer).regions
+        corrected = correct_regions(Layout("some_1", State.OK, regions=(whole,)), layer).regions
         taken = extract_texts(layer, corrected).texts
         return [(region.label, taken.get(region.index, "")) for region in corrected]
 

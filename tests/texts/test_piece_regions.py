@@ -3,7 +3,7 @@
 import numpy as np
 
 from kopub.boxes import Box
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.documents.pieces import Piece, PieceCell
 from kopub.pages.documents.text_layer import TextLayer, Word
 from kopub.recognition.regions import TextOrigin
@@ -50,7 +50,7 @@ def test_pieces_are_regions_in_their_order_and_no_other_print_is_lost() -> None:
         Region(2, "image", Task.SKIP, 1.0, (500.0, 400.0, 900.0, 520.0)),
         Region(3, "image", Task.SKIP, 1.0, (500.0, 700.0, 900.0, 900.0)),
     )
-    found = correct_regions(PageLayout("a_1", State.OK, None, seen), stored).regions
+    found = correct_regions(Layout("a_1", State.OK, None, seen), stored).regions
     assert [(region.index, region.label, region.text) for region in found] == [
         (0, "header", None),
         (1, "paragraph_title", "1. 추진 배경"),
@@ -75,7 +75,7 @@ def test_pieces_are_regions_in_their_order_and_no_other_print_is_lost() -> None:
 def test_a_page_that_prints_nothing_keeps_its_note() -> None:
     note = Piece("aside_text", (PieceCell(0, 0, 1, 1, "말로만"),), printed=False)
     blank = TextLayer.from_json(TextLayer.empty(300, 200).to_json())
-    layout = PageLayout("a_1", State.BLANK)
+    layout = Layout("a_1", State.BLANK)
     assert correct_regions(layout, blank) == layout
     stored = TextLayer(300, 200, (), 0, 300, np.zeros((1, 1), bool), pieces=(note,))
     found = correct_regions(layout, stored)

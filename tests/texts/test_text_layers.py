@@ -324,6 +324,17 @@ def test_a_number_that_came_out_nowhere_on_the_page_is_named_wherever_it_stands(
     assert not compare(page, [elsewhere, read[1]], boxes).numbers.lost
 
 
+def test_numbers_read_where_a_page_of_letters_has_none_are_guesses():
+    page = layer(line("a line of enough letters and more of them"))
+    read = [*readings("a line of enough letters and more of them", "1누니 K"), skipped(2, "image")]
+    boxes = [*BOXES, (90, 290, 900, 330)]
+    [guess] = compare(page, read, boxes).numbers.doubts()
+    assert guess.says.endswith("does not have: 1")
+    stamp = layer(line("전자문서 접수 2024"))
+    scan = readings("전자문서 접수 2024", "a page of 12 lines whose picture was scanned")
+    assert not list(compare(stamp, scan, BOXES).numbers.doubts())
+
+
 def test_signs_that_stand_alone_are_compared_too():
     words, whole = layer(line("주차장 ○ △ 5건")), [(90, 90, 900, 130)]
     assert not list(compare(words, [RegionText(0, "table", "주차장 ○ △ 5건")], whole).numbers.doubts())

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from kopub.fingerprints import CodeVersion
-from kopub.layout.regions import PageLayout
+from kopub.layout.regions import Layout
 from kopub.pages.page import Page
 from kopub.release.local import LocalRelease
 from kopub.tables.graph import GRAPH
@@ -55,7 +55,7 @@ class HalfPageLayout(OneRegionLayout):
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.half_page", {1: "a double"})
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         for layout in super().detect(pages):
             (x1, y1, x2, y2) = layout.regions[0].bbox
             yield replace(layout, regions=(replace(layout.regions[0], bbox=(x1, y1, x2, y2 / 2)),))
@@ -217,7 +217,7 @@ class Repaired(OneRegionLayout):
     def recipe(self) -> dict[str, Any]:
         return OneRegionLayout(diary=self.diary, revision=self.revision, fail_on=self.fail_on).recipe()
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         yield from OneRegionLayout(diary=self.diary, revision=self.revision).detect(pages)
 
 

@@ -30,7 +30,7 @@ from kopub.evaluation.benchmark import Benchmark, PageText, Sample
 from kopub.evaluation.home import KnownAnswers, write_gold
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.indexing import index
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
@@ -63,14 +63,14 @@ class ThreeBoxes(LayoutDetector):
     speed_only: ClassVar[frozenset[str]] = frozenset({"lost"})
     lost: str = ""
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         tasks = {"table": Task.TABLE, "image": Task.SKIP, "text": Task.TEXT}
         regions = tuple(Region(at, name, tasks[name], 0.9, box) for at, (name, box) in enumerate(BOXES.items()))
         for page in pages:
             if page.page_id == self.lost:
-                yield PageLayout(page.page_id, State.FAILED, "asked to fail")
+                yield Layout(page.page_id, State.FAILED, "asked to fail")
             else:
-                yield PageLayout(page.page_id, State.OK, None, regions)
+                yield Layout(page.page_id, State.OK, None, regions)
 
 
 class Scribe(Recognizer):

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+import uvicorn
 
 from kopub.cli.commands.search import searcher_of
 from kopub.cli.console import say, table_console
@@ -17,11 +18,11 @@ from kopub.cli.options import corpus_check, open_settings, user_name
 from kopub.errors import ConfigError, counted, visible
 from kopub.processes import keep_little
 from kopub.states import phrase
+from kopub.web.own_pages import LOOPBACK, Editor
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from kopub.web.room import Room
 
 HERE = "127.0.0.1"
 AllowHost = Annotated[
@@ -68,7 +69,6 @@ def browse(
 
     from kopub.web.app import reading_room
     from kopub.web.file_reading import FileReader
-    from kopub.web.own_pages import LOOPBACK, Editor
     from kopub.web.room import Room
 
     hosts = host_names(host, allow_host)
@@ -87,9 +87,16 @@ def browse(
         # The socket is listening already, so a browser that comes now is answered, if a moment later.
         url = url_of(host, listening)
         room.words.start()
-        _say_what_is_shown(room, url)
+        out, corpus = table_console(), room.now.corpus
+        say(out, phrase("{url}  (Ctrl-C ends it)", url))
+        if room.editor is not None:
+            with_token = phrase("pages can be corrected with the token {token}", room.editor.token)
+            say(out, with_token if room.editor.token else "pages can be corrected by anyone on this machine", "yellow")
+        counts = counted(len(corpus.documents), "document"), counted(len(corpus.pages), "page")
+        source = visible(settings.corpus.manifest.location)
+        say(out, phrase("{documents}, {pages} of {source}", *counts, source))
         if api_token:
-            say(table_console(), phrase("{url}/api/v1 asks for the token {token}", url, api_token))
+            say(out, phrase("{url}/api/v1 asks for the token {token}", url, api_token))
         if is_opened and is_here and sys.stdout.isatty() and _has_screen():
             webbrowser.open(url)
         serve_until_stopped(app, listening)
@@ -102,8 +109,6 @@ def host_names(host: str, named: list[str] | None) -> list[str]:
     Any other name may be that of a site that made it lead here, to read the pages in its visitor's browser. Raises
     `ConfigError` for an address that other machines reach, without a name.
     """
-    from kopub.web.own_pages import LOOPBACK
-
     if not host.strip():
         # For a socket, it would mean every address of the machine.
         raise ConfigError("--host is empty: name an address, such as 127.0.0.1")
@@ -118,8 +123,6 @@ def host_names(host: str, named: list[str] | None) -> list[str]:
 
 def token_for(host: str, given: str) -> str:
     """Return the given token, or a generated one if other machines can reach `host`."""
-    from kopub.web.own_pages import LOOPBACK
-
     # From another machine, knowing the address must not be enough.
     return given or ("" if host in LOOPBACK else secrets.token_urlsafe(16))
 
@@ -145,8 +148,6 @@ def listening_at(host: str, port: int) -> Iterator[socket.socket]:
 
 def serve_until_stopped(app: "ASGIApp", listening: socket.socket) -> None:
     """Serve an application until Ctrl-C."""
-    import uvicorn
-
     # The server shuts down by itself, then raises the signal again.
     with suppress(KeyboardInterrupt):
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
@@ -156,16 +157,6 @@ def url_of(host: str, listening: socket.socket) -> str:
     """Return the URL at which a browser on this machine reaches a server listening at `host`."""
     name = _ANYWHERE.get(host, host)
     return f"http://{f'[{name}]' if ':' in name else name}:{listening.getsockname()[1]}"
-
-
-def _say_what_is_shown(room: "Room", url: str) -> None:
-    out, corpus = table_console(), room.now.corpus
-    counts = counted(len(corpus.documents), "document"), counted(len(corpus.pages), "page")
-    say(out, phrase("{url}  (Ctrl-C ends it)", url))
-    if room.editor is not None:
-        with_token = phrase("pages can be corrected with the token {token}", room.editor.token)
-        say(out, with_token if room.editor.token else "pages can be corrected by anyone on this machine", "yellow")
-    say(out, phrase("{documents}, {pages} of {source}", *counts, visible(room.settings.corpus.manifest.location)))
 
 
 def _has_screen() -> bool:

@@ -10,13 +10,15 @@ from rich.text import Text
 
 from kopub.cli.console import said, say, table_console, tell
 from kopub.cli.options import local_path, open_located, user_name
+from kopub.corrections.corrected import CorrectedTables, CorrectionStanding
+from kopub.corrections.log import Action, Correction, CorrectionLog
+from kopub.documents.label_studio import add_annotations, annotated_pages
 from kopub.errors import ConfigError, KopubError, counted, visible
 from kopub.states import phrase
+from kopub.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
     from kopub.config.environment import Location
-    from kopub.corrections.corrected import CorrectionStanding
-    from kopub.corrections.log import Correction
 
 _SHOWN = 60
 """Most characters of the old and the new text in a line."""
@@ -42,8 +44,6 @@ def corrections(
 
     A correction belongs to its box: if no region matches it after a change of layout or reader, it is "unplaced".
     """
-    from kopub.corrections.corrected import CorrectedTables
-
     if reason and not undo:
         raise ConfigError("--reason needs --undo: add it")
     located = open_located()
@@ -54,18 +54,20 @@ def corrections(
     if undo:
         _undo(standings, undo, reason)
         return
-    shown = [(each, _state(page, each)) for page in standings for each in page.done.every]
+    listed: list[tuple[Correction, str]] = []
+    for page in standings:
+        listed += [(correction, _state(page, correction)) for correction in page.done.every]
     if as_json:
-        for each, state in shown:
+        for correction, state in listed:
             if not unplaced or state == "unplaced":
-                entry = {**asdict(each), "at": each.at.isoformat(), "standing": state}
+                entry = {**asdict(correction), "at": correction.at.isoformat(), "standing": state}
                 typer.echo(json.dumps(entry, ensure_ascii=False))
         return
     out = table_console()
-    for each, state in shown:
+    for correction, state in listed:
         if state == "unplaced" or (not unplaced and state != "undone"):
-            say(out, _line(each, state))
-    states = [state for _, state in shown]
+            say(out, _line(correction, state))
+    states = [state for _, state in listed]
     checked = sum(page.done.checked is not None for page in standings)
     lost = states.count("unplaced")
     placed = states.count("placed")
@@ -76,16 +78,11 @@ def corrections(
 
 
 def _add_annotations(located: "Location", path: Path) -> None:
-    from kopub.corrections.log import CorrectionLog
-    from kopub.documents.label_studio import add_annotations, annotated_pages
-    from kopub.store.corpus_tables import TABLES
-
-    shards = {
-        page_id: shard
-        for shard in located.manifest.keys
-        if located.store.has(TABLES.pages.name, shard)
-        for page_id in located.store.read(TABLES.pages.name, shard, ["page_id"])["page_id"].to_pylist()
-    }
+    shards: dict[str, str] = {}
+    for shard in located.manifest.keys:
+        if located.store.has(TABLES.pages.name, shard):
+            page_ids = located.store.read(TABLES.pages.name, shard, ["page_id"])["page_id"].to_pylist()
+            shards |= dict.fromkeys(page_ids, shard)
     log, added, refused = CorrectionLog(located.store), 0, []
     pages = annotated_pages(path, shards, user_name())
     for page in pages:
@@ -106,46 +103,48 @@ def _add_annotations(located: "Location", path: Path) -> None:
         raise typer.Exit(1)
 
 
-def _undo(standings: "list[CorrectionStanding]", wanted: str, reason: str) -> None:
-    from kopub.corrections.log import Action, Correction, CorrectionLog
-
-    found = [(page, each) for page in standings for each in page.done.every if each.id.startswith(wanted)]
-    if len(found) != 1:
+def _undo(standings: list[CorrectionStanding], wanted: str, reason: str) -> None:
+    matches: list[tuple[CorrectionStanding, Correction]] = []
+    for page in standings:
+        matches += [(page, correction) for correction in page.done.every if correction.id.startswith(wanted)]
+    if len(matches) != 1:
         raise KopubError(
-            "{count} corrections have the id {id!r}: see `kopub corrections`", len(found) or phrase("no"), wanted
+            "{count} corrections have the id {id!r}: see `kopub corrections`", len(matches) or phrase("no"), wanted
         )
-    page, each = found[0]
-    if each.action is not Action.UNDO and _state(page, each) == "undone":
+    page, correction = matches[0]
+    if correction.action is not Action.UNDO and _state(page, correction) == "undone":
         # A second undo would have to be undone as well, before the correction is back.
         raise KopubError("the correction {id!r} is undone already: see `kopub corrections --json`", wanted)
     log = CorrectionLog(open_located().store)
-    shard = page.shard or each.shard
-    log.add(Correction(each.page_id, shard, Action.UNDO, user_name(), after=each.id, reason=reason))
+    shard = page.shard or correction.shard
+    log.add(Correction(correction.page_id, shard, Action.UNDO, user_name(), after=correction.id, reason=reason))
     form = "undone: {action} of {page}; `kopub run` makes its rows again"
-    tell(phrase(form, said(each.action), visible(each.page_id)))
+    tell(phrase(form, said(correction.action), visible(correction.page_id)))
 
 
-def _state(page: "CorrectionStanding", each: "Correction") -> str:
+def _state(page: CorrectionStanding, correction: Correction) -> str:
     """Return what became of a correction, in a word or two."""
-    if each not in page.done.lasting:
+    if correction not in page.done.lasting:
         return "undone"
-    if each.action == "checked":
-        if page.done.checked is not each:
+    if correction.action == "checked":
+        if page.done.checked is not correction:
             return "checked before it was corrected"
         return "checked, reads otherwise now" if page.differs else "checked"
-    return "unplaced" if each in page.unplaced else "placed"
+    return "unplaced" if correction in page.unplaced else "placed"
 
 
-def _line(each: "Correction", state: str) -> Text:
-    change = "" if each.action in ("checked", "order") else f"  {_short(each.before)} → {_short(each.after)}"
+def _line(correction: Correction, state: str) -> Text:
+    change = ""
+    if correction.action not in ("checked", "order"):
+        change = f"  {_short(correction.before)} → {_short(correction.after)}"
     return Text.assemble(
-        (f"{each.id[:8]}  ", "dim"),
-        (visible(each.page_id), "bold"),
-        f"  {said(each.action)}",
+        (f"{correction.id[:8]}  ", "dim"),
+        (visible(correction.page_id), "bold"),
+        f"  {said(correction.action)}",
         change,
-        (f"  {visible(each.author)}, {each.at:%Y-%m-%d %H:%M}", "dim"),
+        (f"  {visible(correction.author)}, {correction.at:%Y-%m-%d %H:%M}", "dim"),
         (f"  {said(state)}", "yellow" if state == "unplaced" else "green"),
-        f"  {visible(each.reason)}" if each.reason else "",
+        f"  {visible(correction.reason)}" if correction.reason else "",
     )
 
 

@@ -14,10 +14,12 @@ from kopub.cli.console import duration, print_json, print_table, right, say, tab
 from kopub.cli.options import corpus_check, open_located
 from kopub.errors import counted, visible
 from kopub.states import State, joined, phrase
+from kopub.store import ledger
+from kopub.store.corpus_tables import CHUNK_VECTORS, RELEASED_FILES, TABLES
+from kopub.store.run_records import COUNTED, AssetRun, runs_of
 
 if TYPE_CHECKING:
     from kopub.config.environment import Location
-    from kopub.store.run_records import AssetRun
     from kopub.store.table_store import TableStore
 
 _BAD = {"rows_failed": "red", "rows_quarantined": "red", "rows_partial": "yellow"}
@@ -43,8 +45,6 @@ def costs(
 
 def collect_costs(located: "Location", top: int, runs: int = 1) -> dict[str, Any]:
     """Return the costs as JSON values. Raises `StoreError`."""
-    from kopub.store import ledger
-
     entries = _Entries.of(located)
     return {"assets": [_asset(located.store, entries, asset, top, runs) for asset in ledger.assets(located.store)]}
 
@@ -61,19 +61,16 @@ class _Entries:
     @classmethod
     def of(cls, located: "Location") -> "_Entries":
         """Return the entries after reading the pages of every shard. Raises `StoreError`."""
-        from kopub.store import ledger
-        from kopub.store.corpus_tables import TABLES
-
         store, asset = located.store, TABLES.pages.name
         is_of_corpus = corpus_check(located.manifest, store).look()
         pages: dict[str, pa.Table | None] = {}
         own, every = list[pa.Array](), list[pa.Array]()
         for shard in located.manifest.keys:
-            made = store.read(asset, shard, ["page_id", "state"]) if is_of_corpus(asset, shard) else None
+            own_pages = store.read(asset, shard, ["page_id", "state"]) if is_of_corpus(asset, shard) else None
             rows = ledger.read(store, asset, shard)
             every += rows["run_id"].chunks
-            own += _with(rows, "row_id", made["page_id"])["run_id"].chunks if made is not None else []
-            pages[shard] = made
+            own += _with(rows, "row_id", own_pages["page_id"])["run_id"].chunks if own_pages is not None else []
+            pages[shard] = own_pages
         runs = pa.Table.from_arrays([pa.chunked_array(every, pa.string())], ["run_id"])
         return cls(pages, _with(runs, "run_id", pa.chunked_array(own, pa.string()), keep=False)["run_id"])
 
@@ -82,9 +79,6 @@ class _Entries:
 
         Releases, queries and chunks have no page ids, so their entries are selected by run.
         """
-        from kopub.store import ledger
-        from kopub.store.corpus_tables import CHUNK_VECTORS, RELEASED_FILES, TABLES
-
         rows, pages = ledger.read(store, asset, shard), self.pages[shard]
         if asset in (TABLES.query_vectors.name, CHUNK_VECTORS.name, RELEASED_FILES.name):
             return _with(rows, "run_id", self.other_runs, keep=False)
@@ -102,29 +96,24 @@ class _Entries:
 def _with(rows: pa.Table, column: str, values: pa.ChunkedArray, keep: bool = True) -> pa.Table:
     """Return the rows whose column has one of these values, or none of them."""
     # This uses Arrow's functions, because an array of Python values or an expression would load pandas.
-    found = pc.call_function("is_in", [rows[column]], pc.SetLookupOptions(values.combine_chunks()))
-    return rows.filter(found if keep else pc.call_function("invert", [found]))
+    is_in = pc.call_function("is_in", [rows[column]], pc.SetLookupOptions(values.combine_chunks()))
+    return rows.filter(is_in if keep else pc.call_function("invert", [is_in]))
 
 
 def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: int) -> dict[str, Any]:
-    from kopub.store import ledger
-    from kopub.store.corpus_tables import TABLES
-    from kopub.store.run_records import runs_of
-
-    shards = {shard: entries.read(store, asset, shard) for shard in entries.pages}
-    rows = pa.concat_tables(list(shards.values()))
+    tables: list[pa.Table] = []
+    costliest: list[dict[str, Any]] = []
+    for shard in entries.pages:
+        table = entries.read(store, asset, shard)
+        tables.append(table)
+        # If a run computed nothing, its time is divided among the pages that it merely passed on.
+        passed_on = entries.without_bytes(shard) if asset != TABLES.pages.name else set[str]()
+        for row in table.select(["row_id", "run_id", "seconds", "gpu_seconds"]).to_pylist():
+            if row["seconds"] is not None and row["row_id"] not in passed_on:
+                costliest.append({"shard": shard, **row})
+    costliest.sort(key=lambda row: -row["seconds"])
+    rows = pa.concat_tables(tables)
     total = ledger.sum_costs(rows)
-    # If a run computed nothing, its time is divided among the pages that it merely passed on.
-    passed_on = {shard: entries.without_bytes(shard) if asset != TABLES.pages.name else set[str]() for shard in shards}
-    costliest = sorted(
-        (
-            {"shard": shard, **row}
-            for shard, table in shards.items()
-            for row in table.select(["row_id", "run_id", "seconds", "gpu_seconds"]).to_pylist()
-            if row["seconds"] is not None and row["row_id"] not in passed_on[shard]
-        ),
-        key=lambda row: -row["seconds"],
-    )
     return {
         "asset": asset,
         "computed": rows.num_rows,
@@ -138,7 +127,7 @@ def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: i
     }
 
 
-def _run(run: "AssetRun") -> dict[str, Any]:
+def _run(run: AssetRun) -> dict[str, Any]:
     return {
         "run_id": run.run_id,
         "ended": run.ended.isoformat(timespec="seconds"),
@@ -154,11 +143,24 @@ def _show(shown: dict[str, Any], out: Console) -> None:
     assets = shown["assets"]
     gpu = ("GPU time", "GPU s/row") if any(asset["gpu_seconds"] for asset in assets) else ()
     columns = [Column("asset"), *right("rows", "time", "s/row", *gpu)]
-    print_table(out, columns, [_cells(asset)[: len(columns)] for asset in assets])
-    runs = [(asset["asset"], run) for asset in assets for run in asset["runs"]]
+    totals: list[list[str]] = []
+    for asset in assets:
+        cells = [asset["asset"], f"{asset['computed']:,}", duration(asset["seconds"]), f"{asset['seconds_each']:.3f}"]
+        if gpu:
+            cells += [duration(asset["gpu_seconds"]), f"{asset['gpu_seconds_each']:.3f}"]
+        totals.append(cells)
+    print_table(out, columns, totals)
+    runs: list[tuple[str, dict[str, Any]]] = []
+    last_runs: list[list[str]] = []
+    for asset in assets:
+        for run in asset["runs"]:
+            runs.append((asset["asset"], run))
+            ended = run["ended"][:16].replace("T", " ")
+            rate = f"{run['rows_per_second']:.2f}"
+            last_runs.append([asset["asset"], run["run_id"][:8], ended, f"{run['rows']:,}", rate])
     if runs:
         columns = [Column("latest run of"), Column("run"), Column("ended"), *right("rows", "rows/s")]
-        print_table(out, columns, [_run_cells(asset, run) for asset, run in runs])
+        print_table(out, columns, last_runs)
     for asset, run in runs:
         if line := counts_line(run):
             bad = next((style for name, style in _BAD.items() if run["counted"].get(name)), "")
@@ -167,43 +169,20 @@ def _show(shown: dict[str, Any], out: Console) -> None:
         if asset["of_unknown_cost"]:
             rows = counted(asset["of_unknown_cost"], "row")
             say(out, phrase("{asset}: killed runs finished {rows} at an unknown cost", asset["asset"], rows))
-    if any(asset["costliest"] for asset in assets):
-        columns = [Column("costliest of"), Column("page"), Column("shard"), *right("time")]
-        print_table(
-            out,
-            columns,
-            (
-                [asset["asset"], visible(row["row_id"]), row["shard"], duration(row["seconds"])]
-                for asset in assets
-                for row in asset["costliest"]
-            ),
-        )
-
-
-def _run_cells(asset: str, run: dict[str, Any]) -> list[str]:
-    ended = run["ended"][:16].replace("T", " ")
-    return [asset, run["run_id"][:8], ended, f"{run['rows']:,}", f"{run['rows_per_second']:.2f}"]
-
-
-def _cells(asset: dict[str, Any]) -> list[str]:
-    return [
-        asset["asset"],
-        f"{asset['computed']:,}",
-        duration(asset["seconds"]),
-        f"{asset['seconds_each']:.3f}",
-        duration(asset["gpu_seconds"]),
-        f"{asset['gpu_seconds_each']:.3f}",
-    ]
+    costliest: list[list[str]] = []
+    for asset in assets:
+        for row in asset["costliest"]:
+            costliest.append([asset["asset"], visible(row["row_id"]), row["shard"], duration(row["seconds"])])
+    if costliest:
+        print_table(out, [Column("costliest of"), Column("page"), Column("shard"), *right("time")], costliest)
 
 
 def counts_line(run: dict[str, Any]) -> str:
     """Return what the engines of a run counted, in one line, empty if they count nothing."""
-    from kopub.store.run_records import COUNTED
-
     counts = run["counted"]
     parts = []
     if "tokens_per_row" in counts:
-        each = (counts[name] for name in ("tokens_per_row", "tokens_median", "tokens_most"))
-        parts.append(phrase("{mean:,.0f} answer tokens a row (median {median:,.0f}, most {most:,.0f})", *each))
+        tokens = (counts[name] for name in ("tokens_per_row", "tokens_median", "tokens_most"))
+        parts.append(phrase("{mean:,.0f} answer tokens a row (median {median:,.0f}, most {most:,.0f})", *tokens))
     parts += [phrase(f"{name} {{count:,.0f}}", counts[key]) for key, name in COUNTED.items() if key in counts]
     return joined(parts)

@@ -16,14 +16,17 @@ from rich.text import Text
 
 from kopub.cli.console import print_json, said, say, table_console
 from kopub.cli.options import corpus_check, local_file
+from kopub.cli.score_lines import scripts_not_read
+from kopub.config.settings import Settings, load_settings
+from kopub.doctor.checks import Finding, ask_torch, is_well, need_gpus, warning
+from kopub.doctor.environment import examine
+from kopub.doctor.self_test import Engines, read_samples, self_test
 from kopub.errors import ConfigError, counted, visible
 from kopub.files import replace_bytes
 from kopub.states import phrase
 
 if TYPE_CHECKING:
-    from kopub.config.settings import Settings
     from kopub.doctor.card_report import CardMeasurement
-    from kopub.doctor.checks import Finding
 
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 _INDENT = 9
@@ -51,8 +54,6 @@ def doctor(
     With --full the pages are then read for speed, with the card watched, and the last lines are a report of this card
     to paste into an issue. No path, host, user or key of this machine is in it.
     """
-    from kopub.config.settings import load_settings
-
     if full and quick:
         raise ConfigError("--quick and --full cannot be combined: choose one")
     if out and not full:
@@ -60,15 +61,15 @@ def doctor(
     settings = load_settings()
     measurement = _measurement(settings) if full else None
     console = table_console()
-    found: list[Finding] = []
+    findings: list[Finding] = []
     with _progress(show=not as_json) as progress:
         for finding in _examine(settings, quick, measurement, progress):
-            found.append(finding)
+            findings.append(finding)
             if not as_json:
                 _show(finding, progress.console if console.is_terminal else console)
-    problems = sum(finding.level == "problem" for finding in found)
+    problems = sum(finding.level == "problem" for finding in findings)
     if as_json:
-        shown = {"profile": settings.profile_name, "well": not problems, "findings": [asdict(each) for each in found]}
+        shown = {"profile": settings.profile_name, "well": not problems, "findings": list(map(asdict, findings))}
         card = {"card": measurement.report()} if measurement else {}
         print_json(shown | card)
     else:
@@ -88,11 +89,9 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _measurement(settings: "Settings") -> "CardMeasurement":
+def _measurement(settings: Settings) -> "CardMeasurement":
     """Measure this machine's cards. Raises `KopubError` if the profile cannot run on it."""
     from kopub.doctor.card_report import CardMeasurement, require_cards
-    from kopub.doctor.checks import ask_torch, need_gpus
-    from kopub.doctor.self_test import read_samples
 
     seen = ask_torch() if need_gpus(settings.engines) else {}
     require_cards(settings, seen)
@@ -100,12 +99,8 @@ def _measurement(settings: "Settings") -> "CardMeasurement":
 
 
 def _examine(
-    settings: "Settings", quick: bool, measurement: "CardMeasurement | None", progress: Progress
-) -> "Iterator[Finding]":
-    from kopub.doctor.checks import is_well, warning
-    from kopub.doctor.environment import examine
-    from kopub.doctor.self_test import Engines, read_samples, self_test
-
+    settings: Settings, quick: bool, measurement: "CardMeasurement | None", progress: Progress
+) -> Iterator[Finding]:
     task = progress.add_task(said("looking at the machine"), total=None)
 
     def reads(file: str, size: int) -> None:
@@ -120,7 +115,9 @@ def _examine(
         yield finding
     # Without a store there is nothing to read, which the store's own line reports.
     if is_well(environment):
-        yield from _scripts(settings)
+        is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look()
+        for script in scripts_not_read(settings, is_of_corpus):
+            yield warning("scripts", script.says, script.do)
     if quick:
         return
     if not is_well(environment):
@@ -133,15 +130,6 @@ def _examine(
             yield from measurement.run(works)
         else:
             yield from self_test(engines, read_samples(), settings.home, works)
-
-
-def _scripts(settings: "Settings") -> "Iterator[Finding]":
-    """Yield the scripts in the corpus's texts that the profile cannot read."""
-    from kopub.cli.score_lines import scripts_not_read
-    from kopub.doctor.checks import warning
-
-    for each in scripts_not_read(settings, corpus_check(settings.corpus.manifest, settings.store).look()):
-        yield warning("scripts", each.says, each.do)
 
 
 @contextmanager
@@ -170,7 +158,7 @@ def _progress(show: bool) -> Iterator[Progress]:
         yield progress
 
 
-def _show(finding: "Finding", out: Console) -> None:
+def _show(finding: Finding, out: Console) -> None:
     level = said(finding.level)
     line = Text.assemble(
         (f"{level}{' ' * max(1, _INDENT - cell_len(level))}", _STYLES[finding.level]),

@@ -13,13 +13,16 @@ from rich.text import Text
 
 from kopub.cli.console import said, say, table_console, tell
 from kopub.cli.options import COMMAND, corpus_check, open_located, told_reasons, with_profile
+from kopub.corrections.log import CorrectionLog
 from kopub.errors import counted, visible
 from kopub.states import Reason, joined, phrase
+from kopub.store.corpus_tables import TABLES
+from kopub.texts.layer_counts import layer_figures
+from kopub.texts.text_quality import DoubtfulPage, doubtful
 
 if TYPE_CHECKING:
     from kopub.pages.manifest import Manifest
     from kopub.store.table_store import TableStore
-    from kopub.texts.text_quality import DoubtfulPage
 
 _COLUMNS = ["page_id", "doubt", "doubts", "text_layer", "text_layer_reason", "text_layer_distance"]
 _REASONS = 5
@@ -36,37 +39,35 @@ def doubts(
 
     Unless pdf.text_layer is never, they include pages that differ from the text layer of their PDF.
     """
-    from kopub.corrections.log import CorrectionLog
-
     located = open_located()
     texts = texts_by_shard(located.manifest, located.store)
     checked = {page_id for page_id, done in CorrectionLog(located.store).by_page().items() if done.checked}
-    found, pages = doubtful_pages(texts)
-    found = [(shard, page) for shard, page in found if page.page_id not in checked]
+    suspects, pages = doubtful_pages(texts)
+    suspects = [(shard, page) for shard, page in suspects if page.page_id not in checked]
     if as_json:
-        for shard, page in found:
+        for shard, page in suspects:
             typer.echo(json.dumps({"shard": shard, **asdict(page)}, ensure_ascii=False))
         return
     out = table_console()
     stored = told_reasons(located.store)
-    for shard, page in found[:top]:
+    for shard, page in suspects[:top]:
         say(out, _line(shard, page, stored))
-    share = f" ({len(found) / pages:.1%})" if pages else ""
-    form = "{count:,} of {texts} looks wrong{share}" if len(found) == 1 else "{count:,} of {texts} look wrong{share}"
-    line = phrase(form, len(found), counted(pages, "text"), share)
-    more = [phrase("--top {count} lists them all", len(found))] if len(found) > top else []
-    say(out, joined([line, *more]), "yellow" if found else "")
+    share = f" ({len(suspects) / pages:.1%})" if pages else ""
+    form = "{count:,} of {texts} looks wrong{share}" if len(suspects) == 1 else "{count:,} of {texts} look wrong{share}"
+    line = phrase(form, len(suspects), counted(pages, "text"), share)
+    more = [phrase("--top {count} lists them all", len(suspects))] if len(suspects) > top else []
+    say(out, joined([line, *more]), "yellow" if suspects else "")
     for line in about_layers(list(texts.values())):
         say(out, line)
 
 
-def doubtful_pages(texts: Mapping[str, pa.Table]) -> tuple[list[tuple[str, "DoubtfulPage"]], int]:
+def doubtful_pages(texts: Mapping[str, pa.Table]) -> tuple[list[tuple[str, DoubtfulPage]], int]:
     """Return (shard, page) of doubtful texts, worst first, and the number of texts."""
-    from kopub.texts.text_quality import doubtful
-
-    found = [(shard, page) for shard, table in texts.items() for page in doubtful(table)]
+    suspects: list[tuple[str, DoubtfulPage]] = []
+    for shard, table in texts.items():
+        suspects += [(shard, page) for page in doubtful(table)]
     pages = sum(len(table) - table["doubt"].null_count for table in texts.values())
-    return sorted(found, key=lambda entry: -entry[1].doubt), pages
+    return sorted(suspects, key=lambda entry: -entry[1].doubt), pages
 
 
 def texts_by_shard(manifest: "Manifest", store: "TableStore") -> dict[str, pa.Table]:
@@ -74,10 +75,8 @@ def texts_by_shard(manifest: "Manifest", store: "TableStore") -> dict[str, pa.Ta
 
     Texts of a corpus other than the indexed one are left out, with a message on standard error.
     """
-    from kopub.store.corpus_tables import TABLES
-
     is_of_corpus = corpus_check(manifest, store).look()
-    found: dict[str, pa.Table] = {}
+    texts: dict[str, pa.Table] = {}
     left_out = 0
     for shard in manifest.keys:
         if not store.has(TABLES.texts.name, shard):
@@ -85,18 +84,16 @@ def texts_by_shard(manifest: "Manifest", store: "TableStore") -> dict[str, pa.Ta
         if not is_of_corpus(TABLES.texts.name, shard):
             left_out += 1
             continue
-        found[shard] = store.read(TABLES.texts.name, shard, _COLUMNS)
+        texts[shard] = store.read(TABLES.texts.name, shard, _COLUMNS)
     if left_out:
         are = "is" if left_out == 1 else "are"
         form = "{table} of {shards} {are} left out, of another corpus than the indexed one; run `{command}`"
         tell(phrase(form, TABLES.texts.name, counted(left_out, "shard"), are, with_profile(COMMAND)), err=True)
-    return found
+    return texts
 
 
 def about_layers(texts: Sequence[pa.Table]) -> list[str]:
     """Return lines on the compared text layers, or none without a comparison."""
-    from kopub.texts.layer_counts import layer_figures
-
     figures = layer_figures(pa.concat_tables(texts)) if texts else {}
     if not figures:
         return []
@@ -108,15 +105,15 @@ def about_layers(texts: Sequence[pa.Table]) -> list[str]:
         half = f"{figures['text_layer_distance']:.1%}"
         differs = "in no letter" if half == "0.0%" else phrase("in less than {half} of the letters", half)
         line = joined([line, phrase("what was read of half of them differs from it {differs}", differs)])
-    reasons = Counter(
-        _SHARE.sub("some", reason) for table in texts for reason in table["text_layer_reason"].to_pylist() if reason
-    )
+    reasons: Counter[str] = Counter()
+    for table in texts:
+        reasons.update(_SHARE.sub("some", reason) for reason in table["text_layer_reason"].to_pylist() if reason)
     return [
         line,
         *(phrase("unsound: {reason} ({count})", reason, count) for reason, count in reasons.most_common(_REASONS)),
     ]
 
 
-def _line(shard: str, page: "DoubtfulPage", stored: Mapping[str, Reason]) -> Text:
+def _line(shard: str, page: DoubtfulPage, stored: Mapping[str, Reason]) -> Text:
     doubts = "; ".join(said(stored.get(doubt, doubt)) for doubt in page.doubts)
     return Text.assemble((visible(page.page_id), "bold"), (f"  {shard}  ", "dim"), (doubts, "yellow"))

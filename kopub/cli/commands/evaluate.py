@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -11,15 +11,22 @@ from rich.table import Column
 from rich.text import Text
 
 import kopub
+from kopub.cli.commands.search import searcher_of
 from kopub.cli.console import print_json, print_table, right, said, say, table_console
+from kopub.cli.evaluation_display import as_json_values, reading, show, write_page
 from kopub.cli.options import local_file, local_folder, local_path, open_settings
+from kopub.config.profile_files import find_profile
+from kopub.config.settings import Settings, load_settings, read_settings
+from kopub.corrections.gold import write_checked_pages
 from kopub.errors import STOPPED_BY_HAND, ConfigError, KopubError, counted
+from kopub.evaluation.home import CHECKED_PAGES, EvaluationRequest, KnownAnswers, first_by_hash
+from kopub.evaluation.questions import question_values, read_questions, scored
+from kopub.evaluation.reading_scores import readings, write_predictions
+from kopub.evaluation.scoring import ADAPTERS, load
 from kopub.states import phrase
-
-if TYPE_CHECKING:
-    from kopub.config.settings import Settings
-    from kopub.evaluation.home import EvaluationRequest, KnownAnswers
-    from kopub.tables.evaluations import Evaluation
+from kopub.tables.evaluations import Evaluation, prepare_answers, settings_in
+from kopub.tables.evaluations import evaluate as read_and_score
+from kopub.weights.fetch import require_ready
 
 MEANING = "meaning"
 _MEANING_SAYS = "questions in other words than their pages, asked of the corpus (benchmarks/finding/questions)"
@@ -66,81 +73,58 @@ def evaluate(
         return _list(as_json)
     if benchmark == MEANING:
         return _ask(folder, _profiles(profile or []), limit, as_json)
-    from kopub.cli.evaluation_display import as_json_values, show
-    from kopub.evaluation.home import EvaluationRequest
-
     out = Console(stderr=as_json)
     if benchmark == "corrections":
-        folder = _checked_pages()
-    asked = EvaluationRequest(benchmark, folder, limit)
+        # The known answers are the pages of this corpus that people checked.
+        own = open_settings()
+        folder = own.home / CHECKED_PAGES
+        write_checked_pages(own.corpus, own.store, folder)
+    request = EvaluationRequest(benchmark, folder, limit)
     chosen = _profiles(profile or [])
     try:
-        known, evaluated = _evaluate(asked, chosen, out)
+        answers, evaluated = _evaluate(request, chosen, out)
     except KeyboardInterrupt:
         # Finished samples are kept.
         raise SystemExit(STOPPED_BY_HAND) from None
     except RecursionError as error:  # a library's parser on a benchmark that is nested without end
         raise KopubError("the benchmark is nested too deeply to be read: {error}", error) from None
     if predictions is not None:
-        _write_predictions(predictions, asked, evaluated, out)
+        _write_predictions(predictions, request, evaluated, out)
     if html is not None:
-        from kopub.cli.evaluation_display import write_page
-
-        write_page(html, known, evaluated, pages)
+        write_page(html, answers, evaluated, pages)
         say(out, phrase("wrote {path}", html))
     if as_json:
-        print_json(as_json_values(asked, known, evaluated))
+        print_json(as_json_values(request, answers, evaluated))
     else:
-        show(known, evaluated, table_console())
+        show(answers, evaluated, table_console())
 
 
-def _ask(folder: Path, profiles: "Sequence[Settings]", limit: int | None, as_json: bool) -> None:
+def _ask(folder: Path, profiles: Sequence[Settings], limit: int | None, as_json: bool) -> None:
     """Show how well the corpus is searched by the questions of a folder or file."""
-    from kopub.cli.commands.search import searcher_of
-    from kopub.evaluation.questions import as_json_values, read_questions, scored
-
     questions = read_questions(folder)[:limit]
-    found = {
-        settings.profile_name: list(scored(searcher_of(settings), kopub.open(settings.home).pages, questions))
-        for settings in profiles
-    }
+    by_profile = {}
+    for settings in profiles:
+        pages = kopub.open(settings.home).pages
+        by_profile[settings.profile_name] = list(scored(searcher_of(settings), pages, questions))
     if as_json:
-        print_json({"questions": len(questions), "profiles": {name: as_json_values(of) for name, of in found.items()}})
+        values = {name: question_values(scores) for name, scores in by_profile.items()}
+        print_json({"questions": len(questions), "profiles": values})
         return
     out = table_console()
     columns = [Column("ranked by"), Column("questions"), *right("count", "nDCG@10", "95 %", "precision", "recall")]
-    for name, scores in found.items():
-        rows = [
-            [
-                each.mode,
-                each.group,
-                f"{each.answered:,}",
-                f"{each.ndcg:.3f}",
-                f"{each.interval[0]:.3f} - {each.interval[1]:.3f}",
-                *("-" if value is None else f"{value:.3f}" for value in (each.precision, each.recall)),
-            ]
-            for each in scores
-        ]
+    for name, scores in by_profile.items():
+        rows: list[list[str]] = []
+        for score in scores:
+            interval = f"{score.interval[0]:.3f} - {score.interval[1]:.3f}"
+            shares = ["-" if value is None else f"{value:.3f}" for value in (score.precision, score.recall)]
+            rows.append([score.mode, score.group, f"{score.answered:,}", f"{score.ndcg:.3f}", interval, *shares])
         title = phrase('profile {profile}; precision and recall are those of "matches well"', name)
         print_table(out, columns, rows, title)
         if not scores:
             say(out, "no page of this corpus answers any of the questions: is KOPUB_HOME the right one?", "yellow")
 
 
-def _checked_pages() -> Path:
-    """Return the folder of the checked pages of the corpus."""
-    from kopub.corrections.gold import write_checked_pages
-    from kopub.evaluation.home import CHECKED_PAGES
-
-    settings = open_settings()
-    folder = settings.home / CHECKED_PAGES
-    write_checked_pages(settings.corpus, settings.store, folder)
-    return folder
-
-
 def _list(as_json: bool) -> None:
-    from kopub.evaluation.scoring import ADAPTERS
-
     if as_json:
         named = {name: adapter.says for name, adapter in ADAPTERS.items()} | {MEANING: _MEANING_SAYS}
         print_json([{"benchmark": name, "says": says} for name, says in named.items()])
@@ -151,56 +135,42 @@ def _list(as_json: bool) -> None:
     say(out, f"{MEANING:<15}{said(_MEANING_SAYS)}", indent=15)
 
 
-def _profiles(names: Sequence[str]) -> "list[Settings]":
+def _profiles(names: Sequence[str]) -> list[Settings]:
     """Return the settings of each profile.
 
     Their names must differ, because tables are in a folder with that name.
     """
-    from kopub.config.profile_files import find_profile
-    from kopub.config.settings import load_settings, read_settings
-    from kopub.weights.fetch import require_ready
-
     for name in names:
         find_profile(name, "--profile ")
     chosen = [read_settings({**os.environ, "KOPUB_PROFILE": name}) for name in names] or [load_settings()]
-    seen: set[str] = set()
+    profile_names: set[str] = set()
     for settings in chosen:
-        if settings.profile_name in seen:
+        if settings.profile_name in profile_names:
             raise ConfigError("two profiles are called {profile}: rename one of their files", settings.profile_name)
-        seen.add(settings.profile_name)
+        profile_names.add(settings.profile_name)
         require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
     return chosen
 
 
 def _evaluate(
-    asked: "EvaluationRequest", chosen: "Sequence[Settings]", out: Console
-) -> "tuple[KnownAnswers, list[Evaluation]]":
-    from kopub.cli.evaluation_display import reading
-    from kopub.tables.evaluations import evaluate as read_and_score
-    from kopub.tables.evaluations import prepare_answers, settings_in
-
+    request: EvaluationRequest, chosen: Sequence[Settings], out: Console
+) -> tuple[KnownAnswers, list[Evaluation]]:
     # In a plain string, rich would read parts of a name in brackets as markup.
-    with out.status(Text(f"{asked.benchmark} {asked.folder}")) as status:
-        known = prepare_answers(asked, chosen[0].home, lambda line: status.update(Text(said(line))))
+    with out.status(Text(f"{request.benchmark} {request.folder}")) as status:
+        answers = prepare_answers(request, chosen[0].home, lambda line: status.update(Text(said(line))))
     evaluated = []
     for settings in chosen:
-        moved = settings_in(settings, asked)
+        moved = settings_in(settings, request)
         with reading(moved, out):
             evaluated.append(read_and_score(moved))
-    return known, evaluated
+    return answers, evaluated
 
 
-def _write_predictions(
-    folder: Path, asked: "EvaluationRequest", evaluated: "Sequence[Evaluation]", out: Console
-) -> None:
+def _write_predictions(folder: Path, request: EvaluationRequest, evaluated: Sequence[Evaluation], out: Console) -> None:
     """Write the predictions, with a folder for each profile if there are several."""
-    from kopub.evaluation.home import first_by_hash
-    from kopub.evaluation.reading_scores import readings, write_predictions
-    from kopub.evaluation.scoring import load
-
-    taken = first_by_hash(load(asked.benchmark, asked.folder), asked.limit)
-    for each in evaluated:
-        place = folder / each.profile if len(evaluated) > 1 else folder
-        found = dict(readings(each.settings.store, each.settings.corpus.manifest.keys))
-        count = write_predictions(place, taken, found)
+    samples = first_by_hash(load(request.benchmark, request.folder), request.limit)
+    for evaluation in evaluated:
+        place = folder / evaluation.profile if len(evaluated) > 1 else folder
+        texts = dict(readings(evaluation.settings.store, evaluation.settings.corpus.manifest.keys))
+        count = write_predictions(place, samples, texts)
         say(out, phrase("wrote {files} to {folder}", counted(count, "file"), place))

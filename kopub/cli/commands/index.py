@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +14,10 @@ from rich.text import Text
 
 from kopub.cli.console import print_json, print_table, right, said, table_console, tell
 from kopub.cli.on_demand import LocalCommand
-from kopub.cli.options import local_path, profile_option, with_profile
+from kopub.cli.options import local_path, located_home, profile_option, with_profile
 from kopub.errors import ConfigError, SourceError, counted, visible
 from kopub.files import is_url
+from kopub.folders import store_url
 from kopub.pages.places import CorpusPlace
 from kopub.states import joined, phrase
 
@@ -50,11 +52,9 @@ def index(
 
     A source that is already in the corpus is indexed again. `kopub sources` lists them all.
     """
-    from kopub.config.environment import locate
-
     use_home(home)
-    located = locate(os.environ)
-    say = _to_stderr if as_json else tell
+    located = located_home()
+    say = partial(tell, err=True) if as_json else tell
     manifest = index_source(source, located.corpus, dpi, add, replace, say)
     if as_json:
         places = {"home": str(located.home), "index": str(located.corpus)}
@@ -85,10 +85,6 @@ def _described(manifest: "Manifest") -> dict[str, Any]:
     }
 
 
-def _to_stderr(line: str) -> None:
-    tell(line, err=True)
-
-
 def index_source(
     source: str,
     corpus: CorpusPlace,
@@ -102,7 +98,6 @@ def index_source(
 
     At a terminal, it asks what to do with other sources there. Raises `SourceError`, `StoreError`.
     """
-    from kopub.folders import store_url
     from kopub.pages import indexing
 
     if not source.strip():
@@ -150,9 +145,9 @@ def _at_terminal() -> bool:
 def _summary(manifest: "Manifest") -> str:
     """Return the contents of the corpus in one line."""
     documents = [source.documents for source in manifest.sources if source.documents is not None]
-    known = len(documents) == len(manifest.sources)
+    all_counted = len(documents) == len(manifest.sources)
     pages = counted(manifest.rows, "page")
-    parts = [phrase("{pages} in {documents}", pages, counted(sum(documents), "document")) if known else pages]
+    parts = [phrase("{pages} in {documents}", pages, counted(sum(documents), "document")) if all_counted else pages]
     if len(manifest.sources) > 1:
         parts.append(counted(len(manifest.sources), "source"))
     if manifest.queries:
@@ -167,9 +162,7 @@ def shards(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with their files and pages.")] = False,
 ) -> None:
     """List the shards of the corpus."""
-    from kopub.config.environment import locate
-
-    manifest = locate(os.environ).manifest
+    manifest = located_home().manifest
     keys = manifest.keys
     if as_json:
         print_json(_described(manifest))
@@ -189,11 +182,9 @@ def sources(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
 ) -> None:
     """List the sources of the corpus: where they are, their documents and pages, and when they were indexed."""
-    from kopub.config.environment import locate
-
     if context.invoked_subcommand is not None:
         return
-    manifest = locate(os.environ).manifest
+    manifest = located_home().manifest
     if as_json:
         print_json([_values(manifest, source) for source in manifest.sources])
         return
@@ -207,12 +198,11 @@ def remove(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Its name in `kopub sources`, or its path.")],
 ) -> None:
     """Remove a source from the corpus. Its files and tables stay, so adding it again computes nothing."""
-    from kopub.config.environment import locate
     from kopub.pages import indexing
 
-    located = locate(os.environ)
+    located = located_home()
     manifest = indexing.remove(source, located.corpus, tell)
-    left = ", ".join(visible(each.name) for each in manifest.sources)
+    left = ", ".join(visible(other.name) for other in manifest.sources)
     form = "{source} was removed from the corpus, which now has {pages} of {left}"
     tell(phrase(form, visible(source), counted(manifest.rows, "page"), left))
     tell(phrase("next: {command}, which brings search and the release up to date", with_profile("kopub run")))

@@ -15,11 +15,15 @@ from rich.text import Text
 
 from kopub.cli.console import print_json, print_table, right, said, say, table_console, tell
 from kopub.cli.options import local_path
+from kopub.config.settings import load_settings
 from kopub.errors import ConfigError, KopubError, visible
 from kopub.files import replace_bytes
 from kopub.pages.page import decode
 from kopub.pages.upright import UprightTransform
+from kopub.recognition.regions import pixel_box
 from kopub.states import State, phrase
+from kopub.tables.graph import GRAPH
+from kopub.tables.lineage import chain, find, holds
 
 if TYPE_CHECKING:
     from kopub.pages.corpus import Corpus
@@ -57,9 +61,6 @@ def lineage(
     even where those tables have been replaced since. The exit status is 1 if
     the image in the source is not the one that was read.
     """
-    from kopub.config.settings import load_settings
-    from kopub.tables.lineage import chain
-
     if region is not None and crop is None:
         raise ConfigError("--region needs --crop: add it")
     settings = load_settings()
@@ -85,9 +86,6 @@ def lineage(
 
 def _parse_target(store: "ShardStore", given: str, shards: list[str]) -> tuple[str | None, str, str, str]:
     """Return the asset, if named, and the kind, id and shard. Raises `KopubError`."""
-    from kopub.tables.graph import GRAPH
-    from kopub.tables.lineage import find, holds
-
     asset, _, rest = given.partition("/")
     if asset not in GRAPH.names:
         places = find(store, given, shards)
@@ -116,9 +114,15 @@ def _show(shown: dict[str, Any], out: Console) -> None:
 
 
 def _show_source(source: dict[str, Any], out: Console) -> None:
-    rows = _origin_rows(source["origin"]) if source["origin"] else {}
-    kept = phrase("{file}, row {row}", source["file"], source["row"])
-    rows |= {"kept in": kept, "page sha256": str(source["sha256"])}
+    rows: dict[str, str] = {}
+    if origin := source["origin"]:
+        path = visible(origin["path"])
+        rows["file"] = phrase("{file}, page {page}", path, origin["page"]) if origin["page"] else path
+        rows["file sha256"] = str(origin["sha256"])
+        if origin["dpi"]:
+            rows["drawn"] = phrase("at {dpi} dpi by {renderer}", origin["dpi"], origin["renderer"])
+    place = phrase("{file}, row {row}", source["file"], source["row"])
+    rows |= {"kept in": place, "page sha256": str(source["sha256"])}
     if source["width"]:
         form = "{format}, {width} x {height} pixels, {bytes:,} bytes"
         rows["image"] = phrase(form, *(source[name] for name in ("format", "width", "height", "n_bytes")))
@@ -133,16 +137,6 @@ def _show_source(source: dict[str, Any], out: Console) -> None:
         say(out, phrase(form, source["sha256_now"]), "bold red")
     else:
         say(out, "The source holds these bytes: hashed again just now.", "green")
-
-
-def _origin_rows(origin: dict[str, Any]) -> dict[str, str]:
-    """Return the rows on the original file that a page comes from."""
-    path = visible(origin["path"])
-    file = phrase("{file}, page {page}", path, origin["page"]) if origin["page"] else path
-    rows = {"file": file, "file sha256": str(origin["sha256"])}
-    if origin["dpi"]:
-        rows["drawn"] = phrase("at {dpi} dpi by {renderer}", origin["dpi"], origin["renderer"])
-    return rows
 
 
 def _show_regions(regions: list[dict[str, Any]], out: Console) -> None:
@@ -166,8 +160,8 @@ def _show_step(step: dict[str, Any], out: Console) -> None:
     say(out, Text.assemble("\n", (step["asset"], "bold"), f"  {ended}"))
     model = " at ".join(filter(None, (step["model"], step["revision"])))
     spent = phrase(", {seconds:.2f} GPU seconds", step["gpu_seconds"]) if step["gpu_seconds"] else ""
-    made = phrase("{run} at {time}{spent}", step["run_id"], step["made_at"], spent)
-    run = made if step["run_id"] else "not recorded"
+    of_run = phrase("{run} at {time}{spent}", step["run_id"], step["made_at"], spent)
+    run = of_run if step["run_id"] else "not recorded"
     rows = {
         "row": step["fingerprint"],
         "recipe": step["recipe"],
@@ -207,8 +201,6 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     `target` may be a file for a single picture. A page that was set upright is also written upright, and regions are
     cut out of that. With `region`, only that region is written. Raises `KopubError` if there is nothing to cut out.
     """
-    from kopub.recognition.regions import pixel_box
-
     source = shown["source"]
     if source is None or source["problem"]:
         problem = source["problem"] if source else "it is a query"
@@ -216,7 +208,7 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     with corpus.reader(shown["shard"]) as reader:
         data = bytes(reader.page(shown["id"], source["row"], source["sha256"]).data)
         upright = bytes(reader.page(shown["id"], source["row"], source["sha256"], source["upright"]).data)
-    regions = {each["index"]: each for each in shown["regions"]}
+    regions = {entry["index"]: entry for entry in shown["regions"]}
     if region is not None and region not in regions:
         raise KopubError("{id} has no region {region}; it has {regions}, from 0", shown["id"], region, len(regions))
     name = shown["id"].replace("/", "_")

@@ -11,15 +11,23 @@ from rich.text import Text
 
 from kopub.cli.console import count, duration, print_json, print_table, right, said, say, table_console
 from kopub.cli.options import COMMAND, corpus_check, first_look_lines, newer_lines, with_profile
+from kopub.config.settings import Settings, what_if
+from kopub.corrections.gold import has_known_answers
 from kopub.errors import ConfigError, counted, visible
+from kopub.pages.page_reader import changed_files
+from kopub.release.versions import require_place
 from kopub.states import Reason, State, phrase
+from kopub.store import run_records
+from kopub.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES
+from kopub.store.faults import require_reachable
+from kopub.store.table_source import FooterCache
+from kopub.tables.evaluations import standings_of_guards
+from kopub.tables.plan import Survey, survey
 from kopub.tables.progress import Forecast, Stage
+from kopub.weights.hub import server_of
 
 if TYPE_CHECKING:
-    from kopub.config.settings import Settings
     from kopub.engine import Engine
-    from kopub.tables.evaluations import GuardStanding
-    from kopub.tables.plan import Survey
 
 _FIGURES = "0123456789."
 _ALWAYS = ("asset", "current", "stale")
@@ -40,11 +48,13 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Show what is stale, why, and what making it again will cost; --set tries other values."""
-    from kopub.config.settings import what_if
-    from kopub.release.versions import require_place
-    from kopub.store.faults import require_reachable
-
-    settings = what_if(dict(_assignment(change) for change in changes or ()))
+    values: dict[str, str] = {}
+    for change in changes or ():
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise ConfigError("--set {change}: write KEY=VALUE, as in embedding.dim=512", change)
+        values[key.strip()] = value
+    settings = what_if(values)
     require_reachable(settings.store.url)
     require_place(settings.release, settings.corpus, settings.store.url, writes=False)
     shown = plan_values(settings)
@@ -62,41 +72,52 @@ def plan(
             say(out, phrase(form, doctor))
 
 
-def untested(settings: "Settings") -> bool:
+def untested(settings: Settings) -> bool:
     """Return whether the profile has an engine on a GPU that is untested."""
-    from kopub.store import run_records
-
     engines = [engine for section, engine in settings.engines.items() if section in run_records.TESTED]
     return any(each.gpus and run_records.find(settings.home, each.recipe()) is None for each in engines)
 
 
-def plan_values(settings: "Settings") -> dict[str, Any]:
+def plan_values(settings: Settings) -> dict[str, Any]:
     """Return the plan as JSON values.
 
     It has figures for every asset, their sums, and the time of `kopub run`. Raises `StoreError`.
     """
-    from kopub.pages.page_reader import changed_files
-    from kopub.store.table_source import FooterCache
-    from kopub.tables.evaluations import standings_of_guards
-    from kopub.tables.plan import survey
-
     scan = survey(settings.resources, FooterCache(settings.store))
     forecast = forecast_of_everything(settings, scan)
     assets = []
+    sums: dict[str, float] = dict.fromkeys(("seconds", "seconds_at_most", "gpu_seconds", "gpu_seconds_at_most"), 0)
     for plan in scan.plans():
         shards = {str(standing): list(keys) for standing, keys in plan.shards.items()}
-        assets.append({**asdict(plan), "shards": shards})
+        values = asdict(plan)
+        assets.append({**values, "shards": shards})
+        for name in sums:
+            sums[name] += values[name]
+    # The benchmarks that guard the corpus: what each costs, and whether it allows upgrades.
+    evaluations: list[dict[str, Any]] = []
+    for guard in standings_of_guards(settings):
+        request = guard.asked
+        evaluations.append(
+            {
+                "benchmark": request.benchmark,
+                "folder": str(request.folder),
+                "samples": request.limit,
+                "command": request.command,
+                "current": guard.is_current,
+                "why": guard.why,
+                "pages": guard.pages,
+                "seconds": guard.seconds,
+                "closed": list(guard.closed),
+            }
+        )
     return {
         "profile": settings.profile_name,
-        "evaluations": [_evaluation(guard) for guard in standings_of_guards(settings)],
+        "evaluations": evaluations,
         "assets": assets,
         "off": dict(scan.off),
         "first_looks": first_look_lines(settings.corpus.manifest),
         "files_differ": list(changed_files(settings.corpus.manifest)),
-        **{
-            name: sum(asset[name] for asset in assets)
-            for name in ("seconds", "seconds_at_most", "gpu_seconds", "gpu_seconds_at_most")
-        },
+        **sums,
         "run": {
             "pages": settings.corpus.manifest.rows,
             "rows": sum(stage.rows for stage in forecast.stages.values()),
@@ -107,35 +128,13 @@ def plan_values(settings: "Settings") -> dict[str, Any]:
     }
 
 
-def _evaluation(guard: "GuardStanding") -> dict[str, Any]:
-    """Return the standing of a guarding benchmark: its cost, and whether it allows upgrades."""
-    asked = guard.asked
-    return {
-        "benchmark": asked.benchmark,
-        "folder": str(asked.folder),
-        "samples": asked.limit,
-        "command": asked.command,
-        "current": guard.is_current,
-        "why": guard.why,
-        "pages": guard.pages,
-        "seconds": guard.seconds,
-        "closed": list(guard.closed),
-    }
-
-
-def _assignment(change: str) -> tuple[str, str]:
-    key, equals, value = change.partition("=")
-    if not equals:
-        raise ConfigError("--set {change}: write KEY=VALUE, as in embedding.dim=512", change)
-    return key.strip(), value
-
-
 def _show(shown: dict[str, Any], out: Console, command: str) -> None:
     columns = [_cells(asset) for asset in shown["assets"]]
-    # A column with only zeros takes up width that others need.
-    names = [
-        name for name in columns[0] if name in _ALWAYS or any(str(cells[name]) not in _NOTHING for cells in columns)
-    ]
+    names: list[str] = []
+    for name in columns[0]:
+        # A column with only zeros takes up width that others need.
+        if name in _ALWAYS or any(str(cells[name]) not in _NOTHING for cells in columns):
+            names.append(name)
     rows = [[cells[name] for name in names] for cells in columns]
     print_table(out, [Column("asset"), *right(*names[1:])], rows, phrase("profile {profile}", shown["profile"]))
     for asset, why in shown["off"].items():
@@ -185,15 +184,15 @@ def _cells(asset: dict[str, Any]) -> dict[str, str | Text]:
 
 def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield the evaluations due before an upgrade, and what they forbid."""
-    for each in evaluations:
-        name = phrase("evaluation {benchmark} of {folder}", each["benchmark"], each["folder"])
-        if not each["current"]:
-            seconds = each["seconds"]
+    for evaluation in evaluations:
+        name = phrase("evaluation {benchmark} of {folder}", evaluation["benchmark"], evaluation["folder"])
+        if not evaluation["current"]:
+            seconds = evaluation["seconds"]
             time = "an unknown time" if seconds is None else phrase("at most {time}", duration(seconds))
-            why = "; ".join(visible(said(line), _WHY_WIDTH) for line in each["why"][:_WHY_SHOWN])
+            why = "; ".join(visible(said(line), _WHY_WIDTH) for line in evaluation["why"][:_WHY_SHOWN])
             form = "{evaluation}: stale, {reason}; {time}, before an upgrade: {command}"
-            yield phrase(form, name, why, time, each["command"])
-        for line in each["closed"]:
+            yield phrase(form, name, why, time, evaluation["command"])
+        for line in evaluation["closed"]:
             form = "{evaluation} blocks the nightly upgrade: {reason}; give gates.override a reason to upgrade anyway"
             yield phrase(form, name, line)
 
@@ -215,10 +214,8 @@ _SHARD_SECONDS = 0.02
 """Seconds that Dagster takes for each shard, and `_STEP_SECONDS` for a step."""
 
 
-def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], shards: Sequence[str]) -> Forecast:
+def forecast_of(settings: Settings, scan: Survey, assets: Sequence[str], shards: Sequence[str]) -> Forecast:
     """Return the forecast of a run that makes `assets` of `shards`."""
-    from kopub.store.corpus_tables import RELEASED_FILES
-
     is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
     costs = scan.costs([name for name in assets if name in scan.assets])
     manifest = settings.corpus.manifest
@@ -254,8 +251,6 @@ def _seconds_to_start(engines: "Iterable[Engine]", started: set[str]) -> float:
 
     Those in `started` take no time; the others are added to it.
     """
-    from kopub.weights.hub import server_of
-
     seconds = 0.0
     for engine in engines:
         server = server_of(engine)
@@ -266,11 +261,8 @@ def _seconds_to_start(engines: "Iterable[Engine]", started: set[str]) -> float:
     return seconds
 
 
-def forecast_of_everything(settings: "Settings", scan: "Survey") -> Forecast:
+def forecast_of_everything(settings: Settings, scan: Survey) -> Forecast:
     """Return the forecast of `kopub run` without an option."""
-    from kopub.corrections.gold import has_known_answers
-    from kopub.store.corpus_tables import OCR_SCORES, SCORES
-
     scores = [SCORES.name, *([OCR_SCORES.name] if has_known_answers(settings.corpus, settings.store) else [])]
     return forecast_of(settings, scan, [*scan.assets, *scores], settings.corpus.manifest.keys)
 

@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from filelock import FileLock, Timeout
 from rich.table import Column
 
 from kopub.cli.console import print_table, right, say, table_console
 from kopub.cli.options import local_file, open_settings
+from kopub.cli.profile_display import page_of, profile_run, stages_to_run, tables
 from kopub.errors import KopubError, counted, visible
+from kopub.profiling.observer import Observer, SampleHome, cards_of, make_sample_home, own_environment
+from kopub.recognition.base import STEP_TIMES
 from kopub.states import phrase
+from kopub.weights.fetch import require_ready
 
 if TYPE_CHECKING:
     from kopub.config.settings import Settings
-    from kopub.profiling.observer import SampleHome
 
 _LAST_LINES = 12
 
@@ -31,10 +35,6 @@ def profile(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the tables of the run, in $KOPUB_HOME/profile.")] = False,
 ) -> None:
     """Measure speed: run some pages in a home of their own, and show how long each stage takes and what limits it."""
-    from filelock import FileLock, Timeout
-
-    from kopub.weights.fetch import require_ready
-
     settings = open_settings()
     require_ready(settings.engines, settings.profile_name)
     folder = settings.home / "profile"
@@ -51,36 +51,29 @@ def _measure(settings: "Settings", folder: Path, pages: int, out: Path, keep: bo
 
     Raises `KopubError`.
     """
-    from kopub.cli.profile_display import page_of, profile_run, tables
-    from kopub.profiling.observer import make_sample_home, own_environment
-
     console = table_console()
     home = make_sample_home(folder, settings, pages, own_environment())
     form, location = "{pages} of {location}, with profile {profile}", settings.corpus.manifest.location
     say(console, phrase(form, counted(home.pages, "page"), location, settings.profile_name))
     steps = home.folder / "steps"
     began, ended, observed = _run(settings, home, steps)
-    found = profile_run(settings, home, began, ended, observed, steps)
-    for table in tables(found):
+    measured = profile_run(settings, home, began, ended, observed, steps)
+    for table in tables(measured):
         print_table(console, [Column(table.head[0]), *right(*table.head[1:])], table.rows, table.title)
-    for line in found.lines:
+    for line in measured.lines:
         say(console, line)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page_of(found), "utf-8")
+    out.write_text(page_of(measured), "utf-8")
     if not keep:
         shutil.rmtree(home.folder)
     say(console, phrase("timeline  {path}", out))
 
 
-def _run(settings: "Settings", home: "SampleHome", steps: Path):
+def _run(settings: "Settings", home: SampleHome, steps: Path):
     """Run the stages on the pages; return the times of start and end, and observations.
 
     Readers add the times of their steps to the file `steps`. Raises `KopubError`.
     """
-    from kopub.cli.profile_display import stages_to_run
-    from kopub.profiling.observer import Observer, cards_of
-    from kopub.recognition.base import STEP_TIMES
-
     words = [sys.executable, "-m", "dagster", "asset", "materialize", "--select", ",".join(stages_to_run(settings))]
     keys = f"{home.shards[0]}...{home.shards[-1]}"
     log = home.folder / "run.log"

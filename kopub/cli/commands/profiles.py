@@ -1,20 +1,24 @@
 """`kopub profiles`: profiles, the readers that fit their cards, and measurements."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Column
 
 from kopub.cli.console import print_json, print_table, said, say, table_console
+from kopub.config.environment import read_environment
+from kopub.config.profile_files import Profile, find_profile, known_profiles, known_readers, published_reader
+from kopub.config.settings import read_settings
+from kopub.doctor.checks import advise
 from kopub.errors import ConfigError
+from kopub.evaluation.home import EVALUATIONS
+from kopub.evaluation.reading_scores import Row, headline, verdict
+from kopub.gpu import largest_card
 from kopub.states import phrase
-
-if TYPE_CHECKING:
-    from kopub.config.profile_files import Profile
-    from kopub.evaluation.reading_scores import Row
+from kopub.store.table_store import ShardStore
 
 _MEASURED, _ESTIMATED, _TOO_LARGE = "measured", "estimated", "does not fit"
 
@@ -27,30 +31,39 @@ def profiles(
     `measured` was measured on that card, `estimated` takes its sizes from another card, and `does not fit` exceeds the
     card's memory by calculation: `kopub doctor --profile CARD+READER` shows the sums.
     """
-    from kopub.config.environment import read_environment
-    from kopub.config.profile_files import find_profile, known_profiles, known_readers, published_reader
-    from kopub.gpu import largest_card
-
     environment = read_environment(os.environ)
-    known = list(map(find_profile, known_profiles()))
-    found = [_values(profile) for profile in known]
+    all_profiles = list(map(find_profile, known_profiles()))
+    rows = [_values(profile) for profile in all_profiles]
     readers = {name: published_reader(name) for name in known_readers()}
-    combinations = [_combine(card, reader) for card in _cards(known) for reader in readers]
+    # The first profile of each card stands for it.
+    cards = {profile.card.gpu: profile for profile in reversed(all_profiles) if profile.card}
+    memory = {profile.name: profile.card.memory_gb for profile in cards.values() if profile.card}
+    combinations: list[dict[str, Any]] = []
+    fits: list[list[str]] = []
+    for card in sorted(memory, key=lambda name: (memory[name], name)):
+        of_card = [_combine(card, reader) for reader in readers]
+        combinations += of_card
+        fits.append([card, *(said(combination["speed"]) for combination in of_card)])
     own = list(_own_scores(environment.home))
     if as_json:
         published = {name: reader.model_dump() for name, reader in readers.items()}
         print_json({
-            "profiles": found, "readers": list(readers), "published": published, "combinations": combinations,
+            "profiles": rows, "readers": list(readers), "published": published, "combinations": combinations,
             "evaluated_here": own,
         })  # fmt: skip
         return
     out = table_console()
     columns = [Column(name) for name in ("profile", "card", "layout", "reader", "vectors", "speed")]
-    print_table(out, columns, map(_cells, found))
+    cells: list[list[str]] = []
+    for row in rows:
+        gpu = said("none") if row["card"] is None else f"{row['card']}, {row['memory_gb']:.0f} GB"
+        speed = said(_MEASURED if row["measured"] else _ESTIMATED)
+        cells.append([row["profile"], gpu, row["layout"], row["reader"], row["vectors"], speed])
+    print_table(out, columns, cells)
     say(out, phrase("in use here: {profile}", environment.profile))
     out.print()
     say(out, "with another reader on a card, as --profile rtx4090+paddleocr_vl:")
-    print_table(out, [Column(name) for name in ("card", *readers)], _rows(combinations, len(readers)))
+    print_table(out, [Column(name) for name in ("card", *readers)], fits)
     of_regions = [name for name, reader in readers.items() if reader.reads == "regions"]
     ranked = sorted(of_regions, key=lambda name: -readers[name].korean)
     say(out, phrase("for Korean: +{reader}, until your own pages say otherwise. MDPBench, Korean:", ranked[0]))
@@ -58,20 +71,12 @@ def profiles(
     say(out, phrase("  {scores} (most pages are photographs)", scores))
     for line in own or [f"  kopub evaluate texts FOLDER --profile rtx4090 --profile rtx4090+{ranked[0]}"]:
         say(out, line)
-    if card := largest_card():
-        from kopub.doctor.checks import advise
-
-        say(out, phrase("this machine: {card}: {reason}", card, advise(card)))
+    if own_card := largest_card():
+        say(out, phrase("this machine: {card}: {reason}", own_card, advise(own_card)))
     say(out, "from a card to a run: docs/gpu.md")
 
 
-def _cells(values: dict[str, Any]) -> list[str]:
-    card = said("none") if values["card"] is None else f"{values['card']}, {values['memory_gb']:.0f} GB"
-    speed = said(_MEASURED if values["measured"] else _ESTIMATED)
-    return [values["profile"], card, values["layout"], values["reader"], values["vectors"], speed]
-
-
-def _values(profile: "Profile") -> dict[str, Any]:
+def _values(profile: Profile) -> dict[str, Any]:
     """Return the profile as JSON values; figures without a card are for a laptop's CPU."""
     card, engines = profile.card, profile.sections
     return {
@@ -85,17 +90,8 @@ def _values(profile: "Profile") -> dict[str, Any]:
     }
 
 
-def _cards(known: "Sequence[Profile]") -> list[str]:
-    """Return the first profile of each card, sorted by the card's memory."""
-    first = {profile.card.gpu: profile for profile in reversed(known) if profile.card}
-    memory = {profile.name: profile.card.memory_gb for profile in first.values() if profile.card}
-    return sorted(memory, key=lambda name: (memory[name], name))
-
-
 def _combine(card: str, reader: str) -> dict[str, Any]:
     """Return whether a reader fits a card and was measured there, as JSON values."""
-    from kopub.config.settings import read_settings
-
     name, refused = f"{card}+{reader}", ""
     measured = False
     try:
@@ -107,27 +103,17 @@ def _combine(card: str, reader: str) -> dict[str, Any]:
     return {"profile": name, "reader": reader, "speed": speed, "says": refused}
 
 
-def _rows(combinations: Sequence[dict[str, Any]], readers: int) -> Iterator[list[str]]:
-    for start in range(0, len(combinations), readers):
-        of_card = combinations[start : start + readers]
-        yield [of_card[0]["profile"].partition("+")[0], *(said(each["speed"]) for each in of_card)]
-
-
 def _own_scores(home: Path) -> Iterator[str]:
     """Yield a line for each evaluation here that compares profiles."""
-    from kopub.evaluation.home import EVALUATIONS
-
     for place in sorted((home / EVALUATIONS).glob("*/*/profiles")):
-        from kopub.evaluation.reading_scores import headline, verdict
-        from kopub.store.table_store import ShardStore
-
-        found = {store.parent.name: verdict(ShardStore(url=str(store))) for store in sorted(place.glob("*/store"))}
-        scores = {name: headline(each.scores) for name, each in found.items() if each is not None}
+        scores: dict[str, list[Row]] = {}
+        for store in sorted(place.glob("*/store")):
+            if (last := verdict(ShardStore(url=str(store)))) is not None:
+                scores[store.parent.name] = headline(last.scores)
         if len(scores) > 1:
-            lines = (f"{name} {', '.join(map(_score, rows))}" for name, rows in scores.items())
+            lines: list[str] = []
+            for name, rows in scores.items():
+                shown = ", ".join(f"{row['metric']} {row['value']:.3f}" for row in rows)
+                lines.append(f"{name} {shown}")
             evaluation = f"{place.parent.parent.name}/{place.parent.name}"
             yield phrase("your evaluation {evaluation}: {scores}", evaluation, "; ".join(lines))
-
-
-def _score(row: "Row") -> str:
-    return f"{row['metric']} {row['value']:.3f}"

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,19 +10,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kopub import Corpus, Page
+from kopub.api.reading import Reading
 from kopub.cli.console import lost_line, plain_reason, print_json, said, tell
 from kopub.cli.options import OCR_HELP, TEXT_LAYER_HELP, local_path, text_layer_choice
+from kopub.documents.export import require_own_folder, write_documents
+from kopub.documents.markdown import document_markdown
+from kopub.documents.stream import Assembler
+from kopub.documents.structure import structure_document
 from kopub.errors import ConfigError, KopubError, StoppedByHand, counted, visible
 from kopub.states import LOST, State, joined, phrase
+from kopub.store.corpus_tables import TABLES
+from kopub.tables.progress import Watcher, watched_by
+from kopub.texts.layer_counts import FromLayers, from_layers
+from kopub.texts.text_quality import DOUBTFUL
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kopub.api.reading import Reading
     from kopub.api.sources.home import HomeSource
-    from kopub.tables.progress import Watcher
 
 _LINE_SECONDS = 15.0
 """Seconds between two progress lines if there is no bar."""
@@ -58,9 +66,6 @@ def read(
     pages that are blank, could not be read, or whose text looks wrong. After Ctrl-C, the output has the pages read so
     far. The exit status is 3 if a page or a part of it could not be read.
     """
-    from kopub.api.reading import Reading
-    from kopub.documents.export import require_own_folder
-
     if out is not None and as_json_values:
         raise ConfigError("--json and -o cannot be combined: choose one")
     if out is not None:
@@ -71,19 +76,19 @@ def read(
     try:
         parts, ended = _read(reading)
         documents = _documents(parts)
-        count = sum(map(len, documents.values()))
-        read_so_far = phrase("{count:,} of {pages} were read", count, counted(reading.pages, "page"))
-        _require_pages(documents, ended)
+        read_pages = [page for of_document in documents.values() for page in of_document]
+        read_so_far = phrase("{count:,} of {pages} were read", len(read_pages), counted(reading.pages, "page"))
+        _require_pages(read_pages, ended)
         if as_json_values:
-            shown = [
-                {"document": name, "pages": [page.to_dict() for page in found]} for name, found in documents.items()
-            ]
+            shown = []
+            for name, of_document in documents.items():
+                shown.append({"document": name, "pages": [page.to_dict() for page in of_document]})
             print_json(shown[0] if len(files) == 1 else shown)
         else:
             _write_markdown(parts, out)
         for left_out in reading.left_out:
             tell(visible(said(phrase("left out: {file} ({reason})", left_out.name, left_out.reason))), err=True)
-        is_lost = _tell(parts, documents)
+        is_lost = _tell(parts, read_pages)
     finally:
         reading.close()
     if isinstance(ended, KopubError):
@@ -94,10 +99,8 @@ def read(
         raise typer.Exit(_LOST_PAGES)
 
 
-def _read(reading: "Reading") -> "tuple[list[HomeSource], KopubError | KeyboardInterrupt | None]":
+def _read(reading: Reading) -> "tuple[list[HomeSource], KopubError | KeyboardInterrupt | None]":
     """Return the parts that were read, and what ended the reading early, if anything."""
-    from kopub.tables.progress import watched_by
-
     parts: list[HomeSource] = []
     with _progress(reading.pages) as watcher, watched_by(watcher):
         try:
@@ -108,13 +111,8 @@ def _read(reading: "Reading") -> "tuple[list[HomeSource], KopubError | KeyboardI
 
 
 @contextmanager
-def _progress(pages: int) -> "Iterator[Watcher]":
+def _progress(pages: int) -> Iterator[Watcher]:
     """Show the progress on standard error: a bar, or periodic lines."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from kopub.store.corpus_tables import TABLES
-    from kopub.tables.progress import Watcher
-
     console = Console(stderr=True)
     bars = (BarColumn(), MofNCompleteColumn(), TextColumn(said("pages")), TimeRemainingColumn())
     lock = threading.Lock()
@@ -142,16 +140,15 @@ def _progress(pages: int) -> "Iterator[Watcher]":
 
 def _documents(parts: "Sequence[HomeSource]") -> dict[str, list[Page]]:
     """Return the pages of all parts, by document."""
-    found: dict[str, list[Page]] = {}
+    pages: dict[str, list[Page]] = {}
     for part in parts:
         for document in Corpus(part).documents:
-            found.setdefault(document.id, []).extend(document.pages)
-    return found
+            pages.setdefault(document.id, []).extend(document.pages)
+    return pages
 
 
-def _require_pages(documents: Mapping[str, Sequence[Page]], ended: BaseException | None) -> None:
+def _require_pages(pages: Sequence[Page], ended: BaseException | None) -> None:
     """Raise `KopubError`, with the reason, if nothing was read."""
-    pages = [page for found in documents.values() for page in found]
     if ended is not None and not pages:
         raise ended if isinstance(ended, KopubError) else StoppedByHand("stopped: no page was read yet")
     if pages and all(page.state in LOST for page in pages):
@@ -179,11 +176,6 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
 
     In printed documents, words replace the pictures.
     """
-    from kopub.documents.export import write_documents
-    from kopub.documents.markdown import document_markdown
-    from kopub.documents.stream import Assembler
-    from kopub.documents.structure import structure_document
-
     tables = _Tables(parts)
     if out is not None:
         done = write_documents(tables, tables.shards, out, ["markdown"], keep_others=True)
@@ -200,15 +192,11 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
         typer.echo(document_markdown(shown, structure_document(shown).blocks), nl=False)
 
 
-def _tell(parts: "Sequence[HomeSource]", documents: Mapping[str, Sequence[Page]]) -> bool:
+def _tell(parts: "Sequence[HomeSource]", pages: Sequence[Page]) -> bool:
     """Report text layers, doubts and losses on standard error; return whether any were lost."""
-    from kopub.texts.layer_counts import FromLayers, from_layers
-    from kopub.texts.text_quality import DOUBTFUL
-
-    found = sum((from_layers(part.store, part.shards) for part in parts), FromLayers())
-    if found.regions:
-        tell(found.line, err=True)
-    pages = [page for found in documents.values() for page in found]
+    layers = sum((from_layers(part.store, part.shards) for part in parts), FromLayers())
+    if layers.regions:
+        tell(layers.line, err=True)
     for page in pages:
         if page.state in (*LOST, State.PARTIAL):
             tell(lost_line(page), err=True)

@@ -12,13 +12,21 @@ from rich.console import Console
 
 from kopub.cli.console import print_json, said, say, table_console, tell
 from kopub.cli.options import first_look_lines, open_settings, require_indexed, require_named
+from kopub.config.settings import read_settings
+from kopub.doctor.checks import find_idle_card
 from kopub.errors import ConfigError, HubError, visible
 from kopub.files import is_url
+from kopub.release.publishing import fitness_of, whole
+from kopub.release.publishing import publish as push
 from kopub.states import phrase
+from kopub.store.corpus_tables import RELEASED_FILES
+from kopub.tables.hf_release import HfRelease
+from kopub.weights.fetch import check_cache, fetch, listed_online, require_room
+from kopub.weights.files import WeightsFile, fetch_file
+from kopub.weights.hub import Weights, cache_folder, pinned_weights
 
 if TYPE_CHECKING:
     from kopub.release.fitness import Fitness
-    from kopub.weights.hub import Weights
 
 
 def publish(
@@ -29,11 +37,6 @@ def publish(
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: one JSON object instead of lines.")] = False,
 ) -> None:
     """Push the release to hub.repo, check every hash there, and tag it."""
-    from kopub.release.publishing import fitness_of, whole
-    from kopub.release.publishing import publish as push
-    from kopub.store.corpus_tables import RELEASED_FILES
-    from kopub.tables.hf_release import HfRelease
-
     if as_json and not dry_run:
         raise ConfigError("--json needs --dry-run: add it")
     settings = open_settings()
@@ -96,14 +99,11 @@ def pull() -> None:
 
     What was fetched before is kept, an interrupted download resumes, and a damaged file is fetched again.
     """
-    from kopub.config.settings import read_settings
-    from kopub.doctor.checks import find_idle_card
-    from kopub.weights.files import fetch_file
-    from kopub.weights.hub import pinned_weights
-
     settings = read_settings(os.environ)
     pins = pinned_weights(settings.engines)
-    files = [file for engine in settings.engines.values() for file in engine.weights_files()]
+    files: list[WeightsFile] = []
+    for engine in settings.engines.values():
+        files += engine.weights_files()
     for file in files:
         if not file.is_whole:
             with _bars():
@@ -117,35 +117,30 @@ def pull() -> None:
             tell(phrase("{finding}: {remedy}", idle.says, idle.do))
 
 
-def _pull(pins: "Sequence[Weights]") -> None:
-    from kopub.weights.fetch import check_cache, fetch, listed_online, require_room
-    from kopub.weights.hub import cache_folder
-
+def _pull(pins: Sequence[Weights]) -> None:
     with Console(stderr=True).status(said("hashing what is there")):
         lists = {pin: listed_online(pin) for pin in pins}
-        found = {pin: check_cache(pin, lists[pin]) for pin in pins}
+        cached = {pin: check_cache(pin, lists[pin]) for pin in pins}
     for pin in pins:
-        size = sum(file.size for file in lists[pin])
-        tell(phrase("{weights}: {size:.2f} GB{lacking}", pin, size / 1e9, _lacking(found[pin].bytes / 1e9, size / 1e9)))
-        for name, what in found[pin].damaged.items():
+        size, there = sum(file.size for file in lists[pin]), cached[pin].bytes
+        lacking = "" if there >= size else phrase(", {size:.2f} of it in the cache", there / 1e9)
+        tell(phrase("{weights}: {size:.2f} GB{lacking}", pin, size / 1e9, lacking))
+        for name, what in cached[pin].damaged.items():
             tell(phrase("  {file} is damaged ({reason}) and is fetched again", visible(name), what))
-    left = {pin: [f for f in lists[pin] if f.path not in found[pin].whole] for pin in pins}
-    to_fetch = sum(file.size for files in left.values() for file in files) - sum(
-        e.partial_bytes for e in found.values()
-    )
+    to_fetch = 0
+    incomplete: list[Weights] = []
+    for pin in pins:
+        left = [file.size for file in lists[pin] if file.path not in cached[pin].whole]
+        to_fetch += sum(left) - cached[pin].partial_bytes
+        incomplete += [pin] if left else []
     require_room(to_fetch)
     if to_fetch:
         tell(phrase("{size:.2f} GB to fetch into {folder}", to_fetch / 1e9, cache_folder()))
-    for pin in pins:
-        if left[pin]:
-            with _bars():
-                found[pin] = fetch(pin, lists[pin], found[pin])
-    total = sum(each.bytes for each in found.values())
+    for pin in incomplete:
+        with _bars():
+            cached[pin] = fetch(pin, lists[pin], cached[pin])
+    total = sum(files.bytes for files in cached.values())
     tell(phrase("{folder}: {size:.2f} GB, sizes and hashes are the Hub's", cache_folder(), total / 1e9))
-
-
-def _lacking(there: float, size: float) -> str:
-    return "" if there >= size else phrase(", {size:.2f} of it in the cache", there)
 
 
 @contextmanager
@@ -185,20 +180,20 @@ def verify(
     if revision is not None and (is_url(release) or Path(release).is_dir()):
         raise ConfigError("--revision is of a repository: leave it out for a folder or a URL")
     out = table_console()
-    found = []
+    problems = []
     with fetch_release(release, revision) as folder:
         name = release if is_url(release) else str(folder)
         for problem in problems_of(folder, count=count_apart):
-            found.append(problem)
+            problems.append(problem)
             if not as_json:
                 say(out, problem, "red")
-        notes = [] if found else notes_on(folder)
+        notes = [] if problems else notes_on(folder)
     if as_json:
-        print_json({"release": name, "sound": not found, "problems": found, "notes": notes})
+        print_json({"release": name, "sound": not problems, "problems": problems, "notes": notes})
     else:
         for note in notes:
             say(out, note, "yellow")
-        if not found:
+        if not problems:
             say(out, phrase("{release} is sound", name), "green")
-    if found:
+    if problems:
         raise typer.Exit(1)

@@ -8,16 +8,28 @@ import typer
 from rich.console import Console
 
 from kopub.cli.commands.index import SOURCE_HELP, Add, Dpi, Home, Replace, index_source, use_home
+from kopub.cli.commands.plan import about, forecast_of
 from kopub.cli.console import lasting_console, say, tell
+from kopub.cli.dagster_home import instance_at
 from kopub.cli.options import OCR_HELP, TEXT_LAYER_HELP, text_layer_choice
+from kopub.cli.run_display import RunDisplay, RunEnd
+from kopub.config.settings import Settings, load_settings
+from kopub.doctor.checks import find_idle_card
 from kopub.errors import STOPPED_BY_HAND, ConfigError, KopubError, counted
+from kopub.pages.indexing import retry_failed
+from kopub.release.versions import require_place
 from kopub.states import phrase
+from kopub.store.corpus_tables import RELEASED_FILES, TABLES
+from kopub.store.faults import require_reachable
+from kopub.store.table_source import FooterCache
+from kopub.tables.graph import GRAPH
+from kopub.tables.plan import Survey, survey
+from kopub.tables.progress import Forecast, watched_by
+from kopub.texts.layer_counts import from_layers
+from kopub.weights.fetch import require_ready
 
 if TYPE_CHECKING:
-    from kopub.config.settings import Settings
     from kopub.engine import Engine
-    from kopub.tables.plan import Survey
-    from kopub.tables.progress import Forecast
 
 
 def run(
@@ -60,11 +72,6 @@ def run(
             raise ConfigError("{option} needs a SOURCE: name its folder too", option)
     if chosen := text_layer_choice(ocr, text_layer):
         os.environ["KOPUB_PDF__TEXT_LAYER"] = chosen
-    from kopub.config.settings import load_settings
-    from kopub.doctor.checks import find_idle_card
-    from kopub.pages.indexing import retry_failed
-    from kopub.weights.fetch import require_ready
-
     settings = load_settings()
     if source is not None:
         if not asset:
@@ -84,22 +91,12 @@ def run(
         raise typer.Exit(status)
 
 
-def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Console) -> int:
+def run_assets(settings: Settings, wanted: Sequence[str], shards: str, out: Console) -> int:
     """Make `wanted` assets of `shards`, and return the exit status.
 
     All are made if none is named. Raises `KopubError` for a wrong name, and if a shard failed, after the others are
     made.
     """
-    from kopub.cli.commands.plan import forecast_of
-    from kopub.cli.dagster_home import instance_at
-    from kopub.cli.run_display import RunDisplay, RunEnd
-    from kopub.release.versions import require_place
-    from kopub.store.corpus_tables import RELEASED_FILES
-    from kopub.store.faults import require_reachable
-    from kopub.store.table_source import FooterCache
-    from kopub.tables.plan import survey
-    from kopub.tables.progress import watched_by
-    from kopub.weights.fetch import require_ready
     from kopub_assets.definitions import definitions_of
     from kopub_assets.running.execution import chosen, execute, join_failures, shard_ranges
 
@@ -111,14 +108,20 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     graph = definitions.resolve_asset_graph()
     makeable = graph.materializable_asset_keys
     names = [key.to_user_string() for key in graph.toposorted_asset_keys if key in makeable]
-    _refuse_off(settings, wanted)
+    for name, why in GRAPH.off(settings.resources).items():
+        if name in wanted:
+            raise KopubError("{asset} is off: {reason}; docs/figures.md turns it on", name, why)
     assets = chosen(names, wanted, "asset")
     if RELEASED_FILES.name in assets:
         require_place(settings.release, settings.corpus, settings.store.url)
     of_shards = chosen(keys, _parse_shards(shards, keys), "shard")
     forecast = forecast_of(settings, scan, assets, of_shards)
     require_ready(_engines_at_work(settings, scan, forecast), settings.profile_name)
-    _say_what_comes(settings, forecast, of_shards, out)
+    if any(stage.rows for stage in forecast.stages.values()):
+        pages = sum(settings.corpus.manifest.shard(shard).rows for shard in of_shards)
+        counts = (counted(pages, "page"), counted(len(of_shards), "shard"))
+        form = "{pages} in {shards} by the profile {profile}: {time}"
+        say(out, phrase(form, *counts, settings.profile_name, about(forecast)))
     failures: list[str] = []
     with instance_at(settings.home) as instance, RunDisplay(forecast, out) as display, watched_by(display):
         try:
@@ -140,33 +143,23 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     return end.status
 
 
-def _engines_at_work(settings: "Settings", scan: "Survey", forecast: "Forecast") -> "dict[str, Engine]":
+def _engines_at_work(settings: Settings, scan: Survey, forecast: Forecast) -> "dict[str, Engine]":
     """Return the engines by section that have rows to make."""
-    names = [name for name, stage in forecast.stages.items() if stage.rows and name in scan.assets]
-    at_work = {id(engine) for name in names for engine in scan.assets[name].engines}
+    at_work: set[int] = set()
+    for name, stage in forecast.stages.items():
+        if stage.rows and name in scan.assets:
+            at_work.update(map(id, scan.assets[name].engines))
     return {section: engine for section, engine in settings.engines.items() if id(engine) in at_work}
 
 
-def _say_from_layers(settings: "Settings", assets: Sequence[str], out: Console) -> None:
+def _say_from_layers(settings: Settings, assets: Sequence[str], out: Console) -> None:
     """Say how many regions have their text from the PDF itself, if any."""
-    from kopub.store.corpus_tables import TABLES
-    from kopub.texts.layer_counts import from_layers
-
     if TABLES.readings.name in assets:
         with_layers = (shard.key for shard in settings.corpus.manifest.shards if shard.text_layers)
         keys = [key for key in with_layers if settings.store.has(TABLES.readings.name, key)]
         texts = from_layers(settings.store, keys)
         if texts.regions:
             say(out, texts.line)
-
-
-def _refuse_off(settings: "Settings", wanted: Sequence[str]) -> None:
-    """Raise `KopubError` for an asset that the profile turns off."""
-    from kopub.tables.graph import GRAPH
-
-    for name, why in GRAPH.off(settings.resources).items():
-        if name in wanted:
-            raise KopubError("{asset} is off: {reason}; docs/figures.md turns it on", name, why)
 
 
 def _parse_shards(shards: str, keys: Sequence[str]) -> list[str]:
@@ -188,14 +181,3 @@ def _parse_shards(shards: str, keys: Sequence[str]) -> list[str]:
         if keys.index(first) > keys.index(last):
             raise KopubError("--shards {part}: the first shard comes after the last", part)
     return named
-
-
-def _say_what_comes(settings: "Settings", forecast: "Forecast", shards: Sequence[str], out: Console) -> None:
-    from kopub.cli.commands.plan import about
-
-    if not any(stage.rows for stage in forecast.stages.values()):
-        return
-    pages = sum(settings.corpus.manifest.shard(shard).rows for shard in shards)
-    counts = (counted(pages, "page"), counted(len(shards), "shard"))
-    form = "{pages} in {shards} by the profile {profile}: {time}"
-    say(out, phrase(form, *counts, settings.profile_name, about(forecast)))

@@ -67,14 +67,16 @@ def search(
     shards = manifest.shards_to_search(shard or (), source or (), since)
     where = Where(frozenset(document or ()), shards, has_table, has_figure, frozenset(script or ()))
     answer = searcher_of(settings).search(" ".join(query or ()), limit, mode, where)
-    pages = [page for hit in answer.hits for page in (hit.page, *hit.also)]
-    sources = {page.shard: manifest.shard(page.shard).source for page in pages}
+    sources: dict[str, str] = {}
+    for hit in answer.hits:
+        for page in (hit.page, *hit.also):
+            sources[page.shard] = manifest.shard(page.shard).source
     if as_json_values:
-        found = as_json(answer)
-        for hit in found["hits"]:
+        values = as_json(answer)
+        for hit in values["hits"]:
             for place in (hit, *hit["also"]):
                 place["source"] = sources[place["shard"]]
-        print_json(found)
+        print_json(values)
     else:
         _show(answer, sources if len(manifest.sources) > 1 else {}, where, table_console())
 
@@ -88,8 +90,10 @@ def searcher_of(settings: "Settings") -> "Searcher":
 
 def _show(answer: "Answer", sources: Mapping[str, str], where: Where, out: Console) -> None:
     """Show the answer, with the names in `sources` (by shard) if the corpus has several."""
-    if not answer.hits:
-        say(out, _nothing(answer, where))
+    if not answer.hits and answer.searched and answer.mode is Mode.BM25:
+        say(out, "None of the pages searched contains a word of the question.")
+    elif not answer.hits:
+        say(out, "There is no page to search." if where == Where() else "No page fits what was asked for.")
     elif answer.matches_well is False:
         say(out, "Nothing matches well. The nearest pages are:", "yellow")
     for at, hit in enumerate(answer.hits):
@@ -104,19 +108,13 @@ def _show(answer: "Answer", sources: Mapping[str, str], where: Where, out: Conso
         say(out, note, "yellow")
 
 
-def _nothing(answer: "Answer", where: Where) -> str:
-    if answer.searched and answer.mode is Mode.BM25:
-        return "None of the pages searched contains a word of the question."
-    return "There is no page to search." if where == Where() else "No page fits what was asked for."
-
-
 def _place(hit: "Hit", sources: Mapping[str, str], is_weak: bool) -> Text:
     """Return the line below a passage, about its page and what matches there."""
     page = hit.page
     matching = [page.regions[at] for at in hit.match.regions]
     named = ", ".join(
-        str(each.index) if each.label == "text" else said(phrase("{number} ({label})", each.index, each.label))
-        for each in matching
+        str(region.index) if region.label == "text" else said(phrase("{number} ({label})", region.index, region.label))
+        for region in matching
     )
     found_by = "words" if hit.match.passage.marks else "meaning"
     form = "{by} in regions {regions}" if matching[1:] else "{by} in region {regions}"

@@ -69,10 +69,15 @@ def stop(
 
 
 def _cells(server: RunningServer) -> list[str]:
+    states: list[str] = [server.state.phase]
+    if server.idle_left is not None:
+        states.append(phrase("stops in {seconds:.0f} s", server.idle_left))
+    if server.state.restarts:
+        states.append(counted(len(server.state.restarts), "restart"))
     return [
         server.key[:6],
         server.specification.model,
-        _condition(server),
+        ", ".join(map(said, states)),
         ", ".join(server.specification.gpus) or said("none"),
         ", ".join(map(str, server.users)) or said("nobody"),
         "\n".join(str(server.folder.log(index)) for index in range(server.specification.replicas)),
@@ -91,11 +96,3 @@ def _values(server: RunningServer) -> dict[str, Any]:
         "used_by": [str(user) for user in server.users],
         "logs": logs,
     }
-
-
-def _condition(server: RunningServer) -> str:
-    left = server.idle_left
-    restarts = counted(len(server.state.restarts), "restart")
-    stops = [] if left is None else [phrase("stops in {seconds:.0f} s", left)]
-    parts = [server.state.phase, *stops, *([restarts] if server.state.restarts else [])]
-    return ", ".join(map(said, parts))

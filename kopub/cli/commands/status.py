@@ -22,16 +22,28 @@ from kopub.cli.options import (
     told_reasons,
     with_profile,
 )
+from kopub.cli.score_lines import (
+    ScriptNotRead,
+    reading_lines,
+    reading_values,
+    retrieval_lines,
+    retrieval_values,
+    scripts_not_read,
+)
 from kopub.errors import DamagedTable, counted, visible
+from kopub.pages.page_reader import changed_files
+from kopub.release.files import differences
 from kopub.states import FINAL, LOST, Reason, State, count_states, phrase
+from kopub.store import ledger
+from kopub.store.corpus_tables import RELEASED_FILES, TABLES
+from kopub.store.table_source import FooterCache, IsOfCorpus
+from kopub.store.table_store import JOURNAL, ShardStore
+from kopub.tables.plan import Survey, survey
+from kopub.tables.staleness import Standing
 
 if TYPE_CHECKING:
-    from kopub.cli.score_lines import ScriptNotRead
     from kopub.config.settings import Settings
     from kopub.store.ledger import LastRun
-    from kopub.store.table_source import IsOfCorpus
-    from kopub.store.table_store import ShardStore
-    from kopub.tables.plan import Survey
 
 _LISTED = 20
 """Most lost pages listed on a terminal; the tables have them all."""
@@ -52,8 +64,6 @@ def status(
 
 def status_values(settings: "Settings") -> dict[str, Any]:
     """Return the status as JSON values, with all lost or partial pages. Raises `StoreError`."""
-    from kopub.cli.score_lines import reading_values, retrieval_values
-
     status = _StatusValues.of(settings)
     store = settings.store
     todo, looks = _counts_to_do(status.assets), first_looks(settings.corpus.manifest)
@@ -89,7 +99,7 @@ class _StatusValues:
     assets: "Sequence[_AssetStatus]"
     unfinished: "Sequence[_UnfinishedShard]"
     last: "LastRun | None"
-    is_of_corpus: "IsOfCorpus"
+    is_of_corpus: IsOfCorpus
     release_differs: Sequence[str]
     """The differences between the release folder and what was released."""
     files_differ: Sequence[str]
@@ -99,18 +109,12 @@ class _StatusValues:
     lost: Sequence[dict[str, Any]]
     """The pages that failed or are quarantined, each with the first readable asset where it is."""
     partial: Sequence[dict[str, Any]]
-    scripts: "Sequence[ScriptNotRead]"
+    scripts: Sequence[ScriptNotRead]
     damage: Sequence[str]
     """The damaged tables, and files of corrections, for which everything that depends on corrections waits."""
 
     @classmethod
     def of(cls, settings: "Settings") -> "_StatusValues":
-        from kopub.cli.score_lines import scripts_not_read
-        from kopub.pages.page_reader import changed_files
-        from kopub.store import ledger
-        from kopub.store.table_source import FooterCache
-        from kopub.tables.plan import survey
-
         unreadable: dict[str, str] = {}
         damage: set[str] = set()
         scan = survey(settings.resources, FooterCache(settings.store), unreadable=unreadable, damage=damage)
@@ -143,10 +147,8 @@ def _noted(damage: set[str]) -> Iterator[None]:
 
 def show_status(settings: "Settings", out: Console) -> None:
     """Print the tables, lost rows, next commands, and where everything is."""
-    from kopub.cli.score_lines import reading_lines, retrieval_lines
-
     status = _StatusValues.of(settings)
-    store, assets, last = settings.store, status.assets, status.last
+    store, assets = settings.store, status.assets
     _show_table(settings, assets, out)
     for line in status.damage:
         say(out, line, "red")
@@ -179,8 +181,10 @@ def show_status(settings: "Settings", out: Console) -> None:
             say(out, line, indent=9)
         for line in dropped:
             say(out, line, "red")
-    for line in (*_last_run(last), *_to_do(settings, assets, status.files_differ)):
-        say(out, line, indent=9)
+    if last := status.last:
+        form = "last run {run} computed {rows:,} rows and ended {ended:%Y-%m-%d %H:%M} UTC"
+        say(out, phrase(form, last.run_id[:8], sum(last.rows.values()), last.ended), indent=9)
+    say(out, _to_do(settings, assets, status.files_differ), indent=9)
     say(out, phrase("corpus   {location}", settings.corpus.manifest.location), indent=9)
     say(out, phrase("tables   {url}/<asset>/<shard>.parquet", store.url), indent=9)
     say(out, phrase("release  {folder}", settings.release.folder), indent=9)
@@ -217,9 +221,7 @@ class _AssetStatus:
     states: Counter[str]
 
     @classmethod
-    def of(cls, settings: "Settings", scan: "Survey", asset: str, is_of_corpus: "IsOfCorpus") -> "_AssetStatus":
-        from kopub.tables.staleness import Standing
-
+    def of(cls, settings: "Settings", scan: Survey, asset: str, is_of_corpus: IsOfCorpus) -> "_AssetStatus":
         shards = [shard for shard in settings.corpus.manifest.keys if shard in scan.tables[asset]]
         made = [shard for shard in shards if is_of_corpus(asset, shard)]
         standings = [scan.standings[asset][shard] for shard in made]
@@ -263,9 +265,6 @@ def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> 
 
     Nothing is compared for a release at a URL, or before the first release.
     """
-    from kopub.release.files import differences
-    from kopub.store.corpus_tables import RELEASED_FILES
-
     released = next((asset.made for asset in assets if asset.asset == RELEASED_FILES.name), ())
     if not released or settings.release.url is not None:
         return
@@ -284,23 +283,21 @@ def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Conso
     title = phrase("{pages} in {shards}, profile {profile}", pages, counted(len(keys), "shard"), settings.profile_name)
     counts = {"stale": "yellow"} | dict.fromkeys(State, "") | {State.PARTIAL: "yellow"} | dict.fromkeys(LOST, "red")
     shown = {name: style for name, style in counts.items() if any(_count(each, name) for each in assets)}
-    rows = [
-        [
-            each.asset,
-            Text(f"{len(each.made)}/{len(keys)}", "yellow" if each.missing else ""),
-            f"{each.rows:,}",
-            *(
-                count(_count(each, name), style) if each.states or name == "stale" else ""
-                for name, style in shown.items()
-            ),
+    rows: list[list[str | Text]] = []
+    for asset in assets:
+        cells = [
+            asset.asset,
+            Text(f"{len(asset.made)}/{len(keys)}", "yellow" if asset.missing else ""),
+            f"{asset.rows:,}",
         ]
-        for each in assets
-    ]
+        for name, style in shown.items():
+            cells.append(count(_count(asset, name), style) if asset.states or name == "stale" else "")
+        rows.append(cells)
     print_table(out, [Column("asset"), *right("shards", "rows", *shown)], rows, title)
 
 
-def _count(each: _AssetStatus, name: str) -> int:
-    return each.stale if name == "stale" else each.states[name]
+def _count(asset: _AssetStatus, name: str) -> int:
+    return asset.stale if name == "stale" else asset.states[name]
 
 
 def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> Iterator[str]:
@@ -315,33 +312,27 @@ def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> 
         )
 
 
-def _to_do(settings: "Settings", assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> Iterator[str]:
-    """Yield the next commands, or that there is nothing to do."""
+def _to_do(settings: "Settings", assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> str:
+    """Return the line with the next command, or that there is nothing to do."""
     counts = _counts_to_do(assets)
     forms = (
         ("missing", "table", "{tables} {are} missing"),
         ("stale", "table", "{tables} {are} stale"),
         ("failed", "failed row", "{rows} {are} tried again"),
     )
-    todo = [
-        phrase(form, counted(count, unit), "is" if count == 1 else "are")
-        for name, unit, form in forms
-        if (count := counts[name])
-    ]
+    todo: list[str] = []
+    for name, unit, form in forms:
+        if number := counts[name]:
+            todo.append(phrase(form, counted(number, unit), "is" if number == 1 else "are"))
     if todo:
-        yield phrase("next     {command}  ({reason})", with_profile(COMMAND), ", ".join(map(said, todo)))
-    elif files_differ:
-        yield phrase(
+        return phrase("next     {command}  ({reason})", with_profile(COMMAND), ", ".join(map(said, todo)))
+    if files_differ:
+        return phrase(
             "next     {command}  (its files have changed since they were indexed)", with_profile("kopub index SOURCE")
         )
-    elif looks := first_looks(settings.corpus.manifest):
-        yield phrase("next     {command}  (the rest of its pages)", looks[0]["command"])
-    else:
-        yield _nothing(assets)
-
-
-def _nothing(assets: Sequence[_AssetStatus]) -> Reason:
-    """Return why there is nothing to do; rows stay quarantined until their files change."""
+    if looks := first_looks(settings.corpus.manifest):
+        return phrase("next     {command}  (the rest of its pages)", looks[0]["command"])
+    # Rows stay quarantined until their files change.
     quarantined = max((asset.states[State.QUARANTINED] for asset in assets), default=0)
     lost = phrase(", but {pages} quarantined until the files change", counted(quarantined, "page"))
     form = "next     nothing: every table is current{lost}, and another run would compute nothing"
@@ -349,15 +340,16 @@ def _nothing(assets: Sequence[_AssetStatus]) -> Reason:
 
 
 def _counts_to_do(assets: Sequence[_AssetStatus]) -> dict[str, int]:
-    return {
-        "missing": sum(asset.missing for asset in assets),
-        "stale": sum(asset.stale for asset in assets),
-        "failed": sum(asset.states[State.FAILED] for asset in assets),
-    }
+    counts = {"missing": 0, "stale": 0, "failed": 0}
+    for asset in assets:
+        counts["missing"] += asset.missing
+        counts["stale"] += asset.stale
+        counts["failed"] += asset.states[State.FAILED]
+    return counts
 
 
 def _pages_in(
-    store: "ShardStore", assets: Sequence[_AssetStatus], states: Sequence[State], damage: set[str]
+    store: ShardStore, assets: Sequence[_AssetStatus], states: Sequence[State], damage: set[str]
 ) -> list[dict[str, Any]]:
     """Return every page in one of the states, with the first readable asset where it is."""
     pages: dict[str, dict[str, Any]] = {}
@@ -384,15 +376,17 @@ class _UnfinishedShard:
     rows: int
 
 
-def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus") -> Iterator[_UnfinishedShard]:
-    from kopub.store.corpus_tables import TABLES
-    from kopub.store.table_store import JOURNAL
-
+def _unfinished(settings: "Settings", scan: Survey, is_of_corpus: IsOfCorpus) -> Iterator[_UnfinishedShard]:
     store = settings.store
     begun = {tuple(name.split("/", 2)[:2]) for name in store.parts(JOURNAL).names()}
     for asset in scan.standings:
         for shard in (shard for shard in settings.corpus.manifest.keys if (asset, shard) in begun):
-            ids = _ids(settings, asset, shard, is_of_corpus)
+            # The ids that are known without reading the shard's pages.
+            ids: set[str] = set()
+            if asset == TABLES.query_vectors.name:
+                ids.update(query.query_id for query in settings.corpus.queries(shard))
+            elif is_of_corpus(TABLES.pages.name, shard):
+                ids.update(store.read(TABLES.pages.name, shard, ["page_id"])["page_id"].to_pylist())
             finished: set[str] = set()
             for part in store.parts(JOURNAL, asset, shard).read():
                 column = "query_id" if asset == TABLES.query_vectors.name else "page_id"
@@ -400,21 +394,3 @@ def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus"
                 finished |= {row_id for row_id, state in rows if state in FINAL and row_id in ids}
             if finished:
                 yield _UnfinishedShard(asset, shard, len(finished), len(ids))
-
-
-def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: "IsOfCorpus") -> set[str]:
-    """Return the ids of a shard that are known without reading its pages."""
-    from kopub.store.corpus_tables import TABLES
-
-    if asset == TABLES.query_vectors.name:
-        return {query.query_id for query in settings.corpus.queries(shard)}
-    if is_of_corpus(TABLES.pages.name, shard):
-        return set(settings.store.read(TABLES.pages.name, shard, ["page_id"])["page_id"].to_pylist())
-    return set()
-
-
-def _last_run(last: "LastRun | None") -> Iterator[str]:
-    if last:
-        rows = sum(last.rows.values())
-        form = "last run {run} computed {rows:,} rows and ended {ended:%Y-%m-%d %H:%M} UTC"
-        yield phrase(form, last.run_id[:8], rows, last.ended)

@@ -15,16 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import uvicorn
+import yaml
 
 from kopub.cli.commands.browse import HERE, AllowHost, host_names, listening_at, url_of
 from kopub.cli.console import tell
+from kopub.cli.dagster_home import instance_at, make_databases
+from kopub.config.settings import load_settings
 from kopub.errors import ConfigError, KopubError
 from kopub.states import phrase
+from kopub.vllm.supervisor.process_guard import die_with_parent
+from kopub.web.own_pages import OriginGuard
 
 if TYPE_CHECKING:
     import dagster as dg
-
-    from kopub.web.own_pages import OriginGuard
 
 _QUIET = "ignore:Function"
 """The filter for warnings of Dagster about its own deprecated functions, in each of its processes."""
@@ -45,10 +49,6 @@ def ui(
 
     Requests by pages of other web sites that are open in the browser are refused.
     """
-    from kopub.cli.dagster_home import instance_at, make_databases
-    from kopub.config.settings import load_settings
-    from kopub.web.own_pages import OriginGuard
-
     names = host_names(host, allow_host)
     # Otherwise `kill` would end this process at once, and the daemon would go on beside the next one.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -86,8 +86,6 @@ def _code_server(instance: "dg.DagsterInstance", workspace: Path, target: Any) -
 
     It is named by the file `workspace`, which Dagster reads with `target`.
     """
-    import yaml
-
     # The command `dagster code-server start` would outlive a killed `kopub ui`, and not be restarted if it died.
     from dagster._cli.proxy_server_manager import ProxyServerManager
 
@@ -99,11 +97,9 @@ def _code_server(instance: "dg.DagsterInstance", workspace: Path, target: Any) -
 
 
 @contextmanager
-def _daemon(workspace: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def _daemon(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run Dagster's daemon, which starts queued runs, backfills and the nightly upgrades."""
     from dagster_shared.ipc import get_ipc_shutdown_pipe, open_ipc_subprocess, send_ipc_shutdown_message
-
-    from kopub.vllm.supervisor.process_guard import die_with_parent
 
     heard, said = get_ipc_shutdown_pipe()
     # The UI shows what the daemon does at each tick.
@@ -122,10 +118,8 @@ def _daemon(workspace: Path) -> Iterator["subprocess.Popen[bytes]"]:
             process.kill()
 
 
-def _serve(app: "OriginGuard", listening: socket.socket, daemon: "subprocess.Popen[bytes] | None") -> None:
+def _serve(app: OriginGuard, listening: socket.socket, daemon: subprocess.Popen[bytes] | None) -> None:
     """Serve until Ctrl-C. Raises `KopubError` if the daemon ends earlier."""
-    import uvicorn
-
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
 
     def end_with_daemon() -> None:

@@ -40,13 +40,12 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
     questions = sample.gold.questions
     hits = [contains(question, reading.text) for question in questions]
     alike = [1.0 if hit else best_similarity(q, reading.text) for q, hit in zip(questions, hits, strict=True)]
-    missed = tuple(
-        f"{question.id}: {quoted(question.answers[0])} is not in the text"
-        for question, hit in zip(questions, hits, strict=True)
-        if not hit
-    )
+    missed: list[str] = []
+    for question, hit in zip(questions, hits, strict=True):
+        if not hit:
+            missed.append(f"{question.id}: {quoted(question.answers[0])} is not in the text")
     return [
-        SampleScore(sample.id, "answer_recall", sum(hits) / len(hits), len(hits), notes=missed),
+        SampleScore(sample.id, "answer_recall", sum(hits) / len(hits), len(hits), notes=tuple(missed)),
         SampleScore(sample.id, "answer_similarity", sum(alike) / len(alike), len(alike)),
     ]
 

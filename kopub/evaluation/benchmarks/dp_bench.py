@@ -3,7 +3,7 @@
 The elements of the pages are in `reference.json`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,22 +87,20 @@ def _element(at: int, element: Mapping[str, Any], unknown: set[str]) -> Element:
     category, content = element["category"], element["content"]
     if category.lower() not in _CATEGORIES:
         unknown.add(category)
+    # The box around the corners is in the benchmark's unit; no score uses it.
+    corners = element.get("coordinates") or ()
+    box = (0.0, 0.0, 0.0, 0.0)
+    if corners:
+        xs, ys = zip(*((corner["x"], corner["y"]) for corner in corners), strict=True)
+        box = (min(xs), min(ys), max(xs), max(ys))
     return Element(
         str(element.get("id", at)),
         category,
-        _box(element.get("coordinates") or ()),
+        box,
         at,
         content.get("text") or "",
         content.get("html") or "",
     )
-
-
-def _box(corners: Sequence[Mapping[str, float]]) -> tuple[float, float, float, float]:
-    """Return the box around corners, in the benchmark's unit; no score uses it."""
-    if not corners:
-        return 0.0, 0.0, 0.0, 0.0
-    xs, ys = [corner["x"] for corner in corners], [corner["y"] for corner in corners]
-    return min(xs), min(ys), max(xs), max(ys)
 
 
 ADAPTER = Adapter(

@@ -422,7 +422,9 @@ def _baseline(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
 
 def _format(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
     wanted = normalized(fields["text"])
-    texts = [normalized(part) for pattern in FORMATS[fields["format"]] for part in pattern.findall(markdown)]
+    texts: list[str] = []
+    for pattern in FORMATS[fields["format"]]:
+        texts += map(normalized, pattern.findall(markdown))
     if not fields.get("case_sensitive", True):
         wanted, texts = wanted.lower(), [text.lower() for text in texts]
     least = _share(fields, wanted)

@@ -234,10 +234,12 @@ def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[PageRow]:
                 continue
             for number, row in enumerate(table.to_pylist()):
                 id = row.get(ID) or ""
+                file, _, tail = id.rpartition("_")
+                number_of_id = int(tail) if tail.isdecimal() and tail.isascii() else 1
                 yield PageRow(
                     id,
-                    row.get(FILE_NAME) or id.rpartition("_")[0] or id,
-                    row.get(PAGE_NUMBER) or _number(id),
+                    row.get(FILE_NAME) or file or id,
+                    row.get(PAGE_NUMBER) or number_of_id,
                     row.get(LICENSE),
                     SamplePicture(path, load=_Image(path, format, number)),
                     {name: row[name] for name in columns if name in row},
@@ -269,11 +271,6 @@ def _texts(path: Path, format: str, columns: Sequence[str]) -> pa.Table | None:
             return table.cast(pa.schema(texts))
     except (pa.ArrowException, OSError) as error:
         raise SourceError("{path} cannot be read: {error}", path, first_line(error)) from None
-
-
-def _number(id: str) -> int:
-    tail = id.rpartition("_")[2]
-    return int(tail) if tail.isdecimal() and tail.isascii() else 1
 
 
 @dataclass(frozen=True, slots=True)

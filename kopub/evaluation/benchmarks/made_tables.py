@@ -29,7 +29,7 @@ from kopub.evaluation.benchmarks.texts import page_texts
 from kopub.evaluation.benchmarks.transformed import blurred, noisy, skewed
 from kopub.evaluation.made_tables.content import SEED, TABLES, MadeCell, MadeTable, sheets
 from kopub.evaluation.made_tables.producers import PRODUCERS, print_sheets
-from kopub.evaluation.table_cells import cell_rows, named_in
+from kopub.evaluation.table_cells import CellPair, cell_rows, named_in
 from kopub.pages.page import DPI, decode
 
 VERSION = "1"
@@ -132,7 +132,9 @@ def score_tables(sample: Sample, reading: SampleReading, tools: Tools) -> list[S
     assert isinstance(sample.gold, PageTables)
     rows = list(cell_rows(sample.gold.tables, read_tables(reading)))
     named = named_in(region.reason for region in reading.regions if region.reason)
-    cells = [cell for row in rows for cell in row if cell.printed]
+    cells: list[CellPair] = []
+    for row in rows:
+        cells += [cell for cell in row if cell.printed]
     figures = [cell for cell in cells if cell.is_figure]
     wrong = [cell for cell in cells if not cell.is_right]
     notes = tuple(f"{cell.printed} was read as {cell.read or 'nothing'}" for cell in wrong)

@@ -227,7 +227,11 @@ def _load(
         try:
             if not wanted(page):
                 continue
-            elements, slices = _elements(page, path, unknown), _slices(page, stem)
+            elements = _elements(page, path, unknown)
+            attributes = page["page_info"].get("page_attribute") or {}
+            slices = {name: str(attributes[key]).lower() for key, name in _ATTRIBUTES.items() if attributes.get(key)}
+            if _PHOTOGRAPH.match(stem):
+                slices["capture"] = "photograph"
         except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
             gathered.leave_out(stem, f"its gold cannot be read: {error!r}")
             continue
@@ -300,12 +304,6 @@ def _element(block: Mapping[str, Any], width: float, height: float, unknown: Cou
         block.get("latex") or "",
         ignored=bool(block.get("ignore")) or masked or category not in KINDS,
     )
-
-
-def _slices(page: Page, stem: str) -> dict[str, str]:
-    attributes = page["page_info"].get("page_attribute") or {}
-    slices = {name: str(attributes[key]).lower() for key, name in _ATTRIBUTES.items() if attributes.get(key)}
-    return slices | ({"capture": "photograph"} if _PHOTOGRAPH.match(stem) else {})
 
 
 def _is_korean(page: Page) -> bool:

@@ -113,7 +113,9 @@ _BREAK, _EDGE = re.compile(r"\s*<br>\s*"), re.compile(r"(<td[^>]*>) | (?=</td>)"
 
 def read_tables(reading: SampleReading) -> list[str]:
     """Return every `<table>` of the regions in reading order, else those of the markdown."""
-    of_regions = [table for region in reading.regions for table in _tables(region.content or "")]
+    of_regions: list[str] = []
+    for region in reading.regions:
+        of_regions += _tables(region.content or "")
     return of_regions or _tables(reading.markdown)
 
 

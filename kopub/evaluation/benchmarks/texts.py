@@ -94,19 +94,19 @@ def _blocks(tokens: "list[Token]") -> "Iterator[str]":
         if token.type == "list_item_open" and token.info:
             yield f"{token.info}{token.markup}"
         elif token.type == "inline":
-            yield "".join(map(_inline, token.children or ()))
+            text = ""
+            for part in token.children or ():
+                if part.type in ("text", "code_inline"):
+                    text += part.content
+                elif part.type in ("softbreak", "hardbreak"):
+                    text += "\n"
+            yield text
         elif token.type in ("code_block", "fence"):
             yield token.content
         elif token.type == "html_block":
             from bs4 import BeautifulSoup
 
             yield BeautifulSoup(token.content, "html.parser").get_text(" ")
-
-
-def _inline(token: "Token") -> str:
-    if token.type in ("text", "code_inline"):
-        return token.content
-    return "\n" if token.type in ("softbreak", "hardbreak") else ""
 
 
 _AGREE = 0.1
@@ -148,7 +148,10 @@ def load_texts(folder: Path) -> Benchmark:
             gathered.add(row.id, row.picture, PageText(text), row.document, slices)
     if not rows:
         # Of two texts with the name of a picture, the .txt is the known answer.
-        texts = {_stem(path): path for suffix in (".md", ".txt") for path in with_suffix(folder, suffix)}
+        texts: dict[str, Path] = {}
+        for suffix in (".md", ".txt"):
+            for path in with_suffix(folder, suffix):
+                texts[_stem(path)] = path
         images = pictures(folder)
         for path in images:
             _add_file(path, texts.get(_stem(path)), folder, gathered)

@@ -246,7 +246,8 @@ def placed(rows: Sequence[Sequence[MadeCell]]) -> Iterator[tuple[int, int, MadeC
         for cell in cells:
             while (row, column) in covered:
                 column += 1
-            covered |= {(row + down, column + over) for down in range(cell.rows) for over in range(cell.columns)}
+            for down in range(row, row + cell.rows):
+                covered.update((down, over) for over in range(column, column + cell.columns))
             yield row, column, cell
             column += cell.columns
 

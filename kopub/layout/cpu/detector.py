@@ -5,7 +5,7 @@ import cv2
 from kopub.errors import UndecodableImage
 from kopub.layout.cpu.segmentation import FOOT, HEAD, Segment, Segmentation, segment
 from kopub.layout.ink import blank_reason, has_writing, readable_grey
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.page import Page
 from kopub.states import Reason, State
 
@@ -13,18 +13,18 @@ _TASKS = {"table": Task.TABLE, "image": Task.SKIP}
 """Everything else is read as text, even running heads and page numbers, which cost next to nothing on a CPU."""
 
 
-def detect_page(page: Page, speck: float) -> PageLayout:
+def detect_page(page: Page, speck: float) -> Layout:
     """Return the layout of one page, whose state says what is wrong with it."""
     try:
         gray, has_ink = readable_grey(page.image, keep_tints=True)
     except UndecodableImage as error:
-        return PageLayout(page.page_id, error.state, str(error))
+        return Layout(page.page_id, error.state, str(error))
     if not has_ink or not has_writing(gray, speck):
-        return PageLayout(page.page_id, State.BLANK, blank_reason(gray))
+        return Layout(page.page_id, State.BLANK, blank_reason(gray))
     try:
         page_parts = segment(gray)
     except cv2.error as error:
-        return PageLayout(page.page_id, State.FAILED, Reason("the page cannot be segmented: {error}", error=error.err))
+        return Layout(page.page_id, State.FAILED, Reason("the page cannot be segmented: {error}", error=error.err))
     height, width = gray.shape
     regions: list[Region] = []
     for block, label in zip(page_parts.blocks, label_blocks(page_parts), strict=True):
@@ -35,8 +35,8 @@ def detect_page(page: Page, speck: float) -> PageLayout:
         box = (max(0.0, x1), max(0.0, y1), min(float(width), x2), min(float(height), y2))
         regions.append(Region(len(regions), label, _TASKS.get(label, Task.TEXT), 1.0, box))
     if not regions:
-        return PageLayout(page.page_id, State.FAILED, "the page has ink, but no text, table or picture was found")
-    return PageLayout(page.page_id, State.OK, regions=tuple(regions))
+        return Layout(page.page_id, State.FAILED, "the page has ink, but no text, table or picture was found")
+    return Layout(page.page_id, State.OK, regions=tuple(regions))
 
 
 LARGE = 1.25

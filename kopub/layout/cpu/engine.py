@@ -8,7 +8,7 @@ from pydantic import Field
 
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import SPECK, SPECK_FIELD, LayoutDetector
-from kopub.layout.regions import PageLayout
+from kopub.layout.regions import Layout
 from kopub.pages.page import Page, room_for
 from kopub.parallel import bounded_map, of_two_cores
 
@@ -26,6 +26,7 @@ class CpuLayout(LayoutDetector):
             5: "pale boxes are found in uneven light, and what they hold stays together",
             6: "tables without upright rules are found, and letters at an edge are no rules",
             7: "formulas are text, and what dotted rules join around a table is a picture; it was lost",
+            8: "lines of a sharpened photo are apart",
         },
     )
     typical_seconds: ClassVar[float] = 0.15
@@ -40,10 +41,10 @@ class CpuLayout(LayoutDetector):
     def expected_seconds(self, megabytes: float) -> float:
         return super().expected_seconds(megabytes) * of_two_cores(self.threads)
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         from kopub.layout.cpu.detector import detect_page
 
-        def work(page: Page) -> PageLayout:
+        def work(page: Page) -> Layout:
             with room_for(page.data):
                 return detect_page(page, self.speck)
 

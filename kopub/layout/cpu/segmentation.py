@@ -5,7 +5,7 @@ All steps work on the page's working copy (`kopub.layout.ink`).
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Literal
 
 import cv2
@@ -43,6 +43,8 @@ _FRAME_AREA = 0.25
 """Smallest share of the page that a frame encloses; a smaller ring of strokes is a drawing."""
 _FRAME_WIDTH = 0.12
 """Width of the border of its box that holds all strokes of a frame, as a share of the box's sides."""
+_HALO, _DARK_PAPER = 16, 128
+"""Most grey levels by which some paper is lighter than the rest, and the level up to which print may be lighter."""
 _BAND = 2.5
 """Height of a tint behind a single row, in heights of the body text."""
 _PALE = 40
@@ -96,6 +98,9 @@ def segment(gray: NDArray[np.uint8]) -> Segmentation:
     """Find the blocks of a page, uint8 (height, width) at full size."""
     scale = working_scale(*gray.shape)
     gray = shrink(gray, scale)
+    if (paper := paper_level(gray)) > _DARK_PAPER:
+        # A sharpened photo is lighter around its letters, beside which the rest of its paper would be ink.
+        gray = np.minimum(gray, np.uint8(min(255, paper + _HALO)))
     contrast = ink_contrast(gray, PAPER_REACH)
     ink = (contrast > INK_CONTRAST).astype(np.uint8)
     em = estimate_em(ink)
@@ -113,9 +118,10 @@ def segment(gray: NDArray[np.uint8]) -> Segmentation:
     lines = find_lines(ink, em)
     for at, table in enumerate(tables):
         # The edge of a table may have cut off letters, whose remains belong to it.
-        for box in (line.box for line in lines if line.box.height < 0.8 * em):
+        for line in lines:
+            box = line.box
             touches = abs(box.y1 - table.y2) <= 2 or abs(table.y1 - box.y2) <= 2
-            if touches and table.x1 <= box.x1 and box.x2 <= table.x2:
+            if box.height < 0.8 * em and touches and table.x1 <= box.x1 and box.x2 <= table.x2:
                 tables[at] = union([tables[at], box])
     tables += find_open_tables([line.box for line in lines if not line.box.inside_any(tables)], em)
     # What dotted rules join is no part of a table in its middle, but nothing that can be read either.
@@ -251,8 +257,8 @@ def order_blocks(items: list[Item], frames: list[Box], height: int, em: float) -
         end -= 1
     blocks: list[Segment] = []
     for part in (rows[:start], rows[start:end], rows[end:]):
-        if group := [item for row in part for item in row]:
-            blocks += _order(group, em)
+        if part:
+            blocks += _order([*chain.from_iterable(part)], em)
     return blocks
 
 
@@ -355,8 +361,11 @@ def _split_bands(items: Sequence[Item], em: float) -> list[list[Item]]:
     gaps = [below.y1 - above.y2 for above, below in pairwise(boxes)]
     limit = max(0.85 * em, 1.4 * float(np.median(gaps)))
     parts = [rows[0]]
-    heights = [max(item.box.height for item in row) for row in rows]
-    is_text = [all(item.kind == "text" for item in row) for row in rows]
+    heights: list[int] = []
+    is_text: list[bool] = []
+    for row in rows:
+        heights.append(max(item.box.height for item in row))
+        is_text.append(all(item.kind == "text" for item in row))
     for at, (gap, below) in enumerate(zip(gaps, rows[1:], strict=True)):
         short, tall = sorted(heights[at : at + 2])
         differ = not all(is_text[at : at + 2]) or tall > 1.3 * max(short, 0.8 * em)

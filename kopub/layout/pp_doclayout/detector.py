@@ -19,7 +19,7 @@ from kopub.layout.pp_doclayout.devices import batch_error, import_packages, name
 from kopub.layout.pp_doclayout.page_regions import Findings, Health, LayoutRules, ModelInput, find_regions, prepare
 from kopub.layout.pp_doclayout.postprocess import BoxRules, Containment, make_rules
 from kopub.layout.pp_doclayout.process import ModelProcess, ModelStart
-from kopub.layout.regions import PageLayout, check_labels, tasks_by_label
+from kopub.layout.regions import Layout, check_labels, tasks_by_label
 from kopub.pages.page import Page
 from kopub.parallel import BackgroundTask, bounded_map, tuned_for_decoding
 from kopub.processes import give_back
@@ -199,7 +199,7 @@ class PPDocLayout(LayoutDetector):
                     import_packages()
             self._loading = BackgroundTask(self._load)
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         require_installed([self])
         started = time.perf_counter()
         health = Health()
@@ -222,13 +222,13 @@ class PPDocLayout(LayoutDetector):
             self._seconds["total"] += time.perf_counter() - started
         health.check()
 
-    def reference(self, page: Page) -> PageLayout:
+    def reference(self, page: Page) -> Layout:
         """Return the layout from transformers' own forward pass, in float32 on the host."""
         from kopub.layout.pp_doclayout.model import reference
 
         prepared = prepare(page, gpu_jpeg=False)
         if prepared.pixels is None:
-            return PageLayout(page.page_id, prepared.state, prepared.reason)
+            return Layout(page.page_id, prepared.state, prepared.reason)
         outputs = reference(self.repo, self.revision, prepared.pixels)
         return find_regions([prepared], outputs, self._page_rules())[0].layout
 
@@ -328,7 +328,7 @@ class PPDocLayout(LayoutDetector):
         except ValueError as error:
             raise ConfigError("layout.containment or layout.unclip: {reason}", error) from None
 
-    def _stream(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def _stream(self, pages: Iterable[Page]) -> Iterator[Layout]:
         """Decode on threads while the model is loaded, then feed it batches.
 
         The model and the rules run on other threads.
@@ -342,7 +342,7 @@ class PPDocLayout(LayoutDetector):
             for page in decoded:
                 if page.pixels is None:
                     self._seconds["decode"] += page.seconds
-                    yield PageLayout(page.page_id, page.state, page.reason)
+                    yield Layout(page.page_id, page.state, page.reason)
                     continue
                 waiting.append(page)
                 is_loading = self._model is None and self._loading is not None and not self._loading.done
@@ -367,7 +367,7 @@ class PPDocLayout(LayoutDetector):
             pixels = [page.pixels for page in batch if page.pixels is not None]
             running.append(_RunningBatch(batch, model.submit(batch, pixels)))
 
-    def _finish(self, batch: _RunningBatch) -> Iterator[PageLayout]:
+    def _finish(self, batch: _RunningBatch) -> Iterator[Layout]:
         try:
             findings = batch.findings.result()
         except RuntimeError as error:

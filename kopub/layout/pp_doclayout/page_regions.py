@@ -14,8 +14,8 @@ from PIL import Image
 
 from kopub.errors import EngineError, UndecodableImage
 from kopub.layout.ink import blank_reason, has_writing, ink_share
-from kopub.layout.pp_doclayout.postprocess import BoxRules, Detections, boxes_with_inner, postprocess, trace_outline
-from kopub.layout.regions import LABELS, PageLayout, Region, Task
+from kopub.layout.pp_doclayout.postprocess import BoxRules, boxes_with_inner, postprocess, trace_outline
+from kopub.layout.regions import LABELS, Layout, Region, Task
 from kopub.pages.page import Page, Picture, decode
 from kopub.states import Reason, State
 
@@ -131,7 +131,7 @@ class LayoutRules:
 class Findings(NamedTuple):
     """A page's layout, with counts of dropped boxes by rule and regions by label."""
 
-    layout: PageLayout
+    layout: Layout
     counts: Counter[str]
 
 
@@ -145,16 +145,16 @@ def find_regions(pages: Sequence[ModelInput], outputs: "Outputs", rules: LayoutR
         except Exception as error:
             # One page must not fail the shard, so its row states the reason.
             reason = Reason("post-processing: {error}", error=f"{type(error).__name__}: {error}")
-            layout = PageLayout(page.page_id, State.FAILED, reason)
+            layout = Layout(page.page_id, State.FAILED, reason)
         findings.append(Findings(layout, counts))
     return findings
 
 
-def _layout(page: ModelInput, i: int, outputs: "Outputs", rules: LayoutRules, counts: Counter[str]) -> PageLayout:
+def _layout(page: ModelInput, i: int, outputs: "Outputs", rules: LayoutRules, counts: Counter[str]) -> Layout:
     scores, boxes, votes = outputs.scores[i], outputs.boxes[i], outputs.votes[i]
     if not (np.isfinite(scores).all() and np.isfinite(boxes).all() and np.isfinite(votes).all()):
         reason = Reason("the model's output is not finite in {dtype}; use bfloat16 or float32", dtype=rules.dtype)
-        return PageLayout(page.page_id, State.FAILED, reason)
+        return Layout(page.page_id, State.FAILED, reason)
     detections = postprocess(scores, boxes, votes, page.width, page.height, rules.boxes)
     counts.update({f"dropped_{rule}": count for rule, count in detections.dropped.items()})
     if len(detections) == 0:
@@ -163,16 +163,8 @@ def _layout(page: ModelInput, i: int, outputs: "Outputs", rules: LayoutRules, co
         assert page.pixels is not None
         gray = np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8)
         if has_writing(gray, rules.speck):
-            return PageLayout(page.page_id, State.FAILED, Reason(NO_REGION, share=ink_share(gray)))
-        return PageLayout(page.page_id, State.BLANK, blank_reason(gray))
-    regions = _regions(detections, page, outputs, i, rules)
-    counts.update(f"label_{region.label}" for region in regions)
-    return PageLayout(page.page_id, State.OK, regions=regions)
-
-
-def _regions(
-    detections: Detections, page: ModelInput, outputs: "Outputs", i: int, rules: LayoutRules
-) -> tuple[Region, ...]:
+            return Layout(page.page_id, State.FAILED, Reason(NO_REGION, share=ink_share(gray)))
+        return Layout(page.page_id, State.BLANK, blank_reason(gray))
     masks = outputs.masks(i, detections.queries) if outputs.mask_queries is not None else None
     alone = ~boxes_with_inner(detections.boxes)
     regions = []
@@ -188,7 +180,8 @@ def _regions(
             # Its entries are not regions of their own, so no other region has their text.
             task = Task.TEXT
         regions.append(Region(index, label, task, score, bbox, polygon))
-    return tuple(regions)
+    counts.update(f"label_{region.label}" for region in regions)
+    return Layout(page.page_id, State.OK, regions=tuple(regions))
 
 
 class Health:
@@ -196,9 +189,9 @@ class Health:
 
     def __init__(self) -> None:
         self._worked = False
-        self._failed: list[PageLayout] = []
+        self._failed: list[Layout] = []
 
-    def add(self, layout: PageLayout) -> None:
+    def add(self, layout: Layout) -> None:
         self._worked |= layout.state in {State.OK, State.BLANK}
         if layout.state is State.FAILED and not self._worked:
             self._failed.append(layout)

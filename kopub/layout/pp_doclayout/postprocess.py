@@ -4,7 +4,7 @@ The rules are those of PaddleX's layout post-processing, as configured by the GL
 Ties are broken the same way everywhere: by reading order, then score, then label.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -123,14 +123,11 @@ def postprocess(
         scores=scores[queries, labels].astype(np.float64),
         queries=queries,
     )
-    steps: dict[str, Callable[[Detections], NDArray[np.bool_]]] = {
-        "overlapping": lambda d: _not_overlapped(d, rules),
-        "page_sized": lambda d: _not_page_sized(d, width, height),
-        "contained": lambda d: _not_contained(d, rules),
-        "sharing": lambda d: _not_sharing(d, rules.overlap),
-    }
-    for name, step in steps.items():
-        detections = detections.only(step(detections), name)
+    # The order counts: each rule looks at what those before it have left.
+    detections = detections.only(_not_overlapped(detections, rules), "overlapping")
+    detections = detections.only(_not_page_sized(detections, width, height), "page_sized")
+    detections = detections.only(_not_contained(detections, rules), "contained")
+    detections = detections.only(_not_sharing(detections, rules.overlap), "sharing")
     # Boxes grow about their centres, but not beyond the page, where some have no area.
     low, high = detections.boxes[:, :2], detections.boxes[:, 2:]
     centre, half = (low + high) / 2, (high - low) * rules.unclip[detections.labels] / 2

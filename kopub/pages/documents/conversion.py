@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -30,7 +30,7 @@ from kopub.fingerprints import CodeVersion
 from kopub.folders import runtime_folder
 from kopub.pages.documents import hwp, mail, office
 from kopub.pages.documents.fonts import KOREAN_FONTS, has_korean_font
-from kopub.pages.documents.pieces import ConvertedDocument
+from kopub.pages.documents.pieces import Conversion
 from kopub.pages.documents.placing import place_pieces
 from kopub.pages.documents.text_layer import Failure
 from kopub.processes import OF_REQUEST, how_it_ended, start_child
@@ -62,16 +62,13 @@ _MOST_WRITTEN = 1 << 30
 """Bytes of the largest file that a conversion may write."""
 
 _SHOWN = 40
-
-
-def suffixes() -> frozenset[str]:
-    """Return the suffixes of files that are converted."""
-    return hwp.SUFFIXES | office.SUFFIXES
+_SUFFIXES = hwp.SUFFIXES | office.SUFFIXES
+"""Suffixes of files that are converted."""
 
 
 def is_converted(path: os.PathLike[str] | str) -> bool:
     """Return whether a file, judged by its suffix, is first converted to PDF."""
-    return os.path.splitext(os.fspath(path))[1].lower() in suffixes()
+    return os.path.splitext(os.fspath(path))[1].lower() in _SUFFIXES
 
 
 def lacks(suffix: str) -> str | None:
@@ -81,7 +78,7 @@ def lacks(suffix: str) -> str | None:
 
 def all_lacking() -> list[str]:
     """Say what this machine lacks to convert files of any suffix, each line once."""
-    return list(dict.fromkeys(line for suffix in sorted(suffixes()) if (line := lacks(suffix))))
+    return list(dict.fromkeys(line for suffix in sorted(_SUFFIXES) if (line := lacks(suffix))))
 
 
 def converter(suffix: str) -> str | None:
@@ -89,7 +86,7 @@ def converter(suffix: str) -> str | None:
 
     If it changes, documents are converted again; so does installing a first Korean font.
     """
-    if suffix not in suffixes():
+    if suffix not in _SUFFIXES:
         return None
     without = "" if has_korean_font() else ", no Korean font"
     return f"{_format(suffix).converter()}, {CODE.number}{without}"
@@ -104,7 +101,7 @@ class _Task:
     """The conversion of one file, done by the first caller while others wait."""
 
     lock: Lock = field(default_factory=Lock)
-    result: ConvertedDocument | Failure | None = None
+    result: Conversion | Failure | None = None
 
 
 class Conversions:
@@ -121,7 +118,7 @@ class Conversions:
         self._lock = Lock()
         self._cancelled = False
 
-    def pdf(self, name: str, path: Path) -> ConvertedDocument | Failure:
+    def pdf(self, name: str, path: Path) -> Conversion | Failure:
         """Return the PDF of the document `name`, whose file is now at `path`."""
         with self._lock:
             task = self._tasks[name]
@@ -161,7 +158,7 @@ class Conversions:
         self.cancel()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _convert(self, path: Path, folder: Path) -> ConvertedDocument | Failure:
+    def _convert(self, path: Path, folder: Path) -> Conversion | Failure:
         with self._lock:
             if self._cancelled:
                 return Failure("nobody wants it any more", may_pass=True)
@@ -232,14 +229,14 @@ def _end_with_parent(connection: Connection) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _convert_attachment(path: Path, folder: Path) -> ConvertedDocument:
+def _convert_attachment(path: Path, folder: Path) -> Conversion:
     """Convert what is attached to a mail. Raises `UndecodableImage`."""
     if lacking := lacks(path.suffix.lower()) if is_converted(path) else NO_DOCUMENT:
         raise UndecodableImage(lacking)
     return _convert_file(path, folder)
 
 
-def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
+def _convert_file(path: Path, folder: Path) -> Conversion:
     if path.suffix.lower() == mail.SUFFIX:
         return mail.convert(path, folder, _convert_attachment)
     is_office = path.suffix.lower() in office.SUFFIXES
@@ -255,17 +252,15 @@ def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
         pieces = pieces if not is_office else office.pieces(path, pdf)
     except office.UnreadablePieces as error:
         odd = Reason("only the print of the document was read, for its structure is odd: {error}", error=str(error))
-        return ConvertedDocument(pdf, {0: odd})
+        return Conversion(pdf, {0: odd})
     placed = place_pieces(pieces, pages)
-    unprinted = {at: _unprinted(texts) for at, texts in placed.unprinted.items()}
-    return ConvertedDocument(pdf, unprinted, placed.pages)
-
-
-def _unprinted(texts: Sequence[str]) -> str:
-    letters = counted(sum(char.isalnum() for text in texts for char in text), "letter")
-    hangul = any("가" <= letter <= "힣" for text in texts for letter in text)
-    form = "{letters} of the document are in its text but not in its picture, as “{words}”"
-    reason = Reason(form, letters=letters, words=visible(" ".join(texts[0].split()), _SHOWN))
-    if not hangul or has_korean_font():
-        return reason
-    return Reason("{reason}; there is no Korean font: {advice}", reason=reason, advice=KOREAN_FONTS)
+    lost: dict[int, str] = {}
+    for at, texts in placed.unprinted.items():
+        text = "".join(texts)
+        letters = counted(sum(map(str.isalnum, text)), "letter")
+        form = "{letters} of the document are in its text but not in its picture, as “{words}”"
+        lost[at] = Reason(form, letters=letters, words=visible(" ".join(texts[0].split()), _SHOWN))
+        # A font would print it the next time.
+        if any("가" <= letter <= "힣" for letter in text) and not has_korean_font():
+            lost[at] = Reason("{reason}; there is no Korean font: {advice}", reason=lost[at], advice=KOREAN_FONTS)
+    return Conversion(pdf, lost, placed.pages)

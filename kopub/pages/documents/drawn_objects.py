@@ -68,35 +68,35 @@ class Coverings:
     def __init__(self, page: PdfPage, placement: Placement) -> None:
         self._order: dict[int, int] = {}
         """The position of each text object in drawing order, by its address."""
-        self._found: list[tuple[int, Box, PdfObject]] = []
+        self._pictures: list[tuple[int, Box, PdfObject]] = []
         self._hides: dict[int, bool] = {}
+        """Whether a picture hides what is below it, by its position; looked up once, for it must be decoded."""
         for at, drawn in enumerate(page.get_objects(filter=[_TEXT, _IMAGE])):
             if drawn.type == _TEXT:  # pyright: ignore[reportAttributeAccessIssue]
                 self._order[address(drawn.raw)] = at
             elif self._order:
                 x1, y1, x2, y2 = placement.box(*_bounds(drawn))
-                self._found.append((at, Box(int(x1), int(y1), int(x2), int(y2)), drawn))
+                self._pictures.append((at, Box(int(x1), int(y1), int(x2), int(y2)), drawn))
 
     def hide(self, text: ctypes.c_void_p, box: Box) -> bool:
         """Return whether a picture drawn later covers the middle of a text object's word."""
-        if not self._found or (drawn := self._order.get(address(text))) is None:
+        if not self._pictures or (drawn := self._order.get(address(text))) is None:
             return False
-        return any(
-            at > drawn and is_within(box, around) and self._is_opaque(at, picture)
-            for at, around, picture in self._found
-        )
-
-    def _is_opaque(self, at: int, picture: PdfObject) -> bool:
-        if at not in self._hides:
-            assert isinstance(picture, PdfImage)
-            try:
-                pixels = picture.get_bitmap(render=True, scale_to_original=False).to_numpy()
-            except PdfiumError:
-                clear = 1.0  # a picture that cannot be decoded is not drawn
-            else:
-                clear = 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else (pixels[..., 3] < _OPAQUE).mean()
-            self._hides[at] = bool(clear <= _MOST_CLEAR)
-        return self._hides[at]
+        for at, around, picture in self._pictures:
+            if at <= drawn or not is_within(box, around):
+                continue
+            if at not in self._hides:
+                assert isinstance(picture, PdfImage)
+                try:
+                    pixels = picture.get_bitmap(render=True, scale_to_original=False).to_numpy()
+                except PdfiumError:
+                    clear = 1.0  # a picture that cannot be decoded is not drawn
+                else:
+                    clear = 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else (pixels[..., 3] < _OPAQUE).mean()
+                self._hides[at] = bool(clear <= _MOST_CLEAR)
+            if self._hides[at]:
+                return True
+        return False
 
 
 def address(drawn: object) -> int:

@@ -5,8 +5,8 @@ import os
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePath, PurePosixPath
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 
 from kopub.errors import SourceError, spelt
 from kopub.pages.documents import conversion, pdf, pictures, plain
@@ -34,10 +34,12 @@ _HASH = 8
 """Number of hex digits that distinguish two documents with the same id."""
 _LONGEST = MAX_ID_BYTES - len("_9999999")
 """Most bytes of an id before the page number."""
+_PDF, _OTHER, _TEXT = 0, 1, 2
+"""Ranks of documents: each leaves alone the ids of those before it."""
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentFile:
+class SourceFile:
     """A PDF, an image, or a file that becomes a PDF.
 
     `place` is its path below the folder as the storage spells it, and `name` the same path for people. `id` is the
@@ -63,49 +65,47 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FolderContents:
     """The documents of a folder and the files left out, in natural order."""
 
-    documents: list[DocumentFile]
+    documents: list[SourceFile]
     left_out: list[LeftOut]
 
 
-def find_documents(source: SourcePath) -> Found:
+def find_documents(source: SourcePath) -> FolderContents:
     """Return every document in or below a folder, or `source` itself if it is one.
 
     Hidden files and folders are left out, and folders that KoPub wrote; links are followed. Raises `SourceError` if a
     folder cannot be read.
     """
-    files: list[tuple[SourcePath, str]] = []
+    ranked: list[tuple[SourceFile, int]] = []
+    """Each document with its rank, and with an id that others may have."""
     left_out: list[LeftOut] = []
     names: Counter[str] = Counter()
     stems: Counter[tuple[str, int]] = Counter()
-    places = [(path, place.as_posix()) for path, place in _files(source)]
-    for path, place in sorted(places, key=lambda file: (list(map(natural, _compose(file[1]).split("/"))), file[1])):
+    in_order = sorted(_files(source), key=lambda file: (list(map(natural, _compose(file[1]).split("/"))), file[1]))
+    for path, place in in_order:
+        composed = _compose(place)
+        name = spelt(composed)
         if reason := _no_document(path):
-            left_out.append(LeftOut(path, _name(place), reason))
+            left_out.append(LeftOut(path, name, reason))
             continue
-        files.append((path, place))
-        names[_name(place)] += 1
+        text = composed.removesuffix(PurePosixPath(place).suffix).replace("/", _JOINT)
+        # Other characters are not allowed in an id.
+        stem = "".join(c if c.isprintable() and c != "\\" else "_" for c in text).strip()
+        rank = _PDF if is_pdf(path) else _TEXT if path.suffix.lower() in plain.SUFFIXES else _OTHER
+        ranked.append((SourceFile(path, place, name, stem), rank))
+        names[name] += 1
         # Adding an image or a text with the name of a PDF does not change the ids of the PDF's pages.
-        for rank in range(_rank(path), _LAST_RANK + 1):
-            stems[_stem(place), rank] += 1
-    documents: list[DocumentFile] = []
-    for path, place in files:
-        stem = _stem(place)
-        name = _name(place) if names[_name(place)] == 1 else spelt(place)
-        is_shared = stems[stem, _rank(path)] > 1
-        page_id = marked(stem, place) if is_shared or len(stem.encode()) > _LONGEST else stem
-        documents.append(DocumentFile(path, place, name, page_id))
-    return Found(documents, left_out)
-
-
-_LAST_RANK = 2
-
-
-def _rank(path: SourcePath) -> int:
-    """Return whose ids a document leaves alone: a PDF comes first, a text last."""
-    return 0 if is_pdf(path) else _LAST_RANK if path.suffix.lower() in plain.SUFFIXES else 1
+        for later in range(rank, _TEXT + 1):
+            stems[stem, later] += 1
+    documents: list[SourceFile] = []
+    for document, rank in ranked:
+        is_unusable = stems[document.id, rank] > 1 or len(document.id.encode()) > _LONGEST
+        page_id = marked(document.id, document.place) if is_unusable else document.id
+        name = document.name if names[document.name] == 1 else spelt(document.place)
+        documents.append(replace(document, name=name, id=page_id))
+    return FolderContents(documents, left_out)
 
 
 def _no_document(path: SourcePath) -> str | None:
@@ -133,15 +133,16 @@ def _written(names: Iterable[str]) -> str | None:
     return next((reason for marks, reason in _WRITTEN.items() if there.issuperset(marks)), None)
 
 
-def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
+def _files(source: SourcePath) -> Iterator[tuple[SourcePath, str]]:
     """Yield all files below a folder, or `source` itself, each with its place."""
     if isinstance(source, ObjectPath):
-        paths = [source] if source.is_file() else _walk_listed(source)
-        yield from ((path, path.relative_to(source)) for path in paths)
+        for path in [source] if source.is_file() else _walk_listed(source):
+            yield path, path.relative_to(source).as_posix()
     elif source.is_file():
-        yield source, source.relative_to(source.parent)
+        yield source, source.name
     else:
-        yield from ((path, path.relative_to(source)) for path in _walk(source))
+        for path in _walk(source):
+            yield path, path.relative_to(source).as_posix()
 
 
 def _walk_listed(folder: ObjectPath) -> Iterator[ObjectPath]:
@@ -169,6 +170,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         else:
             hidden = [name for name in folders if name[0] == "."]
             yield from (Path(place, name) for name in [*names, *hidden])
+        # `os.walk` enters what is left in its list.
         folders[:] = entered
         walked.add(real)
 
@@ -182,16 +184,6 @@ def marked(stem: str, place: str) -> str:
     mark = f"~{hashlib.sha256(os.fsencode(place)).hexdigest()[:_HASH]}"
     end = stem.encode()[-(_LONGEST - len(mark)) :].decode(errors="ignore")
     return f"{end.lstrip()}{mark}"
-
-
-def _stem(place: str) -> str:
-    """Return the place without its suffix, in characters allowed in an id."""
-    text = _compose(place).removesuffix(PurePosixPath(place).suffix).replace("/", _JOINT)
-    return "".join(c if c.isprintable() and c != "\\" else "_" for c in text).strip()
-
-
-def _name(place: str) -> str:
-    return spelt(_compose(place))
 
 
 def _compose(text: str) -> str:

@@ -30,6 +30,7 @@ PIECES = CodeVersion(
         1: "the first release",
         2: "rows of a table are on the pages of most of their letters",
         3: "a row that a page cuts keeps its cells, and a table in a cell is on its own page",
+        4: "a short number takes no part of a longer one",
     },
 )
 """A new version converts HWP documents again."""

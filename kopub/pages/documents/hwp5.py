@@ -63,6 +63,7 @@ def paragraphs(file: Any) -> Iterator[HwpParagraph]:
         raise UndecodableImage("the file is damaged or no HWP document: it has no text")
     left = MOST_TEXT
     levels: list[int] = []
+    """The level in the outline of each kind of paragraph, 0 for none."""
     for name in (["DocInfo"], *sorted(names, key=lambda name: (len(name[1]), name[1]))):
         stream = _stream(file, name)
         if flags & _COMPRESSED:
@@ -72,7 +73,10 @@ def paragraphs(file: Any) -> Iterator[HwpParagraph]:
             raise too_large()
         records = _records(stream)
         if name == ["DocInfo"]:
-            levels = [_level(record.content) for record in _all(records, _PARA_SHAPE)]
+            for shape in _all(records, _PARA_SHAPE):
+                (properties,) = struct.unpack_from("<I", shape.content)
+                # Two bits say whether such a paragraph is in the outline, the next three its level.
+                levels.append((properties >> 25 & 7) + 1 if properties >> 23 & 3 == 1 else 0)
         else:
             yield from _paragraphs(records, levels)
 
@@ -92,6 +96,7 @@ def _records(stream: bytes) -> list[_Record]:
     while at + 4 <= len(stream):
         (head,) = struct.unpack_from("<I", stream, at)
         at += 4
+        # Records are read by recursion, which a hostile level would exhaust.
         tag, level, size = head & 0x3FF, min(head >> 10 & 0x3FF, _DEEPEST), head >> 20
         if size == _LONG:
             if at + 4 > len(stream):
@@ -111,12 +116,6 @@ def _all(records: Sequence[_Record], tag: int) -> Iterator[_Record]:
         if record.tag == tag:
             yield record
         yield from _all(record.below, tag)
-
-
-def _level(shape: bytes) -> int:
-    """Return the level in the outline of a kind of paragraph, 0 for none."""
-    (properties,) = struct.unpack_from("<I", shape)
-    return (properties >> 25 & 7) + 1 if properties >> 23 & 3 == 1 else 0
 
 
 def _paragraphs(records: Sequence[_Record], levels: Sequence[int]) -> list[HwpParagraph]:
@@ -151,6 +150,7 @@ def _text(content: bytes, controls: Iterator[str]) -> str:
         else:
             letters.append(_SIGNS.get(unit, ""))
         at += 1 if unit in _ONE_UNIT or unit >= 32 else 8
+    # A letter beyond the first 65,536 is in two units, which become one here.
     return "".join(letters).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
@@ -186,8 +186,8 @@ def _objects(control: _Record, levels: Sequence[int]) -> "Iterator[HwpTable | Hw
 
 def _boxes(records: Sequence[_Record], levels: Sequence[int]) -> Iterator[list[HwpParagraph]]:
     """Yield the paragraphs of each box, which stand directly below one record."""
-    if held := _paragraphs(records, levels):
-        yield held
+    if paragraphs_of_box := _paragraphs(records, levels):
+        yield paragraphs_of_box
     for record in records:
         if record.tag != _PARAGRAPH:
             yield from _boxes(record.below, levels)

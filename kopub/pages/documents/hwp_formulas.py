@@ -36,7 +36,18 @@ def _terms(words: Iterator[str], depth: int) -> list[str]:
             if depth:
                 break
             continue
-        terms.append(f"{{{' '.join(_terms(words, depth + 1))}}}" if word == "{" and depth < _DEEPEST else _term(word))
+        lower = word.lower()
+        if word == "{" and depth < _DEEPEST:
+            term = f"{{{' '.join(_terms(words, depth + 1))}}}"
+        elif len(word) > 1 and word[0] == '"':
+            term = rf"\text{{{word[1:-1]}}}"
+        elif _GREEK.fullmatch(lower):
+            term = rf"\{lower.capitalize() if word.isupper() else lower}"
+        elif _SAME_WORD.fullmatch(lower):
+            term = rf"\{lower}"
+        else:
+            term = _OTHER_WORDS.get(lower, word)
+        terms.append(term)
         before = terms[-2] if len(terms) > 1 else ""
         if before in _ENVIRONMENTS and terms[-1].startswith("{"):
             name = _ENVIRONMENTS[before]
@@ -46,15 +57,6 @@ def _terms(words: Iterator[str], depth: int) -> list[str]:
         elif before.lower() == "of" and len(terms) > 3 and terms[-4].lower() == "root":
             terms[-4:] = [rf"\sqrt[{terms[-3]}]{_group(terms[-1])}"]
     return terms
-
-
-def _term(word: str) -> str:
-    if len(word) > 1 and word[0] == '"':
-        return rf"\text{{{word[1:-1]}}}"
-    lower = word.lower()
-    if _GREEK.fullmatch(lower):
-        return rf"\{lower.capitalize() if word.isupper() else lower}"
-    return rf"\{lower}" if _SAME_WORD.fullmatch(lower) else _OTHER_WORDS.get(lower, word)
 
 
 def _group(term: str) -> str:

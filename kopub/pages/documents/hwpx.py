@@ -35,11 +35,16 @@ def paragraphs(archive: zipfile.ZipFile) -> Iterator[HwpParagraph]:
     if not sections:
         raise UndecodableImage("the file is damaged or no HWP document: it has no text")
     headers = list(filter(_HEADER.fullmatch, names))
-    if sum(archive.getinfo(name).file_size for name in (*headers, *(name for _, name in sections))) > MOST_TEXT:
+    with_text = headers + [name for _, name in sections]
+    if sum(archive.getinfo(name).file_size for name in with_text) > MOST_TEXT:
         raise too_large()
     levels: dict[str, int] = {}
+    """The level in the outline of each kind of paragraph that is in it, from 1."""
     for name in headers:
-        levels.update(_outline(_parsed(archive.open(name))))
+        for kind in _parsed(archive.open(name)).iter("{*}paraPr"):
+            for heading in kind.iter("{*}heading"):
+                if heading.get("type") == "OUTLINE":
+                    levels[kind.get("id")] = int(heading.get("level") or 0) + 1
     for _, name in sections:
         section = _parsed(archive.open(name))
         _accept_changes(section)
@@ -89,14 +94,6 @@ def _name(element: Any) -> str:
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
-def _outline(header: Any) -> Iterator[tuple[str, int]]:
-    """Yield the kinds of paragraphs that are in the outline, with their levels from 1."""
-    for kind in header.iter("{*}paraPr"):
-        for heading in kind.iter("{*}heading"):
-            if heading.get("type") == "OUTLINE":
-                yield kind.get("id"), int(heading.get("level") or 0) + 1
-
-
 class _Section:
     """A reader of a section's elements."""
 
@@ -105,15 +102,18 @@ class _Section:
 
     def paragraphs(self, around: Any) -> list[HwpParagraph]:
         """Return the paragraphs directly below an element."""
-        return [self._paragraph(element) for element in around if _name(element) == "p"]
-
-    def _paragraph(self, element: Any) -> HwpParagraph:
-        texts: list[str] = []
-        tied: list[HwpTable | HwpBox | HwpFormula] = []
-        for run in element:
-            for child in run:
-                self._add(child, texts, tied)
-        return HwpParagraph("".join(texts), self._levels.get(element.get("paraPrIDRef"), 0), tied)
+        paragraphs: list[HwpParagraph] = []
+        for element in around:
+            if _name(element) != "p":
+                continue
+            texts: list[str] = []
+            tied: list[HwpTable | HwpBox | HwpFormula] = []
+            for run in element:
+                for child in run:
+                    self._add(child, texts, tied)
+            level = self._levels.get(element.get("paraPrIDRef"), 0)
+            paragraphs.append(HwpParagraph("".join(texts), level, tied))
+        return paragraphs
 
     def _add(self, element: Any, texts: list[str], tied: list[HwpTable | HwpBox | HwpFormula]) -> None:
         """Add the text of an element of a run, or the object that it is."""

@@ -6,8 +6,8 @@ The module does not load a PDF library by itself.
 import ctypes
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 
 import cv2
@@ -80,23 +80,33 @@ def read_layer(page: PdfPage, pixels: NDArray[np.uint8]) -> TextLayer | None:
         tags = StructureTags(page)
         drawing = _Drawing(Coverings(page, placement), _Fences(shapes.rules), tags)
         drawn = drawing.fonts.marked(list(_words(text.raw, count, placement, drawing)))
-        fields = [Word(value, box, Mark.LINE) for value, box in field_texts(page, placement)]
+        fields = [Word(typed, box, Mark.LINE) for typed, box in field_texts(page, placement)]
     finally:
         text.close()
     if not drawn and not fields:
         return None
     grey = pixels if pixels.ndim == 2 else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), np.uint8)
-    within = [word for word in drawn if is_within(word.box, (0, 0, width, height))]
-    # A field without a frame that holds nothing is not printed.
-    printed = (word for word in fields if not _with_ink_mark(word, grey).marks & Mark.NO_INK)
-    words = (*(_with_ink_mark(word, grey) for word in _drawn_once(within)), *printed)
+    words: list[Word] = []
+    last: dict[str, Box] = {}
+    for word in drawn:
+        if not is_within(word.box, (0, 0, width, height)):
+            continue
+        before, last[word.text] = last.get(word.text), word.box
+        # Some programs print bold by drawing a word twice, a little apart.
+        near = _SAME * min(word.box.width, word.box.height)
+        if before is None or max(abs(a - b) for a, b in zip(word.box, before, strict=True)) > near:
+            words.append(_with_ink_mark(word, grey))
+    for value in fields:
+        # A field without a frame that holds nothing is not printed.
+        if not _with_ink_mark(value, grey).marks & Mark.NO_INK:
+            words.append(value)
     # Text that the crop box cuts off is still on the sheet.
     sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
     outside = characters_of(word for word in drawn if not is_within(word.box, sheet))
     cell = max(1, -(-max(width, height) // _CELLS))
     bare = _bare(grey, words, cell)
     return TextLayer(
-        width, height, words, outside, cell, bare, rules=shapes.rules, fills=shapes.fills, tags=tuple(tags.tags)
+        width, height, tuple(words), outside, cell, bare, rules=shapes.rules, fills=shapes.fills, tags=tuple(tags.tags)
     )
 
 
@@ -138,27 +148,27 @@ class _Fonts:
 
     def marked(self, words: Sequence[Word]) -> list[Word]:
         """Return all words that were noted, with the mark of fonts of even width."""
-        even = {font for font, widths in self._widths.items() if font and _is_even(widths)}
+        even: set[int] = set()
+        for font, widths in self._widths.items():
+            # Only a font with both kinds of letters shows that its narrow ones are as wide as others.
+            if font and not (_NARROW.isdisjoint(widths) or _WIDE.isdisjoint(widths)):
+                widest = max(widths.values())
+                if widest - min(widths.values()) <= _UNEVEN * widest:
+                    even.add(font)
         return [
             replace(word, marks=word.marks | Mark.FIXED) if font in even else word
             for word, font in zip(words, self._of_words, strict=True)
         ]
 
 
-def _is_even(widths: Mapping[str, float]) -> bool:
-    """Return whether narrow letters are as wide as others."""
-    has_both = not (_NARROW.isdisjoint(widths) or _WIDE.isdisjoint(widths))
-    return has_both and max(widths.values()) - min(widths.values()) <= _UNEVEN * max(widths.values())
-
-
+@dataclass
 class _Drawing:
     """The drawing around the letters of a page, and their fonts."""
 
-    def __init__(self, pictures: Coverings, fences: _Fences, tags: StructureTags) -> None:
-        self.pictures = pictures
-        self.fences = fences
-        self.tags = tags
-        self.fonts = _Fonts()
+    pictures: Coverings
+    fences: _Fences
+    tags: StructureTags
+    fonts: _Fonts = field(default_factory=_Fonts)
 
 
 class _OpenWord:
@@ -179,7 +189,11 @@ class _OpenWord:
 
     def words(self) -> Iterator[Word]:
         """Yield the word; a column of vertical writing, whose blanks PDFium drops, as several."""
-        marks = self.marks | self._direction()
+        marks = self.marks
+        first, last = self.boxes[0], self.boxes[-1]
+        across, down = (last[axis] + last[axis + 2] - first[axis] - first[axis + 2] for axis in (0, 1))
+        if abs(down) > abs(across):
+            marks |= Mark.DOWN if down > 0 else Mark.UP
         starts = [0]
         even = sum(letter >= _EVEN for letter in self.letters)
         if marks & Mark.DOWN and 2 * even > len(self.letters) > 2:
@@ -191,14 +205,6 @@ class _OpenWord:
             yield Word("".join(self.letters[start:end]), box, marks)
             marks &= ~Mark.LINE
 
-    def _direction(self) -> Mark:
-        """Return whether the word runs up or down the page; `NO_MARK` if across it."""
-        first, last = self.boxes[0], self.boxes[-1]
-        across, down = (last[axis] + last[axis + 2] - first[axis] - first[axis + 2] for axis in (0, 1))
-        if abs(down) <= abs(across):
-            return NO_MARK
-        return Mark.DOWN if down > 0 else Mark.UP
-
 
 def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Drawing) -> Iterator[Word]:
     """Yield the words in the PDF's order, split at blanks and upright rules."""
@@ -208,7 +214,12 @@ def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Dr
         code = raw.FPDFText_GetUnicode(page, index)
         if code in _LOW and index and raw.FPDFText_GetUnicode(page, index - 1) in _HIGH:
             continue
-        letter = _letter(code, raw.FPDFText_GetUnicode(page, index + 1) if code in _HIGH and index + 1 < count else 0)
+        after = raw.FPDFText_GetUnicode(page, index + 1) if code in _HIGH and index + 1 < count else 0
+        if after in _LOW:
+            letter = chr(0x10000 + ((code - _HIGH.start) << 10) + after - _LOW.start)
+        else:
+            # A character that no string can hold is still on the page.
+            letter = "\ufffd" if not code or code in _HIGH or code in _LOW else chr(code)
         divided = code == _DIVIDED
         if not (divided or letter.isspace()):
             raw.FPDFText_GetCharBox(page, index, left, right, bottom, top)
@@ -294,24 +305,6 @@ def _finish(page: ctypes.c_void_p, pending: _OpenWord, drawing: _Drawing) -> Ite
     for word in words:
         hidden = drawn and (is_hidden or drawing.pictures.hide(drawn, word.box))
         yield replace(word, marks=word.marks | (Mark.INVISIBLE if hidden else NO_MARK), tag=tag)
-
-
-def _letter(code: int, after: int) -> str:
-    """Return a character of one or two UTF-16 units."""
-    if code in _HIGH and after in _LOW:
-        return chr(0x10000 + ((code - _HIGH.start) << 10) + after - _LOW.start)
-    # A character that no string can hold is still on the page.
-    return "\ufffd" if not code or code in _HIGH or code in _LOW else chr(code)
-
-
-def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:
-    """Yield the words without repeats at the same position, which make print bold."""
-    last: dict[str, Box] = {}
-    for word in words:
-        before, last[word.text] = last.get(word.text), word.box
-        near = _SAME * min(word.box.width, word.box.height)
-        if before is None or max(abs(a - b) for a, b in zip(word.box, before, strict=True)) > near:
-            yield word
 
 
 def _with_ink_mark(word: Word, grey: NDArray[np.uint8]) -> Word:

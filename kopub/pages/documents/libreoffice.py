@@ -85,7 +85,25 @@ def print_pdf(source: Path, pdf: Path, reader: str = "", copy: Path | None = Non
     """
     error = pdf.with_name(f"{pdf.name}.error")
     for attempt in range(_STARTS):
-        _start(source, pdf, reader, copy, pdf.with_name(f"profile{attempt}"))
+        profile = pdf.with_name(f"profile{attempt}")
+        _write_profile(profile / "user")
+        subprocess.run(
+            [
+                *(str(program()), f"-env:UserInstallation={profile.as_uri()}", "--headless", "--norestore"),
+                *("--nolockcheck", "--nodefault", "--nofirststartwizard", _MACRO),
+            ],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={
+                **os.environ,
+                **{"HOME": str(profile), "XDG_CACHE_HOME": str(profile)},
+                # What the macro asks for.
+                **{"KOPUB_SOURCE": source.as_uri(), "KOPUB_PDF": pdf.as_uri(), "KOPUB_READER": reader},
+                "KOPUB_COPY": copy.as_uri() if copy else "",
+            },
+        )
         if pdf.exists() or error.exists():
             break
     if not pdf.exists():
@@ -97,28 +115,6 @@ def print_pdf(source: Path, pdf: Path, reader: str = "", copy: Path | None = Non
 def cells_of(pdf: Path) -> Path:
     """Return the file with the cells of a spreadsheet."""
     return pdf.with_name(f"{pdf.name}.cells")
-
-
-def _start(source: Path, pdf: Path, reader: str, copy: Path | None, profile: Path) -> None:
-    """Run the macro in a new profile."""
-    _write_profile(profile / "user")
-    subprocess.run(
-        [
-            *(str(program()), f"-env:UserInstallation={profile.as_uri()}", "--headless", "--norestore"),
-            *("--nolockcheck", "--nodefault", "--nofirststartwizard", _MACRO),
-        ],
-        check=False,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={
-            **os.environ,
-            **{"HOME": str(profile), "XDG_CACHE_HOME": str(profile)},
-            # What the macro asks for.
-            **{"KOPUB_SOURCE": source.as_uri(), "KOPUB_PDF": pdf.as_uri(), "KOPUB_READER": reader},
-            "KOPUB_COPY": copy.as_uri() if copy else "",
-        },
-    )
 
 
 def _write_profile(user: Path) -> None:

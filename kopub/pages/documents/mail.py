@@ -14,7 +14,7 @@ from pypdfium2 import PdfDocument
 
 from kopub.errors import UndecodableImage, visible
 from kopub.pages.documents import pdf, pictures, plain, web_page
-from kopub.pages.documents.pieces import ConvertedDocument, Piece
+from kopub.pages.documents.pieces import Conversion, Piece
 from kopub.states import Reason, joined
 
 SUFFIX = ".eml"
@@ -30,10 +30,10 @@ _DPI, _QUALITY = 300, 95
 _KOREAN = ("", "us-ascii", "utf-8", "euc-kr", "cp949", "ks_c_5601-1987")
 """Charsets that mails name for text in UTF-8 or CP949."""
 
-Convert = Callable[[Path, Path], ConvertedDocument]
+Convert = Callable[[Path, Path], Conversion]
 
 
-def convert(path: Path, folder: Path, convert_file: Convert) -> ConvertedDocument:
+def convert(path: Path, folder: Path, convert_file: Convert) -> Conversion:
     """Return a mail with its attachments as one PDF.
 
     `convert_file` converts a file of another kind in a folder of its own. An attachment that cannot be read is lost on
@@ -45,8 +45,8 @@ def convert(path: Path, folder: Path, convert_file: Convert) -> ConvertedDocumen
     body = message.get_body(("html", "plain"))
     attached = list(_attached(message, body))
     inline = {cid: part for part in attached if (cid := part.get("Content-ID", "").strip("<> \t"))}
-    page, shown = _web_page(message, body, inline, [_name(part) for part in attached])
-    attached = [part for part in attached if part not in shown]
+    page, in_text = _web_page(message, body, inline, [_name(part) for part in attached])
+    attached = [part for part in attached if part not in in_text]
     own = folder / "message"
     own.mkdir()
     (own / "message.html").write_text(page, "utf-8")
@@ -54,6 +54,7 @@ def convert(path: Path, folder: Path, convert_file: Convert) -> ConvertedDocumen
     if len(attached) > _MOST:
         lost.append(Reason("only {most} of its {count} attachments were read", most=_MOST, count=len(attached)))
     for number, part in enumerate(attached[:_MOST]):
+        # A conversion names its files by itself, so each attachment has a folder of its own.
         place = folder / f"{_PLACE}{number}"
         place.mkdir()
         try:
@@ -61,7 +62,21 @@ def convert(path: Path, folder: Path, convert_file: Convert) -> ConvertedDocumen
         except UndecodableImage as error:
             form = "the attachment {name} was not read: {reason}"
             lost.append(Reason(form, name=visible(_name(part), _NAME), reason=str(error)))
-    return _joined(documents, folder / "document.pdf", lost)
+    # The documents stand one after another, and what is lost of all is lost on the first page.
+    losses, pieces = dict[int, str](), dict[int, Sequence[Piece]]()
+    with PdfDocument.new() as whole:
+        for document in documents:
+            start = len(whole)
+            with PdfDocument(document.pdf) as opened:
+                whole.import_pages(opened)
+            for at, reason in document.lost.items():
+                losses[start + at] = reason
+            for at, of_page in document.pieces.items():
+                pieces[start + at] = of_page
+        whole.save(folder / "document.pdf")
+    if lost:
+        losses[0] = joined([*([losses[0]] if 0 in losses else []), *lost])
+    return Conversion(folder / "document.pdf", losses, pieces)
 
 
 def _attached(part: MIMEPart, body: MIMEPart | None, alternative: bool = False) -> Iterator[MIMEPart]:
@@ -77,16 +92,23 @@ def _web_page(
     message: MIMEPart, body: MIMEPart | None, inline: dict[str, MIMEPart], names: list[str]
 ) -> tuple[str, list[MIMEPart]]:
     """Return a mail as HTML, and the pictures that stand in it."""
-    shown: list[MIMEPart] = []
+    in_text: list[MIMEPart] = []
 
     def picture(tag: re.Match[str]) -> str:
         part = inline.get(tag[1])
         if part is None or part.get_content_maintype() != "image":
             return ""
-        shown.append(part)
+        in_text.append(part)
         return f'<img src="data:{part.get_content_type()};base64,{b64encode(_content(part)).decode()}">'
 
-    text = _text(body) if body is not None else ""
+    text = ""
+    if body is not None:
+        content, charset = _content(body), body.get_content_charset("")
+        try:
+            text = plain.decoded(content) if charset in _KOREAN else content.decode(charset, "replace")
+        except (LookupError, UndecodableImage):
+            # A mail may name any charset, and its text be in another one.
+            text = content.decode("utf-8", "replace")
     if body is not None and body.get_content_subtype() == "html":
         import nh3
 
@@ -106,15 +128,7 @@ def _web_page(
         heads.append(f"<p>Attachments: {escape(', '.join(names))}</p>")
     subject = escape(str(message["Subject"] or ""))
     start = f'<html><head><meta charset="utf-8"></head><body><h1>{subject}</h1>'
-    return f"{start}{''.join(heads)}<hr>{text}</body></html>", shown
-
-
-def _text(part: MIMEPart) -> str:
-    content, charset = _content(part), part.get_content_charset("")
-    try:
-        return plain.decoded(content) if charset in _KOREAN else content.decode(charset, "replace")
-    except (LookupError, UndecodableImage):
-        return content.decode("utf-8", "replace")
+    return f"{start}{''.join(heads)}<hr>{text}</body></html>", in_text
 
 
 def _content(part: MIMEPart) -> bytes:
@@ -130,7 +144,7 @@ def _name(part: MIMEPart) -> str:
     return PurePath(part.get_filename() or f"unnamed.{_SUFFIXES.get(kind, kind)}").name
 
 
-def _converted(part: MIMEPart, folder: Path, convert_file: Convert) -> ConvertedDocument:
+def _converted(part: MIMEPart, folder: Path, convert_file: Convert) -> Conversion:
     """Return an attachment as a PDF. Raises `UndecodableImage`."""
     suffix = PurePath(_name(part)).suffix.lower()
     if sum(place.startswith(_PLACE) for place in folder.parts) > _DEEPEST:
@@ -139,27 +153,11 @@ def _converted(part: MIMEPart, folder: Path, convert_file: Convert) -> Converted
     file.write_bytes(_content(part))
     if suffix == pdf.SUFFIX:
         pdf.Pdfs().pages(file)
-        return ConvertedDocument(file, {})
+        return Conversion(file, {})
     if suffix not in pictures.SUFFIXES:
         return convert_file(file, folder)
     opened = pictures.Pictures()
     pages = [Image.open(BytesIO(opened.render(file, at, _DPI))).convert("RGB") for at in range(opened.pages(file))]
     printed = folder / "picture.pdf"
     pages[0].save(printed, "PDF", save_all=True, append_images=pages[1:], resolution=_DPI, quality=_QUALITY)
-    return ConvertedDocument(printed, {})
-
-
-def _joined(documents: list[ConvertedDocument], path: Path, lost: list[str]) -> ConvertedDocument:
-    """Return documents one after another, the first of which has `lost` more."""
-    losses, pieces = dict[int, str](), dict[int, Sequence[Piece]]()
-    with PdfDocument.new() as whole:
-        for document in documents:
-            start = len(whole)
-            with PdfDocument(document.pdf) as opened:
-                whole.import_pages(opened)
-            losses |= {start + at: reason for at, reason in document.lost.items()}
-            pieces |= {start + at: of_page for at, of_page in document.pieces.items()}
-        whole.save(path)
-    if lost:
-        losses[0] = joined([*([losses[0]] if 0 in losses else []), *lost])
-    return ConvertedDocument(path, losses, pieces)
+    return Conversion(printed, {})

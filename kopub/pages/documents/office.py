@@ -41,6 +41,7 @@ PIECES = CodeVersion(
         3: "rows of a table are on the pages of most of their letters",
         4: "a row that a page cuts keeps its cells, a table in a cell is on its own page, and the charset of a web "
         "page is not guessed a second time",
+        5: "a short number takes no part of a longer one",
     },
 )
 """A new version converts office files again."""
@@ -49,15 +50,11 @@ _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 def lacks(suffix: str) -> str | None:
     """Say what this machine lacks to convert files of a suffix, else None."""
-    part, library = next(
-        (name, library)
-        for name, suffixes, library in (
-            ("writer", _WRITER, "libswlo.so"),
-            ("calc", _CALC, "libsclo.so"),
-            ("impress", _IMPRESS, "libsdlo.so"),
-        )
-        if suffix in suffixes
-    )
+    part, library = "impress", "libsdlo.so"
+    if suffix in _WRITER:
+        part, library = "writer", "libswlo.so"
+    elif suffix in _CALC:
+        part, library = "calc", "libsclo.so"
     program = libreoffice.program()
     if program is not None:
         folder = program.resolve().parent
@@ -97,6 +94,7 @@ def convert(path: Path, pdf: Path) -> None:
         page = _web_page(path)
         path = pdf.with_name("text.html")
         path.write_bytes(page)
+    # Where the kernel does not keep LibreOffice from other files and hosts, nothing may refer to them.
     if confinement.why_open() is not None:
         path = without_references(path, pdf.parent)
     suffix = path.suffix.lower()

@@ -24,7 +24,7 @@ from kopub.pages.documents.fonts import KOREAN_FONTS, prefer_korean_fonts
 from kopub.pages.documents.layer_reader import read_layer
 from kopub.pages.documents.missing_letters import with_missing_letters
 from kopub.pages.documents.pieces import Piece
-from kopub.pages.documents.text_layer import MadePage, Mark, PageCount, TextLayer
+from kopub.pages.documents.text_layer import Extent, Mark, RenderedImage, TextLayer
 from kopub.pages.page import MAX_PIXELS
 from kopub.states import Reason
 
@@ -105,22 +105,28 @@ class Pdfs:
         self._document: PdfDocument | None = None
         self._access: Any = None
         """What PDFium calls to read the document."""
-        self._lacks_contents: bool | None = None
+        self._is_incomplete: bool | None = None
 
     def pages(self, path: Path) -> int:
         """Return the number of pages. Raises `UndecodableImage` if none or not to be opened."""
         document = self._opened(path)
-        claimed, last = len(document), _last_page(document)
+        claimed = last = len(document)
+        # Damage often takes the last pages: those that can be loaded are read.
+        while last:
+            if page := raw.FPDF_LoadPage(document.raw, last - 1):
+                raw.FPDF_ClosePage(page)
+                break
+            last -= 1
         if claimed and not last:
             raise UndecodableImage("it says that it has {count:,} pages, of which none can be found", count=claimed)
         if not last:
             raise UndecodableImage("the PDF has no pages")
         return claimed if claimed - last <= _MOST_MISSING else last
 
-    def count(self, path: Path) -> PageCount:
+    def count(self, path: Path) -> Extent:
         """Count the pages, the attached files and the missing pages. Raises `UndecodableImage`."""
         pages, document = self.pages(path), self._opened(path)
-        return PageCount(pages, document.count_attachments(), len(document) - pages)
+        return Extent(pages, document.count_attachments(), len(document) - pages)
 
     def render(self, path: Path, page: int, dpi: int) -> bytes:
         """Return the page, counted from 0, as a PNG in grey or RGB.
@@ -128,25 +134,41 @@ class Pdfs:
         It shows the crop box, upright, with annotations and form fields. `dpi` is lowered for a page that would have
         more than `MAX_PIXELS`. Raises `UndecodableImage`.
         """
-        return self._made(path, page, dpi, with_text=False).data
+        return self.make(path, page, dpi, with_text=False).data
 
-    def make(self, path: Path, page: int, dpi: int, pieces: Sequence[Piece] = ()) -> MadePage:
+    def make(
+        self, path: Path, page: int, dpi: int, pieces: Sequence[Piece] = (), with_text: bool = True
+    ) -> RenderedImage:
         """Return the page as `render` draws it, with its text layer. Raises `UndecodableImage`.
 
         `pieces` are those of the document of which the PDF was made.
         """
-        return self._made(path, page, dpi, with_text=True, pieces=pieces)
-
-    def _made(self, path: Path, page: int, dpi: int, with_text: bool, pieces: Sequence[Piece] = ()) -> MadePage:
         try:
-            opened = _page_of(self._opened(path), page)
+            document = self._opened(path)
+            opened = document[page]
+            if not min(opened.get_size()):
+                # Its crop box is outside its media box, in which case other viewers show the whole page.
+                box = opened.get_mediabox()
+                assert box is not None, "PDFium gives a page without one the size of a letter"
+                opened.set_cropbox(*box)
+                opened.close()
+                opened = document[page]
             _set_upright(opened)
             scale = _scale(*opened.get_size(), dpi)
             pixels = opened.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
-            layer = _layer(opened, pixels, pieces) if with_text else None
-            damage = self._damage(path, page, opened, pixels) or _undrawn(layer) if with_text else None
+            layer = damage = None
+            if with_text:
+                layer = _layer(opened, pixels, pieces)
+                damage = self._damage(path, page, opened, pixels)
+                undrawn = layer.marked(Mark.UNDRAWN) if layer else 0
+                if undrawn and not damage:
+                    form = (
+                        "the picture lacks {letters} of the text; this machine has no Korean font for a font that the "
+                        "PDF does not embed: {advice}"
+                    )
+                    damage = Reason(form, letters=counted(undrawn, "letter"), advice=KOREAN_FONTS)
             opened.close()
-            return MadePage(_png(pixels), layer and layer.to_json(), damage)
+            return RenderedImage(_png(pixels), layer and layer.to_json(), damage)
         except (PdfiumError, cv2.error) as error:
             if is_of_machine(error):
                 raise MemoryError(str(error)) from None
@@ -155,25 +177,41 @@ class Pdfs:
 
     def _damage(self, path: Path, page: int, opened: PdfPage, pixels: np.ndarray) -> str | None:
         """Return what PDFium silently left out. Raises `UndecodableImage` if it was everything."""
-        contents, forms, faxes = _streams_of(opened.pdf, page)
+        # PDFium gives no access to streams, so they are found in a copy of the page, which it writes in a plain form.
+        copy, file = PdfDocument.new(), io.BytesIO()
+        copy.import_pages(opened.pdf, [page])
+        copy.save(file)
+        copy.close()
+        written = file.getvalue()
+        references = _CONTENTS.search(written)
+        contents = _streams(written, _REFERENCE.findall(references[1]) if references else ())
+        forms, faxes = _streams_of_kind(written, _FORM), _streams_of_kind(written, _FAX)
         nothing_drawn = _is_empty(pixels) and next(iter(opened.get_objects()), None) is None
         lost = None
         for stream in (*contents, *forms):
             # Streams in other codings are not checked.
             lost = lost or (_inflate(stream[1])[1] if _is_deflated(stream) else None)
         if nothing_drawn and not lost:
-            lost = _why_nothing(contents) if contents else self._missing(path)
+            if contents:
+                lost = _why_nothing(contents)
+            elif self._lacks_contents(path):
+                lost = "it is missing from the file"
         if lost and nothing_drawn:
             raise UndecodableImage("the page's content is damaged: {error}", error=lost)
         if lost:
             return Reason("the page's content is damaged: {error}", error=lost)
         return _fax_damage(faxes) or _picture_damage(opened, pixels)
 
-    def _missing(self, path: Path) -> str | None:
-        if self._lacks_contents is None:
+    def _lacks_contents(self, path: Path) -> bool:
+        """Return whether a page of the file refers to content that is missing from it."""
+        if self._is_incomplete is None:
             with self._open_file(path) as file:
-                self._lacks_contents = _lacks_contents(file.read())
-        return "it is missing from the file" if self._lacks_contents else None
+                written = file.read()
+            numbers: set[bytes] = set()
+            for contents in _CONTENTS.finditer(written):
+                numbers.update(_REFERENCE.findall(contents[1]))
+            self._is_incomplete = any(not re.search(rb"\b%s obj\b" % number, written) for number in numbers)
+        return self._is_incomplete
 
     def _opened(self, path: Path) -> PdfDocument:
         if self._document is not None and self._path == path:
@@ -181,7 +219,7 @@ class Pdfs:
         prefer_korean_fonts()
         if self._document is not None:
             self._document.close()
-            self._path = self._document = self._lacks_contents = None
+            self._path = self._document = self._is_incomplete = None
         self._access = get_bufreader(self._open_file(path))
         # For a PDF without pages, PdfDocument(file) reports the error of the previous PDF.
         handle = raw.FPDF_LoadCustomDocument(self._access[0], None)
@@ -207,19 +245,6 @@ class Pdfs:
         with self._open_file(path) as file:
             while file.read(1 << 20):
                 pass
-
-
-def _page_of(document: PdfDocument, number: int) -> PdfPage:
-    """Return a page, counted from 0, with a crop box that is not empty."""
-    page = document[number]
-    if not min(page.get_size()):
-        # Its crop box is outside its media box, in which case other viewers show the whole page.
-        box = page.get_mediabox()
-        assert box is not None, "PDFium gives a page without one the size of a letter"
-        page.set_cropbox(*box)
-        page.close()
-        page = document[number]
-    return page
 
 
 def _set_upright(page: PdfPage) -> None:
@@ -268,32 +293,8 @@ def _picture_damage(page: PdfPage, pixels: np.ndarray) -> str | None:
     return None
 
 
-def _last_page(document: PdfDocument) -> int:
-    """Return the number of the last page that can be loaded, or 0."""
-    for number in range(len(document), 0, -1):
-        if page := raw.FPDF_LoadPage(document.raw, number - 1):
-            raw.FPDF_ClosePage(page)
-            return number
-    return 0
-
-
 _Stream = tuple[bytes, bytes]
 """The dictionary and the bytes of a stream."""
-
-
-def _streams_of(document: PdfDocument, page: int) -> tuple[list[_Stream], list[_Stream], list[_Stream]]:
-    """Return the streams of a page's content, forms and fax pictures.
-
-    PDFium does not give access to them, so they are found in a copy of the page, which PDFium writes in a plain form.
-    """
-    copy, file = PdfDocument.new(), io.BytesIO()
-    copy.import_pages(document, [page])
-    copy.save(file)
-    copy.close()
-    written = file.getvalue()
-    contents = _CONTENTS.search(written)
-    numbers = _REFERENCE.findall(contents[1]) if contents else []
-    return _streams(written, numbers), _streams_of_kind(written, _FORM), _streams_of_kind(written, _FAX)
 
 
 def _streams_of_kind(written: bytes, kind: re.Pattern[bytes]) -> list[_Stream]:
@@ -358,14 +359,6 @@ def _why_nothing(contents: Sequence[_Stream]) -> str | None:
     return "what it draws is missing from the file" if _DRAWN_OBJECT.search(whole) else None
 
 
-def _lacks_contents(content: bytes) -> bool:
-    """Return whether a page of a file refers to content that is missing from it."""
-    numbers: set[bytes] = set()
-    for contents in _CONTENTS.finditer(content):
-        numbers.update(_REFERENCE.findall(contents[1]))
-    return any(not re.search(rb"\b%s obj\b" % number, content) for number in numbers)
-
-
 def _is_empty(pixels: np.ndarray) -> bool:
     """Return whether all pixels have one colour, checking a few of them first."""
     if not pixels.size:
@@ -390,18 +383,6 @@ def _layer(page: PdfPage, pixels: np.ndarray, pieces: Sequence[Piece]) -> TextLa
             pictures=tuple(pictures_of(page, width, height)),
         )
     return layer
-
-
-def _undrawn(layer: TextLayer | None) -> str | None:
-    """Return which letters of a page its picture lacks, because no font here has them."""
-    count = layer.marked(Mark.UNDRAWN) if layer else 0
-    if not count:
-        return None
-    form = (
-        "the picture lacks {letters} of the text; this machine has no Korean font for a font that the PDF does not "
-        "embed: {advice}"
-    )
-    return Reason(form, letters=counted(count, "letter"), advice=KOREAN_FONTS)
 
 
 def _scale(width: float, height: float, dpi: int) -> float:

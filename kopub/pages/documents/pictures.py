@@ -15,7 +15,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from kopub.errors import UndecodableImage, first_line, is_of_machine, visible
 from kopub.fingerprints import CodeVersion
 from kopub.pages.damage import fax_damage
-from kopub.pages.documents.text_layer import MadePage, PageCount
+from kopub.pages.documents.text_layer import Extent, RenderedImage
 from kopub.pages.page import is_fax, tiff_frames, turned
 from kopub.pages.rgb import is_deep, to_8_bits
 
@@ -81,9 +81,9 @@ class Pictures:
             raise _unusable(error) from None
         return len(self._frames)
 
-    def count(self, path: Path) -> PageCount:
+    def count(self, path: Path) -> Extent:
         """Return the count of `pages`; an image has no attachments."""
-        return PageCount(self.pages(path))
+        return Extent(self.pages(path))
 
     def render(self, path: Path, page: int, dpi: int) -> bytes:
         """Return the page, counted from 0, encoded; `dpi` has no effect. Raises `UndecodableImage`.
@@ -111,13 +111,13 @@ class Pictures:
                 raise
             raise _unusable(error) from None
 
-    def make(self, path: Path, page: int, dpi: int) -> MadePage:
+    def make(self, path: Path, page: int, dpi: int) -> RenderedImage:
         """Return the page as `render` does, without a text layer. Raises `UndecodableImage`."""
-        made = MadePage(self.render(path, page, dpi))
+        rendering = RenderedImage(self.render(path, page, dpi))
         if len(self._frames) > 1 and path == self._path and self._image is not None and is_fax(self._image):
             # The damage no longer shows in the page's PNG.
-            return replace(made, damage=fax_damage(self._bytes(path), self._frames[page]))
-        return made
+            return replace(rendering, damage=fax_damage(self._bytes(path), self._frames[page]))
+        return rendering
 
     def _bytes(self, path: Path) -> bytes:
         with self._open_file(path) as file:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import compress, product
 from pathlib import Path
 from typing import Any, Self
 
@@ -88,7 +88,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class ConvertedDocument:
+class Conversion:
     """A document's PDF, and by page, from 0, what it `lost` and the document's pieces."""
 
     pdf: Path
@@ -121,6 +121,7 @@ _TEX = re.compile(r"\\(?:begin|end)\{[a-z]+\}|\\(?:[A-Za-z]+|.)|[{}^_&]")
 """What of TeX is not printed."""
 _RULE = re.compile(r"([^\w\s])\1{3,}")
 """A rule or leader of one sign, printed in any length."""
+_IN_NUMBER = re.compile(r"\d[.,]\d")
 _SEED = 6
 """Letters of a text that are looked up at once."""
 _SHORT = 4
@@ -182,40 +183,15 @@ class PrintedWords:
         to that of the cell above it. A row begins where the one above it ends. A table within a row of another is on an
         earlier page than the text before it.
         """
+        within = self._within(page)
         letters = [letters_of(cell.text) for cell in cells]
         longest = max(letters, key=len)
-        place = self._find(longest, self._at, self._within(page), False, 0) if len(longest) >= _SHORT else None
+        place = self._find(longest, self._at, within, False, 0) if len(longest) >= _SHORT else None
         if place is not None and self.page_of(self._words[place]) < self.page_of(self._words[max(self._at - 1, 0)]):
             self._at = place
-        whole = self._take_whole(cells, letters, self._within(page))
-        found: list[list[int | None] | None] = []
-        above: dict[int, int] = {}
-        row, pages = -1, list[int]()
-        near: range | None = None
-        for number, cell in enumerate(cells):
-            if pages and cell.row != row:
-                pages = [max(pages[1:] or pages)]
-            row = cell.row
-            at = above.get(cell.column, self._at)
-            if pages:
-                after = next((letters.stop for letters in self._pages[max(pages) + 1 :] if letters), len(self._letters))
-                near = range(self._pages[min(pages)].start, after) if page is None else self._pages[page]
-                at = min(max(at, near.start), near.stop)
-            words, self._at = whole.get(number) or (self._take(cell.text, at, self._within(page), near), self._at)
-            found.append(words)
-            if found[-1] is not None:
-                above[cell.column] = self._at
-                pages.append(self.page_of(self._words[self._at - 1]))
-        return found
-
-    def _take_whole(
-        self, cells: Sequence[PieceCell], letters: Sequence[str], within: range
-    ) -> dict[int, tuple[list[int | None] | None, int]]:
-        """Take the long cells that are printed once and whole, before all others.
-
-        They are by their numbers, each with its words and the place after it.
-        """
+        # Long cells that are printed once and whole take their words before all others.
         whole: dict[int, tuple[list[int | None] | None, int]] = {}
+        """The words of such a cell, and the place after it, by the cell's number."""
         begin = at = self._at
         for number, text in enumerate(letters):
             near = range(max(within.start, at - _FAR), min(within.stop, at + _FAR))
@@ -225,7 +201,25 @@ class PrintedWords:
                     words = self._take(cells[number].text, place, near, None)
                     whole[number] = words, (at := self._at)
         self._at = begin
-        return whole
+        of_cells: list[list[int | None] | None] = []
+        above: dict[int, int] = {}
+        row, pages = -1, list[int]()
+        of_row: range | None = None
+        for number, cell in enumerate(cells):
+            if pages and cell.row != row:
+                pages = [max(pages[1:] or pages)]
+            row = cell.row
+            at = above.get(cell.column, self._at)
+            if pages:
+                after = next((letters.stop for letters in self._pages[max(pages) + 1 :] if letters), len(self._letters))
+                of_row = range(self._pages[min(pages)].start, after) if page is None else self._pages[page]
+                at = min(max(at, of_row.start), of_row.stop)
+            words, self._at = whole.get(number) or (self._take(cell.text, at, within, of_row), self._at)
+            of_cells.append(words)
+            if words is not None:
+                above[cell.column] = self._at
+                pages.append(self.page_of(self._words[self._at - 1]))
+        return of_cells
 
     def _within(self, page: int | None) -> range:
         return range(len(self._letters)) if page is None else self._pages[page]
@@ -268,14 +262,14 @@ class PrintedWords:
             if len(parts) < 2:
                 return None
             # What stands between them, such as a formula, may be long.
-            taken: list[list[int | None] | None] = []
+            of_parts: list[int | None] = []
+            is_printed = False
             for part in parts:
-                taken.append(self._take(part, at, within, near))
-                at = self._at if taken[-1] else at
-            if not any(taken):
-                return None
-            letters = zip(parts, taken, strict=True)
-            return [word for part, found in letters for word in found or [None] * len(letters_of(part))]
+                of_part = self._take(part, at, within, near)
+                if of_part:
+                    is_printed, at = True, self._at
+                of_parts += of_part or [None] * len(letters_of(part))
+            return of_parts if is_printed else None
         self._at = at
         return words
 
@@ -289,9 +283,8 @@ class PrintedWords:
 
     def untaken(self) -> set[int]:
         """Return the words that belong to no text, or have no letters to compare."""
-        taken = Counter(word for word, taken in zip(self._words, self._taken, strict=True) if taken)
-        sizes = Counter(self._words)
-        return {word for word in range(self._word_counts[-1]) if 2 * taken[word] < sizes[word] or not sizes[word]}
+        letters, taken = Counter(self._words), Counter(compress(self._words, self._taken))
+        return {word for word in range(self._word_counts[-1]) if 2 * taken[word] < letters[word] or not letters[word]}
 
     def _find(self, seed: str, at: int, within: range, has_begun: bool, size: int, follows: bool = False) -> int | None:
         """Return the free place of a seed nearest to `at`.
@@ -328,5 +321,8 @@ class PrintedWords:
         return not must_be_word or all(map(self._is_edge, (place, place + size)))
 
     def _is_edge(self, place: int) -> bool:
-        """Return whether no word goes on across a place, apart from its signs."""
-        return place in self._edges or not all(map(str.isalnum, self._letters[place - 1 : place + 1]))
+        """Return whether no number, and no word apart from its signs, goes across a place."""
+        if place in self._edges:
+            return True
+        is_in_number = _IN_NUMBER.search(self._letters[max(0, place - 2) : place + 2])
+        return not is_in_number and not all(map(str.isalnum, self._letters[place - 1 : place + 1]))

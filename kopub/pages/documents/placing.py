@@ -103,20 +103,20 @@ def _text(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[int
     return [(at, replace(piece, cells=(replace(cell, text=text),))) for at, text in texts.items()]
 
 
-def _divided(text: str, words: PrintedWords, taken: Sequence[int | None] | None) -> dict[int, str]:
-    """Return a text by page; empty if none of its letters is `taken`."""
-    if taken is None:
+def _divided(text: str, words: PrintedWords, word_of: Sequence[int | None] | None) -> dict[int, str]:
+    """Return a text by page, given each letter's word; empty if it is not printed."""
+    if word_of is None:
         return {}
     parts: list[tuple[int, str]] = []
-    first = next(words.page_of(word) for word in taken if word is not None)
+    first = next(words.page_of(word) for word in word_of if word is not None)
     done = 0
     for part in _PART.findall(text):
         size = len(letters_of(part))
-        printed = [words.page_of(word) for word in taken[done : done + size] if word is not None]
+        printed = [words.page_of(word) for word in word_of[done : done + size] if word is not None]
         at, text_before = parts[-1] if parts else (first, "")
         if part == BLANK:
             # Within a printed word there is none.
-            is_word = 0 < done < len(taken) and taken[done - 1] is not None and taken[done - 1] == taken[done]
+            is_word = 0 < done < len(word_of) and word_of[done - 1] is not None and word_of[done - 1] == word_of[done]
             parts[-1:] = [(at, text_before if is_word else f"{text_before} ")]
         elif printed and printed[0] > at:
             parts.append((printed[0], part))
@@ -128,8 +128,8 @@ def _divided(text: str, words: PrintedWords, taken: Sequence[int | None] | None)
 
 def _table(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[int, Piece]]:
     """Return the rows of a table by page; empty if it is not printed."""
-    taken = words.take_cells(piece.cells, page)
-    texts = [_divided(cell.text, words, own) for cell, own in zip(piece.cells, taken, strict=True)]
+    words_of_cells = words.take_cells(piece.cells, page)
+    texts = [_divided(cell.text, words, own) for cell, own in zip(piece.cells, words_of_cells, strict=True)]
     piece = _plain(piece)
     rows = [Counter[int]() for _ in range(max(cell.row for cell in piece.cells) + 1)]
     letters = printed = 0

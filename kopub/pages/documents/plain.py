@@ -74,19 +74,17 @@ def spreadsheet(suffix: str, content: bytes) -> bytes:
             if cells > _MOST_CELLS or len(row) > _WIDEST:
                 form = "the table has more than {cells:,} cells, or than {row:,} in a row"
                 raise UndecodableImage(form, cells=_MOST_CELLS, row=_WIDEST)
-            rows.append(_ROW.format("".join(map(_cell, row))))
+            content_of_row = ""
+            for text_of_cell in row:
+                lines = "".join(f"<text:p>{escape(line)}</text:p>" for line in text_of_cell.splitlines())
+                content_of_row += f'<table:table-cell office:value-type="string">{lines}</table:table-cell>'
+            rows.append(f"<table:table-row>{content_of_row}</table:table-row>")
     except csv.Error as error:
         form = "the file is no table of delimited values: {error} (line {line})"
         raise UndecodableImage(form, error=str(error), line=reader.line_num) from None
     return _SPREADSHEET.format("".join(rows)).encode()
 
 
-def _cell(text: str) -> str:
-    lines = "".join(f"<text:p>{escape(line)}</text:p>" for line in text.splitlines())
-    return f'<table:table-cell office:value-type="string">{lines}</table:table-cell>'
-
-
-_ROW = "<table:table-row>{}</table:table-row>"
 _NAMES = "urn:oasis:names:tc:opendocument:xmlns"
 _SPREADSHEET = (
     '<?xml version="1.0" encoding="UTF-8"?><office:document office:version="1.3" '

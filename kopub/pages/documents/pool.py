@@ -8,7 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from threading import BoundedSemaphore
@@ -16,8 +16,8 @@ from typing import Any, Self
 
 from kopub.pages.documents import page_maker
 from kopub.pages.documents.conversion import Conversions, converter, is_converted
-from kopub.pages.documents.folder import DocumentFile, LeftOut, marked
-from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
+from kopub.pages.documents.folder import LeftOut, SourceFile, marked
+from kopub.pages.documents.text_layer import Extent, Failure, RenderedImage
 from kopub.pages.places import SourcePath, on_disk, sha256_of
 from kopub.parallel import ordered_map, usable_cores
 from kopub.processes import ChildPool, LostAnswer
@@ -35,7 +35,7 @@ _MOST_WAITING = 1 << 28
 """Bytes of pages that may pile up behind a slow one, because results are taken in order."""
 
 
-class DocumentPool:
+class RenderPool:
     """A context manager of processes that make pages, each started with its first task.
 
     With 0 `processes`, there is one for each core, at most 16.
@@ -53,6 +53,7 @@ class DocumentPool:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Threads wait for answers, so what answers them ends before they are waited for.
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._conversions.cancel()
         self._processes.cancel()
@@ -60,11 +61,11 @@ class DocumentPool:
         self._processes.end()
         self._conversions.end()
 
-    def count(self, paths: Iterable[SourcePath]) -> Iterator[PageCount | Failure]:
+    def count(self, paths: Iterable[SourcePath]) -> Iterator[Extent | Failure]:
         """Count each document's pages, in order. Raises what fetching a document raises."""
         return self._answers(("count", path) for path in paths)
 
-    def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[MadePage | Failure]:
+    def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[RenderedImage | Failure]:
         """Yield pages, counted from 0, in order; PDFs at `dpi`. Raises as `count` does."""
         return self._answers(("make", path, page, dpi) for path, page in pages)
 
@@ -73,8 +74,14 @@ class DocumentPool:
         try:
             while True:
                 # Also what ends from here on ends the wait below, which would else be for a slow file alone.
-                running = {answer for answer in answers if not answer.done()}
-                waiting = sum(_size(answer) for answer in answers if answer not in running)
+                running: set[Future[Any]] = set()
+                waiting = 0
+                for answer in answers:
+                    if not answer.done():
+                        running.add(answer)
+                    elif not answer.cancelled() and not answer.exception():
+                        page = answer.result()
+                        waiting += len(page.data) if isinstance(page, RenderedImage) else 0
                 ahead = islice(requests, _AHEAD * self._count - len(running) if waiting < _MOST_WAITING else 0)
                 for request in ahead:
                     answers.append(self._threads.submit(self._ask, request))
@@ -106,7 +113,7 @@ class DocumentPool:
                     lost = converted.lost.get(arguments[0])
                     arguments.append(tuple(converted.pieces.get(arguments[0], ())))
             answer = self._answer(file, (method, file, *arguments))
-        return replace(answer, damage=lost) if lost and isinstance(answer, MadePage) else answer
+        return replace(answer, damage=lost) if lost and isinstance(answer, RenderedImage) else answer
 
     def _answer(self, path: Path, request: tuple[Any, ...]) -> Any:
         """Have a page made or counted, unless its document cost too much already."""
@@ -121,16 +128,11 @@ class DocumentPool:
             except OSError as error:
                 return Failure.unreadable(error)
             except LostAnswer as error:
+                # Only what would happen again counts against the document.
                 self._given_up[path] += error.is_certain
                 form, size = "{reason} (it may compute for {seconds} seconds, in {size:,} MB)", page_maker.MEMORY >> 20
                 limited = Reason(form, reason=str(error), seconds=page_maker.SECONDS, size=size)
                 return Failure(limited if error.is_certain else str(error), may_pass=not error.is_certain)
-
-
-def _size(future: Future[Any]) -> int:
-    """Return the bytes of a page that was made, or 0 for all other results."""
-    page = None if future.cancelled() or future.exception() else future.result()
-    return len(page.data) if isinstance(page, MadePage) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class RowRange:
     """Consecutive pages of a document: `count` of its `pages`, from `first`, counted from 0.
 
     A document that cannot be opened has 0 `pages`, and one range of one row with the `problem`, which `may_pass` if it
-    is not in its bytes. `place` and `name` are those of its `DocumentFile`; its pages' ids begin with `id`. `converter`
+    is not in its bytes. `place` and `name` are those of its `SourceFile`; its pages' ids begin with `id`. `converter`
     is the program that first made a PDF of it. `missing` pages are claimed by the file but not found.
     """
 
@@ -222,80 +224,47 @@ class TakenNames:
     ids: Collection[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRanges:
-    """The ranges of a source's documents, and the left-out files.
-
-    `copies_of` are the sources that already have some of the documents.
-    """
-
-    ranges: list[RowRange] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
-    copies_of: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """The facts shared by all ranges of a document: its `pages` or its `problem`."""
-
-    sha256: str
-    pages: int
-    problem: str | None = None
-    may_pass: bool = False
-    attachments: int = 0
-    converter: str | None = None
-    missing: int = 0
-
-
 def ranges_of(
-    documents: Sequence[DocumentFile],
+    documents: Sequence[SourceFile],
     source: str,
     before: Iterable[RowRange],
-    known: Iterable[RowRange],
+    stored: Iterable[RowRange],
     elsewhere: Mapping[str, tuple[str, str]],
     taken: TakenNames,
-    pool: DocumentPool,
+    pool: RenderPool,
     most: int,
-) -> SourceRanges:
-    """Return the ranges of a source's documents, in order, and the left-out files.
+) -> tuple[list[RowRange], list[LeftOut], set[str]]:
+    """Return the ranges of a source's documents, the left-out files, and sources of copies.
 
-    A range has at most `most` pages. Documents found `elsewhere`, which maps SHA-256 to source and name there, are left
-    out, as are files attached to documents. A document keeps the id that it had `before`, even if its file was renamed.
-    The file of a document in a `known` range is hashed but not opened.
+    The ranges are in order, and have at most `most` pages. Documents found `elsewhere`, which maps SHA-256 to source
+    and name there, are left out, as are files attached to documents; the names of those sources come last. A document
+    keeps the id that it had `before`, even if its file was renamed. The file of a document in a `stored` range is
+    hashed but not opened.
     """
-    result = SourceRanges()
-    ranges, left_out = result.ranges, result.left_out
-    places = (document.place for document in documents)
-    facts = dict(zip(places, _facts(documents, pool, known), strict=True))
-    own: list[DocumentFile] = []
-    for document in documents:
-        fact = facts[document.place]
-        if other := elsewhere.get(fact.sha256):
+    own: list[RowRange] = []
+    left_out: list[LeftOut] = []
+    copies_of: set[str] = set()
+    for document, whole in zip(documents, _whole_documents(documents, pool, stored), strict=True):
+        if other := elsewhere.get(whole.sha256):
             source_of, name = other
-            result.copies_of.add(source_of)
+            copies_of.add(source_of)
             left_out.append(LeftOut(document.path, document.name, f"the same file as {name} of {source_of}"))
             continue
-        own.append(document)
-        reasons = PageCount(fact.pages, fact.attachments, fact.missing).left_out()
-        left_out += [LeftOut(document.path, document.name, reason) for reason in reasons]
-    ids = _ids(own, source, before, {place: fact.sha256 for place, fact in facts.items()}, taken)
-    for document in own:
-        fact, page_id = facts[document.place], ids[document.place]
-        name = f"{source}/{document.name}" if document.name in taken.names else document.name
-        for first in range(0, fact.pages or 1, most):
-            count = min(most, (fact.pages or 1) - first)
-            ranges.append(RowRange(document.place, name, page_id, first=first, count=count, **asdict(fact)))
-    return result
+        own.append(whole)
+        for reason in Extent(whole.pages, whole.attachments, whole.missing).left_out():
+            left_out.append(LeftOut(document.path, document.name, reason))
+    ids = _ids(own, source, before, taken)
+    ranges: list[RowRange] = []
+    for whole in own:
+        name = f"{source}/{whole.name}" if whole.name in taken.names else whole.name
+        for first in range(0, whole.count, most):
+            count = min(most, whole.count - first)
+            ranges.append(replace(whole, name=name, id=ids[whole.place], first=first, count=count))
+    return ranges, left_out, copies_of
 
 
-def _ids(
-    documents: Sequence[DocumentFile],
-    source: str,
-    before: Iterable[RowRange],
-    sha256: Mapping[str, str],
-    taken: TakenNames,
-) -> dict[str, str]:
-    """Return each document's id prefix: its former one, or its stem, marked if taken."""
+def _ids(documents: Sequence[RowRange], source: str, before: Iterable[RowRange], taken: TakenNames) -> dict[str, str]:
+    """Return each document's id prefix: its former one, or its own, marked if taken."""
     had = {pages.place: pages for pages in before}
     ids = {document.place: had[document.place].id for document in documents if document.place in had}
     # A file that was renamed is known by its bytes.
@@ -304,7 +273,7 @@ def _ids(
         if pages.place not in ids and pages.sha256:
             gone[pages.sha256].append(pages.id)
     for document in documents:
-        if document.place not in ids and (former := gone.get(sha256[document.place])):
+        if document.place not in ids and (former := gone.get(document.sha256)):
             ids[document.place] = former.popleft()
     used = {*ids.values(), *taken.ids}
     for document in documents:
@@ -315,10 +284,12 @@ def _ids(
     return ids
 
 
-def _facts(documents: Sequence[DocumentFile], pool: DocumentPool, known: Iterable[RowRange]) -> Iterator[_Facts]:
-    """Return the facts about each document, in order."""
+def _whole_documents(
+    documents: Sequence[SourceFile], pool: RenderPool, stored: Iterable[RowRange]
+) -> Iterator[RowRange]:
+    """Yield each document as one range of all its pages."""
     # The same bytes are a PDF or an image depending on the suffix, and another converter makes another PDF.
-    before = {(pages.sha256, _suffix(pages.place), pages.converter): pages for pages in known if not pages.may_pass}
+    before = {(pages.sha256, _suffix(pages.place), pages.converter): pages for pages in stored if not pages.may_pass}
     converters = [converter(_suffix(document.place)) for document in documents]
     # Files on this disk are read one at a time; remote ones are fetched concurrently.
     local = all(isinstance(document.path, Path) for document in documents)
@@ -331,22 +302,27 @@ def _facts(documents: Sequence[DocumentFile], pool: DocumentPool, known: Iterabl
         if pages is None and isinstance(sha256, str):
             new.append(document.path)
     counts = pool.count(new)
-    for sha256, pages, made_by in zip(hashes, same, converters, strict=True):
+    for document, sha256, pages, made_by in zip(documents, hashes, same, converters, strict=True):
+        whole = RowRange(document.place, document.name, document.id, "", first=0, count=1, pages=0)
         if isinstance(sha256, OSError):
-            yield _Facts("", 0, f"the file cannot be read: {sha256.strerror}", may_pass=True)
-        elif pages is not None:
-            yield _Facts(sha256, pages.pages, pages.problem, False, pages.attachments, made_by, pages.missing)
+            yield replace(whole, problem=Failure.unreadable(sha256).reason, may_pass=True)
+            continue
+        whole = replace(whole, sha256=sha256, converter=made_by)
+        if pages is not None:
+            whole = replace(whole, problem=pages.problem, attachments=pages.attachments, missing=pages.missing)
+            yield replace(whole, count=pages.pages or 1, pages=pages.pages)
         elif isinstance(count := next(counts), Failure):
-            yield _Facts(sha256, 0, count.reason, count.may_pass, converter=made_by)
+            yield replace(whole, problem=count.reason, may_pass=count.may_pass)
         else:
-            yield _Facts(sha256, count.pages, None, False, count.attachments, made_by, count.missing)
+            whole = replace(whole, attachments=count.attachments, missing=count.missing)
+            yield replace(whole, count=count.pages or 1, pages=count.pages)
 
 
 def _suffix(place: str) -> str:
     return PurePosixPath(place).suffix.lower()
 
 
-def _sha256(document: DocumentFile) -> str | OSError:
+def _sha256(document: SourceFile) -> str | OSError:
     try:
         return sha256_of(document.path)
     except OSError as error:

@@ -51,7 +51,15 @@ def without_references(path: Path, folder: Path) -> Path:
     elif content.lstrip().startswith(_RTF):
         cleaned = _RTF_WORDS.sub(rb"\\*\\removed", content)
     elif path.suffix.lower() in (".html", ".htm"):
-        cleaned = _plain_page(content)
+        soup = BeautifulSoup(web_page.decoded(content), "lxml")
+        styles = [style for style in soup("style") if _STYLES.search(style.text)]
+        for element in soup.find_all([*_WEB_ELEMENTS]) + styles:
+            element.decompose()
+        for element in soup.find_all(True):
+            for name, value in list(element.attrs.items()):
+                if name in _WEB_ATTRIBUTES or (name == "style" and _STYLES.search(str(value))):
+                    del element.attrs[name]
+        cleaned = str(soup).encode()
     else:
         form = "the file is damaged or no office document: {error}"
         raise UndecodableImage(form, error=f"it is no {path.suffix[1:].upper()}")
@@ -104,17 +112,3 @@ def _in_xml(content: bytes) -> Iterator[str]:
         yield from (value for value in values.values() if _STYLES.search(str(value)))
     instructions = "".join("".join(fields).split()).upper()
     yield from (f"{field}…" for field in _FIELDS if field in instructions.replace("HYPERLINK", ""))
-
-
-def _plain_page(page: bytes) -> bytes:
-    """Return a web page without what a program would load."""
-    soup = BeautifulSoup(web_page.decoded(page), "lxml")
-    for element in soup.find_all([*_WEB_ELEMENTS]) + [style for style in soup("style") if _STYLES.search(style.text)]:
-        element.decompose()
-    for element in soup.find_all(True):
-        element.attrs = {
-            name: value
-            for name, value in element.attrs.items()
-            if name not in _WEB_ATTRIBUTES and not (name == "style" and _STYLES.search(str(value)))
-        }
-    return str(soup).encode()

@@ -7,8 +7,8 @@ missing shard.
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
@@ -23,9 +23,9 @@ from kopub.files import cannot_write, replace_file
 from kopub.fingerprints import fingerprint
 from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PARTS, PROBLEM, TEXT_LAYER
 from kopub.pages.documents import conversion, pdf, pictures, text_layer
-from kopub.pages.documents.folder import DocumentFile, LeftOut
-from kopub.pages.documents.pool import DocumentPool, RowRange, TakenNames, first_pages, pack, ranges_of
-from kopub.pages.documents.text_layer import Failure, MadePage
+from kopub.pages.documents.folder import LeftOut, SourceFile
+from kopub.pages.documents.pool import RenderPool, RowRange, TakenNames, first_pages, pack, ranges_of
+from kopub.pages.documents.text_layer import Failure, RenderedImage
 from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk
 from kopub.states import Reason, joined, phrase
 
@@ -65,7 +65,7 @@ class ShardFolder:
         finally:
             lock.release()
 
-    def found(self) -> list[SourcePath]:
+    def files(self) -> list[SourcePath]:
         """Return the existing shards, sorted by name."""
         paths: Iterable[SourcePath] = self._folder.iterdir() if self._folder.is_dir() else ()
         return sorted((path for path in paths if fnmatchcase(path.name, NAMES)), key=str)
@@ -73,23 +73,24 @@ class ShardFolder:
     def write(self, write: Callable[[Path], str]) -> SourcePath:
         """Let `write` make and name a shard, whole or not at all. Raises `StoreError`."""
         names: list[str] = []
-        made = self._own / _MADE
+        # A shard is named by what it holds, which is known when all of it is made.
+        shard = self._own / _MADE
         try:
-            replace_file(made, lambda temporary: names.append(write(temporary)))
+            replace_file(shard, lambda temporary: names.append(write(temporary)))
             path = self._folder / names[-1]
             if isinstance(path, Path):
-                made.replace(path)
+                shard.replace(path)
             else:
-                path.put(made)
+                path.put(shard)
             return path
         except OSError as error:
             raise StoreError(cannot_write(self._own, error)) from error
         finally:
-            made.unlink(missing_ok=True)
+            shard.unlink(missing_ok=True)
 
     def clear(self, keep: Iterable[SourcePath]) -> None:
         """Remove all shards but those to `keep`, and temporary files of a killed `index`."""
-        for path in [*set(self.found()) - set(keep), *self._own.glob(".*.parquet.*.tmp")]:
+        for path in [*set(self.files()) - set(keep), *self._own.glob(".*.parquet.*.tmp")]:
             path.unlink()
 
 
@@ -147,23 +148,9 @@ class RenderedShard:
                 content[name] = rows
         return json.dumps(content)
 
-    def failed_in(self, pages: RowRange) -> set[int]:
-        """Return the rows of a range to try again, counted from its first."""
-        start = self.start_of(pages)
-        return {row - start for row in self.failed if start <= row < start + pages.count}
-
     def start_of(self, pages: RowRange) -> int:
         """Return the row at which a range begins."""
         return sum(other.count for other in self.ranges[: self.ranges.index(pages)])
-
-    @classmethod
-    def of(cls, path: SourcePath) -> "RenderedShard | None":
-        """Return the shard in a file, or None if it is another file or damaged."""
-        try:
-            with path.open("rb") as opened:
-                return cls.read(opened)
-        except OSError:
-            return None
 
     @classmethod
     def read(cls, opened: BinaryIO) -> "RenderedShard | None":
@@ -199,7 +186,7 @@ class RenderedShards:
 
 
 def render(
-    documents: Sequence[DocumentFile],
+    documents: Sequence[SourceFile],
     source: str,
     rendered: ShardFolder,
     before: Sequence[tuple[str, str]],
@@ -217,7 +204,12 @@ def render(
     becomes a row with a problem and no bytes. Only one process at a time may call this. Raises `StoreError`.
     """
     renderer = f"{dpi} dpi, {pdf.version()}, text {text_layer.TEXT_CODE.number}, pictures {pictures.CODE.number}"
-    stored = {path: shard for path in rendered.found() if (shard := RenderedShard.of(path))}
+    stored: dict[SourcePath, RenderedShard] = {}
+    for path in rendered.files():
+        # What cannot be read is made anew.
+        with suppress(OSError), path.open("rb") as opened:
+            if shard := RenderedShard.read(opened):
+                stored[path] = shard
     by_place = {str(path): shard.ranges for path, shard in stored.items()}
     had = [by_place.get(file, ()) for _, file in before]
     # A file that could not be read has no hash, and is not a copy of another such file.
@@ -225,13 +217,15 @@ def render(
     for file, name in others.items():
         elsewhere |= {pages.sha256: (name, pages.name) for pages in by_place.get(file, ()) if pages.sha256}
     failed = 0
-    with DocumentPool() as pool:
+    with RenderPool() as pool:
         # Another version may count other pages, or open a document that this one cannot.
         current = chain.from_iterable(shard.ranges for shard in stored.values() if shard.renderer == renderer)
-        own = ranges_of(documents, source, chain(*had), current, elsewhere, taken, pool, SHARD_PAGES)
-        every_page = sum(pages.count for pages in own.ranges)
-        opened = counted(len({pages.place for pages in own.ranges}), "document")
-        wanted = own.ranges if most is None else list(first_pages(own.ranges, most))
+        ranges, left_out, copies_of = ranges_of(
+            documents, source, chain(*had), current, elsewhere, taken, pool, SHARD_PAGES
+        )
+        every_page = sum(pages.count for pages in ranges)
+        opened = counted(len({pages.place for pages in ranges}), "document")
+        wanted = ranges if most is None else list(first_pages(ranges, most))
         total = sum(pages.count for pages in wanted)
         form = "{documents}, {pages}, of which the first {count:,} are made"
         some = phrase(form, opened, counted(every_page, "page"), total)
@@ -248,19 +242,20 @@ def render(
         for key, shard_ranges in zip(keys, map(tuple, packed), strict=True):
             if not shard_ranges:
                 continue
-            path, shard, made = making.shard(shard_ranges)
+            path, shard, count = making.shard(shard_ranges)
             files.append((path, key))
             failed += len(shard.failed)
             start, end = end + 1, end + shard.rows
-            kept = phrase("{pages} kept", counted(shard.rows, "page"))
-            did = kept if made is None else phrase("{count:,} of {rows:,} pages made", made, shard.rows)
-            progress(phrase("pages {start:,} to {end:,} of {total:,}: {reason}", start, end, total, did))
+            outcome = phrase("{pages} kept", counted(shard.rows, "page"))
+            if count is not None:
+                outcome = phrase("{count:,} of {rows:,} pages made", count, shard.rows)
+            progress(phrase("pages {start:,} to {end:,} of {total:,}: {reason}", start, end, total, outcome))
             for problem in _problems(path, shard):
                 progress(problem)
     if failed:
         form = "{count:,} of {pages} could not be made: index again to try them once more"
         progress(phrase(form, failed, counted(total, "page")))
-    return RenderedShards(files, failed, own.left_out, own.copies_of, every_page - total)
+    return RenderedShards(files, failed, left_out, copies_of, every_page - total)
 
 
 def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
@@ -271,36 +266,13 @@ def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
         # Shards of older releases have sentences alone.
         columns = [name for name in (PROBLEM, PARTS) if name in pq.read_schema(file).names]
         problems = pq.read_table(file, columns=columns).to_pylist()
-    for row in shard.failed[:_NAMED]:
-        yield phrase("could not be made: {reason}", _problem(problems[row]))
-    for row in shard.quarantined:
-        yield phrase("will be quarantined: {reason}", _problem(problems[row]))
-
-
-def _problem(row: dict[str, str | None]) -> str:
-    """Return the problem of a page, with its form if the shard has it."""
-    parts = row.get(PARTS)
-    return Reason.unpacked(parts) if parts else row[PROBLEM] or ""
-
-
-@dataclass
-class _Lost:
-    """The number of made pages, and the lost rows, of a shard being written."""
-
-    made: int = 0
-    failed: list[int] = field(default_factory=list)
-    quarantined: list[int] = field(default_factory=list)
-
-    def counted(self, pages: Iterator[MadePage | Failure]) -> Iterator[MadePage | Failure]:
-        for page in pages:
-            self.made += isinstance(page, MadePage)
-            yield page
-
-    def noted(self, rows: Iterator[Row]) -> Iterator[Row]:
-        for at, row in enumerate(rows):
-            if row[PROBLEM] is not None and row[IMAGE][BYTES] is None:
-                (self.failed if row[FAILED] else self.quarantined).append(at)
-            yield row
+    for form, rows in (
+        ("could not be made: {reason}", shard.failed[:_NAMED]),
+        ("will be quarantined: {reason}", shard.quarantined),
+    ):
+        for row in rows:
+            parts = problems[row].get(PARTS)
+            yield phrase(form, Reason.unpacked(parts) if parts else problems[row][PROBLEM] or "")
 
 
 class _ShardMaker:
@@ -312,7 +284,7 @@ class _ShardMaker:
         renderer: str,
         stored: Mapping[SourcePath, RenderedShard],
         paths: Mapping[str, SourcePath],
-        pool: DocumentPool,
+        pool: RenderPool,
         dpi: int,
     ) -> None:
         self._rendered, self._renderer, self._paths, self._pool, self._dpi = rendered, renderer, paths, pool, dpi
@@ -326,18 +298,37 @@ class _ShardMaker:
         """Return the ranges' file and shard, and the pages made, None if it existed."""
         if ranges in self._whole:
             return *self._whole[ranges], None
-        lost = _Lost()
-        written: list[RenderedShard] = []
+        count = 0
+        failed: list[int] = []
+        quarantined: list[int] = []
+        shard: RenderedShard | None = None
 
         def write(temporary: Path) -> str:
-            with _writer(temporary) as writer:
-                for group in _groups(lost.noted(self._rows(ranges, lost))):
+            nonlocal count, shard
+            # Images are compressed already, whereas a page's text layer shrinks to a third.
+            options: dict[str, Any] = {"compression": {TEXT_LAYER: "zstd"}, "use_dictionary": False}
+            with pq.ParquetWriter(temporary, _SCHEMA, **options, write_statistics=False) as writer:
+                group: list[Row] = []
+                size = 0
+                for at, (row, is_new) in enumerate(self._rows(ranges)):
+                    content = row[IMAGE][BYTES]
+                    count += is_new and content is not None
+                    if row[PROBLEM] is not None and content is None:
+                        (failed if row[FAILED] else quarantined).append(at)
+                    group.append(row)
+                    size += len(content or b"")
+                    if len(group) == _GROUP_ROWS or size >= _GROUP_BYTES:
+                        writer.write_table(pa.Table.from_pylist(group, _SCHEMA))
+                        group, size = [], 0
+                if group:
                     writer.write_table(pa.Table.from_pylist(group, _SCHEMA))
-                written.append(RenderedShard(self._renderer, ranges, tuple(lost.failed), tuple(lost.quarantined)))
-                writer.add_key_value_metadata({_METADATA: written[0].metadata()})
-            return written[0].name
+                shard = RenderedShard(self._renderer, ranges, tuple(failed), tuple(quarantined))
+                writer.add_key_value_metadata({_METADATA: shard.metadata()})
+            return shard.name
 
-        return self._rendered.write(write), written[0], lost.made
+        path = self._rendered.write(write)
+        assert shard is not None, "it was written"
+        return path, shard, count
 
     def _wanted(self, pages: RowRange) -> list[int]:
         """Return the pages of a range that must be made, counted from its first."""
@@ -345,44 +336,41 @@ class _ShardMaker:
             return []
         if pages not in self._shard_of:
             return list(range(pages.count))
-        return sorted(self._shard_of[pages][1].failed_in(pages))
+        _, shard = self._shard_of[pages]
+        start = shard.start_of(pages)
+        return [row - start for row in sorted(set(shard.failed)) if start <= row < start + pages.count]
 
-    def _rows(self, ranges: Sequence[RowRange], lost: "_Lost") -> Iterator[Row]:
-        """Yield a shard's rows: copied from another, made now, or with the document's problem."""
+    def _rows(self, ranges: Sequence[RowRange]) -> Iterator[tuple[Row, bool]]:
+        """Yield a shard's rows, and whether each is made now.
+
+        The others are copied from another shard, or have the problem of the document.
+        """
         wanted: list[tuple[SourcePath, int]] = []
         for pages in ranges:
             wanted += ((self._paths[pages.place], pages.first + at) for at in self._wanted(pages))
-        made = lost.counted(self._pool.render(wanted, self._dpi))
+        renderings = self._pool.render(wanted, self._dpi)
         for pages in ranges:
             if pages.problem is not None:
-                yield _row(pages, None, Failure(pages.problem, pages.may_pass))
+                yield _row(pages, None, Failure(pages.problem, pages.may_pass)), False
                 continue
             again = set(self._wanted(pages))
             copied = _copy_rows(pages, *self._shard_of[pages]) if pages in self._shard_of else iter(())
-            for at, number in enumerate(_numbers(pages)):
+            for at in range(pages.count):
+                number = pages.first + at + 1
                 row = next(copied, None)
-                yield _row(pages, number, next(made)) if at in again else cast("Row", row)
+                yield (_row(pages, number, next(renderings)), True) if at in again else (cast("Row", row), False)
 
 
-def _numbers(pages: RowRange) -> list[int | None]:
-    """Return the page numbers, from 1, or a single None for an unopened document."""
-    return [None] if pages.problem is not None else [pages.first + at + 1 for at in range(pages.count)]
-
-
-def _page_id(pages: RowRange, number: int | None) -> str:
-    return f"{pages.id}{Path(pages.place).suffix.lower()}" if number is None else f"{pages.id}_{number}"
-
-
-def _row(pages: RowRange, number: int | None, page: MadePage | Failure) -> Row:
-    made, problem = (page, page.damage) if isinstance(page, MadePage) else (None, page.reason)
+def _row(pages: RowRange, number: int | None, page: RenderedImage | Failure) -> Row:
+    rendering, problem = (page, page.damage) if isinstance(page, RenderedImage) else (None, page.reason)
     form = "{file}: {reason}" if number is None else "{file}, page {page}: {reason}"
     reason = problem and Reason(form, file=pages.name, page=number, reason=problem)
     return {
-        ID: _page_id(pages, number),
-        IMAGE: {BYTES: made and made.data, "path": None},
+        ID: f"{pages.id}{Path(pages.place).suffix.lower()}" if number is None else f"{pages.id}_{number}",
+        IMAGE: {BYTES: rendering and rendering.data, "path": None},
         FILE_NAME: pages.name,
         PAGE_NUMBER: number,
-        TEXT_LAYER: made and made.text_layer,
+        TEXT_LAYER: rendering and rendering.text_layer,
         PROBLEM: reason,
         PARTS: reason and reason.packed(),
         FAILED: isinstance(page, Failure) and page.may_pass,
@@ -391,7 +379,7 @@ def _row(pages: RowRange, number: int | None, page: MadePage | Failure) -> Row:
 
 def _copy_rows(pages: RowRange, path: SourcePath, shard: RenderedShard) -> Iterator[Row]:
     """Yield a range's rows from another shard. Raises `SourceError` if their ids differ."""
-    ids = iter(_page_id(pages, number) for number in _numbers(pages))
+    ids = iter([f"{pages.id}_{pages.first + at + 1}" for at in range(pages.count)])
     start = shard.start_of(pages)
     with on_disk(path) as stored, pq.ParquetFile(stored) as file:
         end = 0
@@ -413,22 +401,3 @@ def _copy_rows(pages: RowRange, path: SourcePath, shard: RenderedShard) -> Itera
 
 def _damage_error(path: SourcePath, reason: str) -> SourceError:
     return SourceError("{path} is damaged ({reason}): delete it and index again", path, reason)
-
-
-def _writer(path: Path) -> pq.ParquetWriter:
-    # Images are compressed already, whereas a page's text layer shrinks to a third.
-    options: dict[str, Any] = {"compression": {TEXT_LAYER: "zstd"}, "use_dictionary": False, "write_statistics": False}
-    return pq.ParquetWriter(path, _SCHEMA, **options)
-
-
-def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    group: list[Row] = []
-    size = 0
-    for row in rows:
-        group.append(row)
-        size += len(row[IMAGE][BYTES] or b"")
-        if len(group) == _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group

@@ -6,6 +6,7 @@ The module does not load a PDF library by itself.
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from math import isfinite
 from typing import Any
 
@@ -31,14 +32,14 @@ class _Grid:
 
     number: int
     row: int = -1
-    taken: set[tuple[int, int]] = field(default_factory=set)
+    covered: set[tuple[int, int]] = field(default_factory=set)
 
     def place(self, role: str, rows: int, columns: int) -> Tag:
         """Return the tag of the next free cell of the row."""
         column = 0
-        while (self.row, column) in self.taken:
+        while (self.row, column) in self.covered:
             column += 1
-        self.taken |= {(self.row + down, column + over) for down in range(rows) for over in range(columns)}
+        self.covered.update(product(range(self.row, self.row + rows), range(column, column + columns)))
         return Tag(role, self.number, max(0, self.row), column, rows, columns)
 
 
@@ -68,7 +69,9 @@ class StructureTags:
         self._left -= 1
         if self._left < 0 or depth > _DEEPEST:
             return
-        role = _role(element)
+        name = ctypes.create_string_buffer(_LONGEST_ROLE)
+        size = raw.FPDF_StructElement_GetType(element, name, _LONGEST_ROLE)
+        role = name.raw[: max(0, size - 2)].decode("utf-16-le", "replace") if size <= _LONGEST_ROLE else ""
         is_inner = tag >= 0 and self.tags[tag].role in _WHOLE
         in_cell = is_inner and self.tags[tag].role in _CELLS
         if role == "Table" and not in_cell:
@@ -92,12 +95,6 @@ class StructureTags:
     def of(self, drawn: ctypes.c_void_p) -> int:
         """Return the number of the tag of an object of the page, or -1."""
         return self.by_content.get(raw.FPDFPageObj_GetMarkedContentID(drawn), -1) if self.by_content else -1
-
-
-def _role(element: Any) -> str:
-    name = ctypes.create_string_buffer(_LONGEST_ROLE)
-    size = raw.FPDF_StructElement_GetType(element, name, _LONGEST_ROLE)
-    return name.raw[: max(0, size - 2)].decode("utf-16-le", "replace") if size <= _LONGEST_ROLE else ""
 
 
 def _spans(element: Any) -> Iterator[float]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from enum import IntFlag
 from functools import cached_property
-from typing import Self
+from itertools import chain
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,29 +158,29 @@ class TextLayer:
         if self.failure:
             return json.dumps({"failure": self.failure}, ensure_ascii=False)
         packed = zlib.compress(np.packbits(self.bare).tobytes())
-        return json.dumps(
-            {
-                "size": [self.width, self.height],
-                "words": [word.text for word in self.words],
-                "boxes": _edges(word.box for word in self.words),
-                "marks": [int(word.marks) for word in self.words],
-                "outside": self.outside,
-                "cell": self.cell,
-                "squares": list(self.bare.shape),
-                "bare": base64.b64encode(packed).decode(),
-                **({"rules": _edges(self.rules)} if self.rules else {}),
-                **({"fills": _edges(self.fills)} if self.fills else {}),
-                **({"pieces": [piece.to_json() for piece in self.pieces]} if self.pieces else {}),
-                **(
-                    {"tags": [astuple(tag) for tag in self.tags], "tagged": [word.tag for word in self.words]}
-                    if self.tags
-                    else {}
-                ),
-                **({"pictures": _edges(self.pictures)} if self.pictures else {}),
-            },
-            ensure_ascii=False,
-            separators=(",", ":"),
-        )
+        fields: dict[str, Any] = {
+            "size": [self.width, self.height],
+            "words": [word.text for word in self.words],
+            "boxes": _edges(word.box for word in self.words),
+            "marks": [int(word.marks) for word in self.words],
+            "outside": self.outside,
+            "cell": self.cell,
+            "squares": list(self.bare.shape),
+            "bare": base64.b64encode(packed).decode(),
+        }
+        # What a page lacks is left out, as it is from layers of older releases.
+        if self.rules:
+            fields["rules"] = _edges(self.rules)
+        if self.fills:
+            fields["fills"] = _edges(self.fills)
+        if self.pieces:
+            fields["pieces"] = [piece.to_json() for piece in self.pieces]
+        if self.tags:
+            fields["tags"] = list(map(astuple, self.tags))
+            fields["tagged"] = [word.tag for word in self.words]
+        if self.pictures:
+            fields["pictures"] = _edges(self.pictures)
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, stored: str) -> Self:
@@ -217,7 +218,7 @@ class TextLayer:
 
 
 def _edges(boxes: Iterable[Box[int]]) -> list[int]:
-    return [edge for box in boxes for edge in box]
+    return list(chain.from_iterable(boxes))
 
 
 def _boxes(edges: Iterable[int]) -> Iterator[Box[int]]:
@@ -255,7 +256,7 @@ class StoredLayers:
 
 
 @dataclass(frozen=True, slots=True)
-class MadePage:
+class RenderedImage:
     """The encoded image of a page, and its text layer as it is stored.
 
     The layer is None if there is none, as for an image. `damage` says which part of the page could not be drawn.
@@ -267,7 +268,7 @@ class MadePage:
 
 
 @dataclass(frozen=True, slots=True)
-class PageCount:
+class Extent:
     """A document's numbers of pages, attached files, and claimed but missing pages."""
 
     pages: int

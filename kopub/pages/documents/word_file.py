@@ -14,8 +14,10 @@ def as_printed(content: bytes) -> bytes:
 
     file = docx.Document(BytesIO(content))
     package: Any = file.part.package
-    parts = [part.element for part in package.iter_parts() if hasattr(part, "element")]
-    telling = [element for part in parts for element in part.iter() if _name(element) in _TELLING]
+    telling: list[Any] = []
+    for part in package.iter_parts():
+        if hasattr(part, "element"):
+            telling += (element for element in part.element.iter() if _name(element) in _TELLING)
     if not telling:
         return content
     number = 0

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from kopub.engine import releases
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import PageLayout, check_labels, tasks_by_label
+from kopub.layout.regions import Layout, check_labels, tasks_by_label
 from kopub.pages.page import Batch, Page
 from kopub.recognition.deepseek_layout.reader import LayoutAttempt, LayoutJob, LayoutReader, LayoutSettings
 from kopub.recognition.vlm.client.chat_requests import VERSION as REQUESTS
@@ -169,7 +169,7 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
     def weights(self) -> dict[str, str]:
         return {**super().weights(), **releases("opencv-python-headless")}
 
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+    def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         tries, jobs, waiting = RetryBudget(self.halves_share), dict[int, LayoutJob](), dict[int, LayoutAttempt]()
 
         def requests() -> Iterator[LayoutJob]:
@@ -197,7 +197,7 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
                 else:
                     yield self._as_it_is(waiting.pop(number))
 
-    def _as_it_is(self, first: LayoutAttempt) -> PageLayout:
+    def _as_it_is(self, first: LayoutAttempt) -> Layout:
         """Return the page of a first answer that is not good and gets no retry."""
         self.count(first.requests)
         self.count(first.layout_figures)
@@ -220,4 +220,4 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
 
 
 def _lost(job: LayoutJob, reason: str) -> LayoutAttempt:
-    return LayoutAttempt(job.number, PageLayout(job.page_id, State.FAILED, reason))
+    return LayoutAttempt(job.number, Layout(job.page_id, State.FAILED, reason))

@@ -14,7 +14,7 @@ from kopub.boxes import Box
 from kopub.errors import UndecodableImage
 from kopub.layout.ink import BLANK_SHARE, INK_CONTRAST, PAPER_REACH, ink_contrast, ink_share, shrink, working_scale
 from kopub.layout.lines import estimate_em, find_ruled_areas, find_rules
-from kopub.layout.regions import PageLayout, Region, Task
+from kopub.layout.regions import Layout, Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.deepseek_layout.answer import (
     BoxSource,
@@ -127,7 +127,7 @@ class LayoutAttempt:
     """
 
     number: int
-    layout: PageLayout
+    layout: Layout
     first: JudgedAnswer | None = None
     requests: JobFigures = field(default_factory=lambda: defaultdict(float))
     layout_figures: JobFigures = field(default_factory=lambda: defaultdict(float))
@@ -138,7 +138,7 @@ class PreparedJob:
     """A page with its placed pictures; `layout` is set if no request is needed."""
 
     job: LayoutJob
-    layout: PageLayout | None = None
+    layout: Layout | None = None
     parts: list[tuple[TiledImage, PixelBox]] = field(default_factory=list)
     ink: "InkMap | None" = None
     figures: JobFigures = field(default_factory=lambda: defaultdict(float))
@@ -161,11 +161,11 @@ class LayoutReader:
         try:
             image = Page(job.page_id, job.data).image
         except UndecodableImage as error:
-            prepared.layout = PageLayout(job.page_id, error.state, str(error))
+            prepared.layout = Layout(job.page_id, error.state, str(error))
             return prepared
         gray = np.asarray(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), np.uint8)
         if ink_share(gray) < BLANK_SHARE:
-            prepared.layout = PageLayout(job.page_id, State.BLANK)
+            prepared.layout = Layout(job.page_id, State.BLANK)
             return prepared
         prepared.ink = InkMap.of(gray)
         pixels, width, top = pack_pixels(image), float(image.shape[1]), 0
@@ -187,7 +187,7 @@ class LayoutReader:
         try:
             answers = await gather_all(self._request(ready, client, image, frame) for image, frame in ready.parts)
         except UnansweredRequest as error:
-            return LayoutAttempt(number, PageLayout(page_id, State.FAILED, str(error))), figures
+            return LayoutAttempt(number, Layout(page_id, State.FAILED, str(error))), figures
         finally:
             figures["requests_repeated"] += client.take_retries()
         answer = answers[0] if len(answers) == 1 else join_answers(answers)
@@ -246,7 +246,7 @@ class LayoutReader:
             self._settings.second_look - {label for label, _ in by_label},
         )
 
-    def _layout(self, ready: PreparedJob, judged: JudgedAnswer, figures: JobFigures) -> PageLayout:
+    def _layout(self, ready: PreparedJob, judged: JudgedAnswer, figures: JobFigures) -> Layout:
         """Make the layout of a page from its answer.
 
         A region whose text is not sound gets no text, so that it is read from its crop.
@@ -254,7 +254,7 @@ class LayoutReader:
         assert ready.ink is not None
         page_id, ink, problems = ready.job.page_id, ready.ink, judged.problems
         if not judged.answer.regions:
-            return PageLayout(page_id, State.FAILED, joined(problems) or "the answer has no region")
+            return Layout(page_id, State.FAILED, joined(problems) or "the answer has no region")
         named = list(judged.answer.regions)
         boxes = [region.bbox for region in named if region.place is not BoxSource.NOWHERE]
         # No region has the table's text, so the recognizer reads it from its crop.
@@ -270,9 +270,9 @@ class LayoutReader:
         # Any other fault of an answer is mended by reading crops.
         lacks = (defect is not None and defect.problem in _ENDS_EARLY) or outside > self._settings.most_outside
         return (
-            PageLayout(page_id, State.PARTIAL, joined(problems), regions)
+            Layout(page_id, State.PARTIAL, joined(problems), regions)
             if lacks
-            else PageLayout(page_id, State.OK, None, regions)
+            else Layout(page_id, State.OK, None, regions)
         )
 
     def _region(self, index: int, named: NamedRegion, ink: "InkMap", figures: JobFigures) -> Region:

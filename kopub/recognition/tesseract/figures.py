@@ -144,8 +144,7 @@ def settle(line: list[OcrWord], second: SecondReading) -> tuple[list[OcrWord], s
 def _confirmed(words: Sequence[OcrWord], text: str, certainty: float) -> OcrWord:
     """Return the second reader's word in place of Tesseract's."""
     around = union([Box(*word.box) for word in words])
-    box = (around.x1, around.y1, around.x2, around.y2)
-    return OcrWord(text, 99 * certainty, box, words[0].after_blank, confirmed=True)
+    return OcrWord(text, 99 * certainty, around, words[0].after_blank, confirmed=True)
 
 
 def _digits(text: str) -> str:

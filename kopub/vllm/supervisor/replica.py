@@ -142,18 +142,21 @@ class Replica:
         Raises `PortConflict` if the port was taken by others, or `ServerFailure`, which is `OutOfGpuMemory` if memory
         was the cause.
         """
-        seconds = self._specification.start_timeout
+        specification = self._specification
+        requests = FirstRequests(specification.first_picture, specification.first_text, specification.first_count)
         problem = "it did not open its port"
         while time.monotonic() < deadline:
             if self.has_ended():
-                if port_taken(self._log_tail) and not self._specification.port:
+                if port_taken(self._log_tail) and not specification.port:
                     raise PortConflict
                 failure = OutOfGpuMemory if memory_lacked(self._log_tail) else ServerFailure
                 raise failure(f"it ended during its start: {self.cause}", self.index)
             try:
                 # A first answer may include minutes of compiling, so it gets all the remaining time.
                 probe(self.target, max(1.0, deadline - time.monotonic()))
-                self._warm_up(max(1.0, deadline - time.monotonic()))
+                # To refuse these only delays the first page.
+                with suppress(BadProbe):
+                    warm_up(self.target, requests, max(1.0, deadline - time.monotonic()))
             except UnreachableServer:
                 time.sleep(POLL)
             except BadProbe as error:
@@ -164,29 +167,19 @@ class Replica:
             except TimeoutError as error:
                 problem = str(error)
             else:
-                self._check_version()
+                expected, running = specification.version, version(self.target)
+                # A local part (+cpu, +cu130) names the build, not the code.
+                if expected and running.partition("+")[0] != expected.partition("+")[0]:
+                    raise ServerFailure(
+                        f"it is vLLM {running}, the profile says {expected}; install that, or change `version` "
+                        "(which makes the results of the other one outdated)"
+                    )
                 return
+        seconds = specification.start_timeout
         raise ServerFailure(f"it was not ready within {seconds:g} s ({problem}; {self.cause})", self.index)
-
-    def _warm_up(self, seconds: float) -> None:
-        """Warm the server up; a refusal only delays the first page."""
-        specification = self._specification
-        requests = FirstRequests(specification.first_picture, specification.first_text, specification.first_count)
-        with suppress(BadProbe):
-            warm_up(self.target, requests, seconds)
 
     def new_port(self) -> None:
         self.port = _free_port()
-
-    def _check_version(self) -> None:
-        expected = self._specification.version
-        running = version(self.target)
-        # A local part (+cpu, +cu130) names the build, not the code.
-        if expected and running.partition("+")[0] != expected.partition("+")[0]:
-            raise ServerFailure(
-                f"it is vLLM {running}, the profile says {expected}; install that, or change `version` "
-                "(which makes the results of the other one outdated)"
-            )
 
     def _environment(self) -> dict[str, str]:
         # Helpers that a server calls (compiler front ends, ninja) are beside its program.

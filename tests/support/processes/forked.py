@@ -22,8 +22,9 @@ CONTEXT.set_forkserver_preload(["tests.support.processes.preloaded"])
 
 
 def inherited() -> dict[str, str]:
-    """Return the environment without settings of the platform and of Dagster."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
+    """Return the environment without settings of the platform and of Dagster, but for the folder of locks."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
+    return kept | {name: os.environ[name] for name in ("KOPUB_RUNTIME",) if name in os.environ}
 
 
 def run(

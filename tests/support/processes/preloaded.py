@@ -34,14 +34,24 @@ import rich.table  # noqa: F401
 import tesserocr  # noqa: F401
 import upath  # noqa: F401
 
+import kopub.api.search
+import kopub.cli.commands.index
+import kopub.cli.commands.plan
+import kopub.cli.commands.run
 import kopub.cli.main
+import kopub.cli.run_display
+import kopub.cli.score_lines
+import kopub.doctor.checks
 import kopub.embedding.hashed
 import kopub.layout.cpu.detector
 import kopub.layout.cpu.engine
-import kopub.recognition.tesseract.recognizer  # noqa: F401
+import kopub.recognition.tesseract.recognizer
+import kopub.release.verify
+import kopub.weights.fetch  # noqa: F401
 import kopub_assets.definitions  # noqa: F401
 import tests.support.processes.kill_child  # noqa: F401
 from kopub.search import morphemes
+from tests.support.dagster.quick_history import make_history_quick
 from tests.support.no_power_cut import wait_for_no_disk
 
 
@@ -60,6 +70,7 @@ class WithoutThreads(kiwipiepy.Kiwi):
 
 PIL.Image.init()
 wait_for_no_disk()
+make_history_quick()
 with patch.object(kiwipiepy, "Kiwi", WithoutThreads):
     morphemes.korean_analyser()
 # A garbage collection in a fork would otherwise touch, and so copy, the shared pages.

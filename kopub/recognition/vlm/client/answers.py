@@ -81,7 +81,10 @@ def find_defect(text: str, finish_reason: str, task: Task, scripts: Collection[s
         return Defect(Problem.EMPTY, "nothing was read although there is ink", 0)
     run = find_runaway(text, task)
     if run is not None:
-        return Defect(Problem.RUNAWAY, describe_runaway(run), len(text))
+        reason = Reason("the digits {digits} multiply", digits=f"{run[:12]}…")
+        if empty := run.count("></t"):
+            reason = Reason("{count} empty cells one after the other", count=empty)
+        return Defect(Problem.RUNAWAY, reason, len(text))
     return None if task is Task.FORMULA else _foreign(text, scripts)
 
 
@@ -179,14 +182,6 @@ def find_runaway(text: str, task: Task) -> str | None:
             return run[0]
     cells = _CELLS.search(text) if task is Task.TABLE else None
     return cells[0] if cells else None
-
-
-def describe_runaway(run: str) -> str:
-    """Describe a run in words."""
-    empty = run.count("></t")
-    if empty:
-        return Reason("{count} empty cells one after the other", count=empty)
-    return Reason("the digits {digits} multiply", digits=f"{run[:12]}…")
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ def clean(text: str, task: Task) -> str:
         text = _DISPLAY.sub(lambda pair: f"$${pair[1].strip()}$$", text)
         text = _INLINE.sub(lambda pair: f"${pair[1].strip()}$", text)
     if task is Task.TABLE and not _HTML.search(text):
-        table = otsl_to_html(text) if is_otsl(text) else text
+        table = otsl_to_html(text) if _TAG.search(text) else text
         text = table if _HTML.search(table) else _bars_to_html(table)
     return strip_placeholders(text) if task is Task.TABLE else text
 
@@ -160,11 +160,6 @@ class _OtslCell:
     rows: int = 1
     covered: bool = False
     """Whether it is part of another cell."""
-
-
-def is_otsl(text: str) -> bool:
-    """Return whether the text has a tag of OTSL."""
-    return _TAG.search(text) is not None
 
 
 def otsl_to_html(text: str) -> str:
