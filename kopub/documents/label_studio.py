@@ -33,7 +33,6 @@ def label_tasks(document: Document, folder: str) -> str:
     for page in document.pages:
         if page.image is None:
             continue
-        wide, high = 100 / page.width, 100 / page.height
         size = {"original_width": page.width, "original_height": page.height}
         regions: list[dict[str, Any]] = []
         results: list[dict[str, Any]] = []
@@ -52,6 +51,7 @@ def label_tasks(document: Document, folder: str) -> str:
             )
             # A region is a labelled rectangle, and one with text a text of the same id.
             x1, y1, x2, y2 = region.box
+            wide, high = 100 / page.width, 100 / page.height
             sides = {"width": (x2 - x1) * wide, "height": (y2 - y1) * high}
             place = {"x": x1 * wide, "y": y1 * high, **sides, "rotation": 0}
             drawn = {"id": name, "to_name": _IMAGE, **size}
