@@ -18,7 +18,7 @@ from kopub.cli.console import lost_line, plain_reason, print_json, said, tell
 from kopub.cli.options import OCR_HELP, TEXT_LAYER_HELP, local_path, text_layer_choice
 from kopub.documents.export import require_own_folder, write_documents
 from kopub.documents.markdown import document_markdown
-from kopub.documents.stream import DocumentStream
+from kopub.documents.stream import Assembler
 from kopub.documents.structure import structure_document
 from kopub.errors import ConfigError, KopubError, StoppedByHand, counted, visible
 from kopub.states import LOST, State, joined, phrase
@@ -183,7 +183,7 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
         line = phrase("{folder}: {documents} of {pages}, {pictures}", out, *counts, counted(done.pictures, "picture"))
         tell(line, err=True)
         return
-    for document in DocumentStream(tables, tables.shards).read():
+    for document in Assembler(tables, tables.shards).read():
         pages = tuple(
             replace(page, pictures={at: replace(picture, path="") for at, picture in page.pictures.items()})
             for page in document.pages
