@@ -255,7 +255,8 @@ def test_without_a_gpu_a_profile_of_a_card_ends_in_one_line(tmp_path: Path, monk
 def test_without_samples_it_ends_in_one_line(
     doctor: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("kopub.doctor.self_test.SAMPLES", tmp_path)
+    for module in ("kopub.doctor.self_test", "kopub.pages.manifest"):
+        monkeypatch.setattr(f"{module}.SAMPLES", tmp_path)
     done = doctor()
     assert done.exit_code == 1
     assert "shards.json" in str(done.exception or done.output)
