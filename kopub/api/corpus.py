@@ -173,8 +173,8 @@ class Corpus:
     @cached_property
     def documents(self) -> Documents:
         """All documents, in the order of their first pages."""
-        ids, _, order, _, starts = self._by_document
-        return Documents(ids, lambda at: Pages(self, order[starts[at] : starts[at + 1]]))
+        # A method, as documents must say that their corpus cannot be pickled.
+        return Documents(self._by_document[0], self._pages_of)
 
     def page(self, page_id: str) -> Page:
         """Return the page with this id. Raises `NoSuchPage`, with similar ids."""
@@ -295,6 +295,10 @@ class Corpus:
     @cached_property
     def _searcher(self) -> "tuple[Searcher, list[str]]":
         return searcher_of(self._source, self._profile)
+
+    def _pages_of(self, document: int) -> Pages:
+        _, _, order, _, starts = self._by_document
+        return Pages(self, order[starts[document] : starts[document + 1]])
 
     @cached_property
     def _positions(self) -> Mapping[str, int]:
