@@ -116,7 +116,7 @@ def _progress(pages: int) -> Iterator[Watcher]:
     bars = (BarColumn(), MofNCompleteColumn(), TextColumn(said("pages")), TimeRemainingColumn())
     lock = threading.Lock()
 
-    class PageCounter(Watcher):
+    class ReadingProgress(Watcher):
         """A counter of pages that finished recognition, which takes longest."""
 
         done, said = 0, time.monotonic()
@@ -134,7 +134,7 @@ def _progress(pages: int) -> Iterator[Watcher]:
     bars = (TextColumn(said("reading")), *bars)
     with Progress(*bars, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=pages)
-        yield PageCounter()
+        yield ReadingProgress()
 
 
 def _documents(parts: "Sequence[HomeSource]") -> dict[str, list[Page]]:

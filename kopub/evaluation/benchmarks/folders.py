@@ -208,7 +208,7 @@ _FORMATS = {".arrow": "arrow", ".parquet": "parquet"}
 
 
 @dataclass(frozen=True, slots=True)
-class PageRow:
+class CorpusRow:
     """A page in a corpus file.
 
     `texts` are those of the requested columns that exist; null is None.
@@ -222,7 +222,7 @@ class PageRow:
     texts: dict[str, str | None]
 
 
-def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[PageRow]:
+def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[CorpusRow]:
     """Yield the rows of the page files in or below a folder.
 
     Files without an id and an image column are left out. Raises `SourceError` for a damaged file.
@@ -236,7 +236,7 @@ def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[PageRow]:
                 id = row.get(ID) or ""
                 file, _, tail = id.rpartition("_")
                 number_of_id = int(tail) if tail.isdecimal() and tail.isascii() else 1
-                yield PageRow(
+                yield CorpusRow(
                     id,
                     row.get(FILE_NAME) or file or id,
                     row.get(PAGE_NUMBER) or number_of_id,
