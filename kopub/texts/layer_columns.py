@@ -81,7 +81,8 @@ def _gutter(layer: TextLayer, tables: Sequence[Sequence[float]]) -> _Gutter | No
     rows = printed_rows(words)
     if len(rows) < _FEWEST_ROWS:
         return None
-    em = usual_height(words)
+    # The dots of a contents list would make the white between them as wide as a gutter.
+    em = usual_height([word for word in words if any(map(str.isalnum, word.text))] or words)
     white = np.ones((len(rows), layer.width), bool)
     for at, row in enumerate(rows):
         for word in row.words:

@@ -133,6 +133,18 @@ def test_two_columns_that_layout_took_for_lines_are_read_one_after_the_other(tex
     assert lines == [text for _, _, text in (*title, *left, *right)]
 
 
+def test_the_dots_of_a_contents_list_leave_no_gutter(texts):
+    titles = [f"{at} A chapter about all that there is to know of {'more ' * (at % 3)}it" for at in range(10)]
+    rows: list[tuple[int, int, str]] = []
+    for at, title in enumerate(titles):
+        dots = [(x, 500 - 16 * at, ".") for x in range(232 + 25 * (at % 3), 380, 5)]
+        rows += [(40, 500 - 16 * at, title), *dots, (390, 500 - 16 * at, str(at))]
+    frame = b"398 350 m 398 506 l S\n"
+    found = texts(frame + written(*rows, size=9), ("text", Task.TEXT, (36, 80, 396, 260)))
+    lines = [line for _, text in found for line in text.splitlines()]
+    assert [line.split("…")[0].strip() for line in lines] == titles
+
+
 def test_a_chart_beside_prose_is_a_column_of_its_own(texts):
     prose = [(40, 500 - 16 * at, f"this is line number {at} of the left column") for at in range(10)]
     ticks = [(240, 500 - 32 * at, f"{400 - 100 * at}") for at in range(5)]
