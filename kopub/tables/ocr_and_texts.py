@@ -244,7 +244,7 @@ _NAMED, _SHOWN = 5, 50
 """Most doubtful pages in a check's sentence and in the UI's table, both of which are kept in the event log."""
 _TWO_WAYS = 0.5
 """Weight of a doubt about figures: enough for a person to look at them."""
-_COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason", "state")
+_COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason", "state", "origin")
 
 
 @dataclass(frozen=True, slots=True)

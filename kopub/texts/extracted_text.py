@@ -13,7 +13,7 @@ from kopub.pages.documents.text_layer import Mark, TextLayer, Word
 from kopub.pages.nameless import NAMELESS, is_nameless
 from kopub.recognition.content import KOREAN, fence_code, letters, script_of
 from kopub.recognition.known_texts import LineSample
-from kopub.recognition.regions import RegionText
+from kopub.recognition.regions import RegionText, TextOrigin
 from kopub.states import Reason, State
 from kopub.texts.layer_code import CODE_LABEL
 from kopub.texts.layer_lines import Line, clean, code_of, joined, lines_of, text_of
@@ -236,7 +236,8 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
         answer, printed = letters(text), letters(text_of(lines_of(within.words)))
         was_read = reading.state is not State.FAILED and reading.finish_reason != "skipped"
         printed_somewhere += within.words if reading.state is not State.FAILED else ()
-        if was_read and not printed and reading.native_label not in FORMULAS:
+        is_engines = reading.origin in (TextOrigin.RECOGNIZER, TextOrigin.LAYOUT)
+        if was_read and is_engines and not printed and reading.native_label not in FORMULAS:
             guesses.append(text)
         is_table = reading.native_label == _TABLE
         is_text = is_table or (within.bare_share <= MOST_BARE and reading.native_label not in FORMULAS)

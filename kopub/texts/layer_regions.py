@@ -39,8 +39,8 @@ CODE = CodeVersion(
         3: "lines in a font of even width are code; titles, lists, notes and tables follow the tags of their PDF; "
         "formulas of documents have the words of their print, bullets that touch a word are kept, and what documents "
         "draw without a word is not read",
-        4: "no cell of a document takes a part of a longer number, whose rest came out a second time; the dots of a "
-        "contents list leave no gutter",
+        4: "no cell of a document takes a part of a longer number, whose rest came out a second time, and the dots of "
+        "a contents list leave no gutter",
     },
 )
 """With a new version, pages with a text layer are laid out again."""

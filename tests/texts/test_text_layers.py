@@ -14,7 +14,7 @@ from kopub.errors import SourceError
 from kopub.layout.regions import Region, Task
 from kopub.pages.documents.text_layer import NO_MARK, Mark, StoredLayers, TextLayer, Word, layer_id
 from kopub.pages.nameless import nameless
-from kopub.recognition.regions import RegionText, skipped
+from kopub.recognition.regions import RegionText, TextOrigin, skipped
 from kopub.states import State
 from kopub.texts.extracted_text import compare, extract_texts
 from kopub.texts.layer_lines import lines_of, text_of
@@ -330,6 +330,8 @@ def test_numbers_read_where_a_page_of_letters_has_none_are_guesses():
     boxes = [*BOXES, (90, 290, 900, 330)]
     [guess] = compare(page, read, boxes).numbers.doubts()
     assert guess.says.endswith("does not have: 1")
+    read[1] = replace(read[1], origin=TextOrigin.PERSON)
+    assert not list(compare(page, read, boxes).numbers.doubts())
     stamp = layer(line("전자문서 접수 2024"))
     scan = readings("전자문서 접수 2024", "a page of 12 lines whose picture was scanned")
     assert not list(compare(stamp, scan, BOXES).numbers.doubts())
