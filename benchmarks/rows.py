@@ -24,7 +24,7 @@ from rich.table import Table
 
 from benchmarks.made_up_vectors import column, noise, unit
 from kopub.search.metrics import score
-from kopub.search.ranking import BestPages, Bm25, Ranking, fuse
+from kopub.search.ranking import Bm25, Ranker, Ranking, fuse
 from kopub.store.schemas import page_embeddings
 from kopub.store.table_store import ShardStore
 from kopub.tables.checks import unaccounted, unsound_vectors
@@ -70,7 +70,7 @@ def measured(rows: int, dim: int, queries: int) -> dict[str, float]:
         timed("written", lambda: store.write("vectors", "shard_00", whole, {"recipe": "r"}))
         timed("read", lambda: store.read("vectors", "shard_00"))
     asked = vectors[chance.integers(0, rows, queries)]
-    best = BestPages(queries)
+    best = Ranker(queries)
 
     def nearest() -> Ranking:
         for start in range(0, rows, AT_ONCE):

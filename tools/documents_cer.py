@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 
 from kopub.config.settings import load_settings
 from kopub.documents.headings import find_furniture
-from kopub.documents.stream import DocumentStream
+from kopub.documents.stream import Assembler
 from kopub.evaluation.benchmark import PageText
 from kopub.evaluation.benchmarks.texts import known_text, load_texts
 from kopub.evaluation.characters import character_errors, pooled
@@ -30,7 +30,7 @@ def main(source: Path, folder: Path) -> None:
     gold = known_texts(source)
     settings = load_settings()
     regions, files, shares = [], [], []
-    for document in DocumentStream(settings.store, settings.corpus.manifest.keys).read():
+    for document in Assembler(settings.store, settings.corpus.manifest.keys).read():
         written = _pages((folder / f"{document.name}.md").read_text("utf-8"))
         out = find_furniture(document.pages)
         for page in document.pages:

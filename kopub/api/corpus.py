@@ -173,7 +173,8 @@ class Corpus:
     @cached_property
     def documents(self) -> Documents:
         """All documents, in the order of their first pages."""
-        return Documents(self._by_document[0], self._pages_of)
+        ids, _, order, _, starts = self._by_document
+        return Documents(ids, lambda at: Pages(self, order[starts[at] : starts[at + 1]]))
 
     def page(self, page_id: str) -> Page:
         """Return the page with this id. Raises `NoSuchPage`, with similar ids."""
@@ -216,7 +217,12 @@ class Corpus:
         if mode is not None and mode not in list(Mode):
             raise KopubError(f"there is no mode {mode!r}{did_you_mean(mode, list(Mode))}; there are {', '.join(Mode)}")
         answer = searcher.search(query, limit, None if mode is None else Mode(mode), where)
-        return answer_of(answer, self._page_now, notes)
+
+        def page_now(page_id: str) -> Page:
+            # A page that the search found may be newer than this corpus.
+            return (self if page_id in self._positions else self.refreshed()).page(page_id)
+
+        return answer_of(answer, page_now, notes)
 
     def embed(self, texts: Sequence[str], *, queries: bool = False) -> np.ndarray:
         """Return the vectors of texts, or of `queries` that find them.
@@ -289,14 +295,6 @@ class Corpus:
     @cached_property
     def _searcher(self) -> "tuple[Searcher, list[str]]":
         return searcher_of(self._source, self._profile)
-
-    def _page_now(self, page_id: str) -> Page:
-        """Return a page found by a search, from the tables as they are now."""
-        return (self if page_id in self._positions else self.refreshed()).page(page_id)
-
-    def _pages_of(self, document: int) -> Pages:
-        _, _, order, _, starts = self._by_document
-        return Pages(self, order[starts[document] : starts[document + 1]])
 
     @cached_property
     def _positions(self) -> Mapping[str, int]:

@@ -5,14 +5,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, overload
 
-from kopub.api.pages import NoSuchPage, Page, Pages
+from kopub.api.pages import NoSuchPage, Pages
 from kopub.documents.chunks import Chunk, chunk_document, estimate_tokens
+from kopub.documents.document import Block, DocumentPage, PictureFile
 from kopub.documents.document import Document as ReadDocument
-from kopub.documents.document import DocumentBlock, DocumentPage, PictureFile
 from kopub.documents.markdown import document_markdown
 from kopub.documents.stream import page_numbers, split_namesakes
 from kopub.documents.structure import structure_document
-from kopub.documents.tables import DocumentTable, document_tables
+from kopub.documents.tables import DataTable, document_tables
 from kopub.errors import KopubError, counted, did_you_mean
 from kopub.recognition.regions import crop_path
 from kopub.states import State, decisive
@@ -69,10 +69,18 @@ class Document:
         Paragraphs are joined across lines and pages, without running heads. `picture` returns the link target of a
         region's picture, by page id and index of the region; without it, or if it is empty, words stand for a picture.
         """
-        return _join(
-            document_markdown(of, _linked(of, blocks, picture or (lambda page_id, index: "")))
-            for of, blocks in self.structured
-        )
+        texts: list[str] = []
+        for of, blocks in self.structured:
+            ids = {page.number: page.page_id for page in of.pages}
+            linked: list[Block] = []
+            for block in blocks:
+                if block.picture and picture is not None:
+                    path = picture(ids[block.page], block.parts[0].region.index)
+                    linked.append(replace(block, picture=replace(block.picture, path=path)))
+                else:
+                    linked.append(block)
+            texts.append(document_markdown(of, linked))
+        return _join(texts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the pages with their regions as JSON values, as `kopub read --json` prints."""
@@ -91,7 +99,7 @@ class Document:
         return (chunk for of in self.structured for chunk in chunk_document(*of, max_tokens, count))
 
     @property
-    def tables(self) -> list[DocumentTable]:
+    def tables(self) -> list[DataTable]:
         """Return its tables as rows and columns, with caption, pages and boxes.
 
         Tables that span pages are whole.
@@ -99,7 +107,7 @@ class Document:
         return [table for of in self.structured for table in document_tables(*of)]
 
     @cached_property
-    def structured(self) -> tuple[tuple[ReadDocument, tuple[DocumentBlock, ...]], ...]:
+    def structured(self) -> tuple[tuple[ReadDocument, tuple[Block, ...]], ...]:
         """The document as exports see it, without its picture files, and its blocks.
 
         There are several if documents share one name, or for pages of no document, each of which is its own.
@@ -107,54 +115,41 @@ class Document:
         pages = list(self.pages.in_corpus_order)
         numbered = [(page.id, page.number) for page in pages]
         parts = split_namesakes(numbered).values() if self.id else [[at] for at in range(len(pages))]
+        read_from = (TABLES.readings.name, TABLES.regions.name, TABLES.pages.name)
         documents = []
         for part in parts:
             of_part = [pages[at] for at in part]
             numbers = page_numbers([page.number for page in of_part])
-            of_document = sorted(map(_read_page, of_part, numbers), key=lambda page: page.number)
-            document = ReadDocument(self.id or of_part[0].id, self.id, 0, tuple(of_document))
+            read_pages: list[DocumentPage] = []
+            for page, number in zip(of_part, numbers, strict=True):
+                # A page is as in the readings, whatever happened to it later.
+                ended = decisive({asset: page.states[asset] for asset in read_from if asset in page.states})
+                regions: list[Region] = []
+                pictures: dict[int, PictureFile] = {}
+                for region in page.regions:
+                    # State and reason of a region without a reading are those of the page.
+                    is_read = region.content is not None
+                    regions.append(region if is_read else replace(region, state=None, reason=None))
+                    # The markdown links to each picture, so their bytes need not be read.
+                    if f"]({link_target(crop_path(page.id, region.index))})" in page.markdown:
+                        pictures[region.index] = PictureFile("", 0, 0)
+                read_page = DocumentPage(
+                    number=number,
+                    page_id=page.id,
+                    width=page.width or 0,
+                    height=page.height or 0,
+                    state=State.OK if ended is None else page.states[ended],
+                    # The page's own reason begins with the name of a table, and may be that of a later one.
+                    reason=ended and next(step.reason for step in page.lineage if step.asset == ended),
+                    regions=tuple(regions),
+                    pictures=pictures,
+                    shard=page.shard,
+                )
+                read_pages.append(read_page)
+            of_document = tuple(sorted(read_pages, key=lambda page: page.number))
+            document = ReadDocument(self.id or of_part[0].id, self.id, 0, of_document)
             documents.append((document, structure_document(document).blocks))
         return tuple(documents)
-
-
-def _linked(
-    document: ReadDocument, blocks: Iterable[DocumentBlock], picture: Callable[[str, int], str]
-) -> list[DocumentBlock]:
-    """Return the blocks with the link targets of their pictures."""
-    ids = {page.number: page.page_id for page in document.pages}
-    linked = []
-    for block in blocks:
-        if block.picture:
-            path = picture(ids[block.page], block.parts[0].region.index)
-            linked.append(replace(block, picture=replace(block.picture, path=path)))
-        else:
-            linked.append(block)
-    return linked
-
-
-def _read_page(page: Page, number: int) -> DocumentPage:
-    """Return a page as in the readings, whatever happened to it later."""
-    read_from = (TABLES.readings.name, TABLES.regions.name, TABLES.pages.name)
-    ended = decisive({asset: page.states[asset] for asset in read_from if asset in page.states})
-    return DocumentPage(
-        number=number,
-        page_id=page.id,
-        width=page.width or 0,
-        height=page.height or 0,
-        state=State.OK if ended is None else page.states[ended],
-        # The page's own reason begins with the name of a table, and may be that of a later one.
-        reason=ended and next(step.reason for step in page.lineage if step.asset == ended),
-        # State and reason of a region without a reading are those of the page.
-        regions=tuple(
-            replace(region, state=None, reason=None) if region.content is None else region for region in page.regions
-        ),
-        # The markdown links to each picture, so their bytes need not be read.
-        pictures={
-            region.index: PictureFile("", 0, 0)
-            for region in page.regions
-            if f"]({link_target(crop_path(page.id, region.index))})" in page.markdown
-        },
-    )
 
 
 class Documents(Sequence[Document]):

@@ -100,10 +100,10 @@ def read(
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
-    """A page to read, by its number from 1.
+class _Unit:
+    """What is read on its own: a page, or a file that cannot be opened.
 
-    None is the number for a file that cannot be opened; `problem` says why.
+    A page has its number from 1; of such a file that is None, and `problem` says why.
     """
 
     file: SourceFile
@@ -143,12 +143,15 @@ class Reading:
             self._settings = _settings(self._folder, profile, text_layer)
             self._pool = self._processes.enter_context(RenderPool())
             counts = list(self._pool.count(file.path for file in documents))
-            self._pages: list[_Page] = []
+            self._pages: list[_Unit] = []
             self.left_out: list[LeftOut] = []
             for file, count in zip(documents, counts, strict=True):
-                self._pages += _chosen(file, count, ranges)
                 if isinstance(count, Extent):
+                    self._pages += _chosen(file, count.pages, ranges)
                     self.left_out += [LeftOut(file.path, file.name, reason) for reason in count.left_out()]
+                else:
+                    # A file that cannot be opened is one page, which says why.
+                    self._pages.append(_Unit(file, None, count))
         except BaseException:
             self.close()
             raise
@@ -174,7 +177,7 @@ class Reading:
             self._processes.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _part(self, pages: Sequence[_Page]) -> HomeSource:
+    def _part(self, pages: Sequence[_Unit]) -> HomeSource:
         home = Path(tempfile.mkdtemp(dir=self._folder))
         source = home / "source"
         source.mkdir(parents=True)
@@ -204,7 +207,11 @@ class Reading:
         corpus = IndexedCorpus(home=str(home))
         # Nothing is published that a gate would keep: a page without regions has its state and reason.
         settings = replace(self._settings, corpus=corpus, store=store, gates=Gates(max_empty_jump=1))
-        names = _with_ancestors(TABLES.texts.name)
+        names = {TABLES.texts.name}
+        # Each asset is listed after its parents.
+        for name in reversed(GRAPH.names):
+            if name in names:
+                names.update(GRAPH.parents(name))
         assets = [asset(settings.resources) for name, asset in GRAPH.by_name.items() if name in names]
         for asset in assets:
             try:
@@ -256,7 +263,12 @@ def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
         # It may end far behind the last page, so its numbers are not listed.
         ranges = [(pages.start, pages.stop - 1)]
     elif not isinstance(pages, str):
-        ranges = [(number, number) for number in _whole_numbers(pages)]
+        try:
+            numbers = sorted({operator.index(number) for number in ([pages] if isinstance(pages, int) else pages)})
+        except TypeError:
+            # One of them is no whole number.
+            numbers = []
+        ranges = [(number, number) for number in numbers]
     else:
         ranges = []
         for part in pages.split(","):
@@ -271,29 +283,18 @@ def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
     return ranges
 
 
-def _whole_numbers(pages: int | Iterable[int]) -> list[int]:
-    """Return the numbers in order, or none if one of them is no whole number."""
-    try:
-        return sorted({operator.index(number) for number in ([pages] if isinstance(pages, int) else pages)})
-    except TypeError:
-        return []
-
-
-def _chosen(file: SourceFile, result: Extent | Failure, ranges: Sequence[tuple[int, int | None]] | None) -> list[_Page]:
+def _chosen(file: SourceFile, count: int, ranges: Sequence[tuple[int, int | None]] | None) -> list[_Unit]:
     """Return the pages of a file to read, by their numbers.
 
     Raises `ConfigError` if it has none in the `ranges`.
     """
-    if isinstance(result, Failure):
-        return [_Page(file, None, result)]
-    count = result.pages
     numbers = range(1, count + 1)
     if ranges is not None:
         numbers = sorted({number for first, last in ranges for number in range(first, min(last or count, count) + 1)})
     if not numbers:
         form = "{file} has {pages}: none of them was asked for"
         raise ConfigError(form, quoted(file.name, 200), counted(count, "page"))
-    return [_Page(file, number) for number in numbers]
+    return [_Unit(file, number) for number in numbers]
 
 
 def _settings(home: Path, profile: str | None, text_layer: TextLayers | None) -> Settings:
@@ -303,10 +304,6 @@ def _settings(home: Path, profile: str | None, text_layer: TextLayers | None) ->
     settings = read_settings({**os.environ, **changes, **layer, "KOPUB_HOME": str(home)})
     require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
     return settings
-
-
-def _with_ancestors(asset: str) -> set[str]:
-    return {asset}.union(*map(_with_ancestors, GRAPH.parents(asset)))
 
 
 def _unsaid(line: str) -> None:

@@ -14,7 +14,6 @@ from kopub.errors import ConfigError
 from kopub.fingerprints import fingerprint
 from kopub.pages.corpus import Corpus, corpus_source
 from kopub.search.metrics import MeasuredScores
-from kopub.search.pages import SearchedTables
 from kopub.search.searcher import Searcher
 from kopub.search.vectors import VECTORS
 from kopub.store.rows import MADE_WITH
@@ -54,8 +53,13 @@ def searcher_of(source: "Source", profile: str | None) -> tuple[Searcher, list[s
     tables = ReleaseTables(source, settings.embedding.recipe())
     embedding, notes = settings.embedding, []
     # Nobody chose the default profile, so its engine need not be the one that made the vectors.
-    if profile is None and not _fits(tables, source, embedding):
-        embedding = None
+    if profile is None:
+        recipe = json.loads(json.dumps([embedding.recipe()]))
+        # The first shard stands for all.
+        stored = (tables.metadata(asset, source.shards[0])[MADE_WITH] for asset in VECTORS.values())
+        if not any(json.loads(made_with)["engines"] == recipe for made_with in stored):
+            embedding = None
+    if embedding is None:
         line = f"words alone are searched: the engine of profile {settings.profile_name} did not make the vectors"
         notes.append(f"{line}; open with profile= the one that made them")
     searcher = Searcher(
@@ -114,13 +118,6 @@ def home_searcher(
         say=say,
         reranking=reranking,
     )
-
-
-def _fits(tables: SearchedTables, release: "ReleaseSource", embedding: Embedder) -> bool:
-    """Return whether the engine made the vectors of the first shard."""
-    recipe = json.loads(json.dumps([embedding.recipe()]))
-    stored = (tables.metadata(asset, release.shards[0])[MADE_WITH] for asset in VECTORS.values())
-    return any(json.loads(made_with)["engines"] == recipe for made_with in stored)
 
 
 def _settings(home: Path, profile: str | None) -> Settings:

@@ -8,9 +8,9 @@ from kopub.cli.console import said, tell
 from kopub.cli.options import first_look_lines, open_settings, require_indexed
 from kopub.config.settings import Settings
 from kopub.corrections.corrected import CorrectedTables
-from kopub.documents.export import USE_FACTS, ExportTally, sound_notes, write_documents
+from kopub.documents.export import USE_REVIEWS, ExportTally, sound_notes, write_documents
 from kopub.documents.markdown import MarkdownOptions
-from kopub.documents.page_facts import page_facts
+from kopub.documents.reviews import page_reviews
 from kopub.errors import ConfigError, counted
 from kopub.files import is_url
 from kopub.folders import store_url
@@ -36,9 +36,9 @@ def export_documents(
         require_indexed(settings, [TABLES.pages.name, TABLES.regions.name, TABLES.readings.name])
         tables, keys = CorrectedTables(settings.store), settings.corpus.manifest.keys
         notes = sound_notes(tables, keys)
-        facts = page_facts(settings.store, keys) if {*formats} & USE_FACTS else None
+        reviews = page_reviews(settings.store, keys) if {*formats} & USE_REVIEWS else None
         markdown = MarkdownOptions(page_marks, with_notes)
-        tally = write_documents(tables, keys, out, formats, notes, images, markdown, facts=facts)
+        tally = write_documents(tables, keys, out, formats, notes, images, markdown, reviews=reviews)
     _say(_address(folder), tally)
     _say_unfinished(settings)
 

@@ -41,7 +41,7 @@ class CorrectedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class PageStanding:
+class CorrectionStanding:
     """A page that somebody corrected: its shard, corrections and their effect.
 
     The effect is None if the page is not read.
@@ -125,7 +125,7 @@ class CorrectedTables:
         wanted = {at: page_id for at, page_id in places.items() if page_id in page_ids}
         return {page[0]["page_id"]: page for _, page in self._pages(shard, wanted, False)}
 
-    def standings(self, shards: Sequence[str]) -> list[PageStanding]:
+    def standings(self, shards: Sequence[str]) -> list[CorrectionStanding]:
         """Return every page that somebody corrected, with the effects, by id."""
         corrections = self._log.by_page()
         hints = {page_id: of_page.every[-1].shard for page_id, of_page in corrections.items()}
@@ -142,7 +142,7 @@ class CorrectedTables:
         for page_id in sorted(corrections):
             shard, page = pages.get(page_id, (None, None))
             corrected = None if page is None else correct_page(*page, corrections[page_id].changes)
-            standings.append(PageStanding(page_id, shard, corrections[page_id], corrected))
+            standings.append(CorrectionStanding(page_id, shard, corrections[page_id], corrected))
         return standings
 
     def _pages(

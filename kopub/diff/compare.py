@@ -167,7 +167,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class PageDiff:
+class Differences:
     """The changes of a page.
 
     `states` are (old, new) by asset, if they differ. `damage` is that of the page's whole text in reading order, which
@@ -198,7 +198,7 @@ class ShardDiff:
     """The changes of a shard: its changed pages, worst first, and counts over all."""
 
     pages: int
-    changed: tuple[PageDiff, ...]
+    changed: tuple[Differences, ...]
     labels: Mapping[str, tuple[int, int]]
     vectors: Mapping[str, CosineChange] = field(default_factory=dict)
 
@@ -235,7 +235,7 @@ def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDi
     before, after = pages_of(old), pages_of(new)
     ids = dict.fromkeys([*after, *before])
     nothing = ComparedSide({}, ())
-    changed: list[PageDiff] = []
+    changed: list[Differences] = []
     counts_before: Counter[str] = Counter()
     counts_after: Counter[str] = Counter()
     for page_id in ids:
@@ -286,7 +286,7 @@ def _by_page(tables: Mapping[str, pa.Table], asset: str, column: str) -> dict[st
     return dict(zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True))
 
 
-def _page(page_id: str, old: ComparedSide, new: ComparedSide) -> PageDiff:
+def _page(page_id: str, old: ComparedSide, new: ComparedSide) -> Differences:
     changed_states: dict[str, tuple[str | None, str | None]] = {}
     for asset in {**old.states, **new.states}:
         if old.states.get(asset) != new.states.get(asset):
@@ -297,7 +297,7 @@ def _page(page_id: str, old: ComparedSide, new: ComparedSide) -> PageDiff:
     if not harm.score and old.text is not None and new.text is not None:
         before, after = old.text, new.text
         harm = damage(before, after)
-    return PageDiff(
+    return Differences(
         page_id=page_id,
         states=changed_states,
         damage=harm,

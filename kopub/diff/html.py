@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from rapidfuzz.distance import Levenshtein, Prefix
 
-from kopub.diff.compare import Change, PageDiff, ShardDiff
+from kopub.diff.compare import Change, Differences, ShardDiff
 from kopub.errors import visible
 from kopub.texts.markup import printable_value
 from kopub.texts.regions import Region
@@ -76,7 +76,7 @@ def rendered(template: Path, **values: Any) -> str:
     return environment.from_string(template.read_text("utf-8")).render(style=style, **values)
 
 
-def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Mapping[str, Any]:
+def compared_page(page: Differences, picture: EmbeddedPicture | None = None) -> Mapping[str, Any]:
     """Return a page as values for a template.
 
     The boxes of both sides are in pixels, and the changes contain texts with marked differences. If no region changed

@@ -14,7 +14,7 @@ from kopub.documents.archived_regions import (
     well_formed,
     xml_bytes,
 )
-from kopub.documents.document import Document, DocumentBlock, DocumentPage
+from kopub.documents.document import Block, Document, DocumentPage
 from kopub.layout.regions import PICTURES, Task
 from kopub.recognition.regions import TextOrigin
 
@@ -28,7 +28,7 @@ _ROOT = {
 _ESTIMATED = "estimated"
 
 
-def alto_files(document: Document, _: Sequence[DocumentBlock]) -> Iterator[tuple[str, bytes]]:
+def alto_files(document: Document, _: Sequence[Block]) -> Iterator[tuple[str, bytes]]:
     """Yield an ALTO file for each page.
 
     Tags name the labels of layout, what was read in doubt or not at all, and places that are estimated.

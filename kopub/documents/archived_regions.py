@@ -85,29 +85,24 @@ def archived_regions(page: DocumentPage) -> Iterator[Zone]:
         if record.label not in TABLE_LABELS or "<table" not in content.lower():
             yield Zone(name, record, page, strip_fences(content), box)
             continue
-        pieces = list(_pieces(content)) or [""]
+        pieces: list[TableGrid | str] = []
+        for piece in tables_and_text(content):
+            if not is_table(piece):
+                pieces.append(piece)
+                continue
+            grid = grid_of(piece)
+            # A caption stands above its table.
+            pieces += [part for part in (grid.caption, grid if grid.cells else None) if part]
+        pieces = pieces or [""]
         heights = [piece.rows if isinstance(piece, TableGrid) else piece.count("\n") + 1 for piece in pieces]
-        step, done = (record.box.height) / sum(heights), 0
+        step, above = record.box.height / sum(heights), 0
         for at, (piece, height) in enumerate(zip(pieces, heights, strict=True)):
-            top = record.box.y1 + done * step
-            done += height
+            top = record.box.y1 + above * step
+            above += height
             place = _pixels((record.box.x1, top, record.box.x2, top + height * step), page)
             grid = piece if isinstance(piece, TableGrid) else None
             text = "\n".join(cell.text for cell in grid.cells) if grid else str(piece)
             yield Zone(f"{name}_{at}" if at else name, record, page, text, place, len(pieces) > 1, grid)
-
-
-def _pieces(content: str) -> Iterator[TableGrid | str]:
-    """Yield tables, each after its caption, and the text beside them."""
-    for piece in tables_and_text(content):
-        if not is_table(piece):
-            yield piece
-            continue
-        grid = grid_of(piece)
-        if grid.caption:
-            yield grid.caption
-        if grid.cells:
-            yield grid
 
 
 def _pixels(box: tuple[float, float, float, float], page: DocumentPage) -> Box[int]:
@@ -121,13 +116,13 @@ def well_formed(text: str) -> str:
 
 def page_end(page: DocumentPage) -> str:
     """Return the state of a page, with its reason and doubts."""
-    said = "; ".join([*([page.reason] if page.reason else []), *page.facts.doubts])
-    return well_formed(f"{page.state}: {said}" if said else page.state.value)
+    reasons = "; ".join([*([page.reason] if page.reason else []), *page.review.doubts])
+    return well_formed(f"{page.state}: {reasons}" if reasons else page.state.value)
 
 
 def page_confidence(page: DocumentPage) -> str | None:
     """Return the probability that the page's text is sound, None if nobody judged it."""
-    return None if page.facts.doubt is None else f"{1 - page.facts.doubt:.3f}"
+    return None if page.review.doubt is None else f"{1 - page.review.doubt:.3f}"
 
 
 def image_name(document: Document, page: DocumentPage, folder: str = "") -> str:

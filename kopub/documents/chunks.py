@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from dataclasses import dataclass, replace
+from itertools import pairwise, takewhile
 
-from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock
+from kopub.documents.document import Block, BlockKind, BlockPart, Document
 from kopub.documents.tables import (
     RegionPlace,
     TableRow,
@@ -59,7 +59,7 @@ def estimate_tokens(text: str) -> int:
 
 def chunk_document(
     document: Document,
-    blocks: Sequence[DocumentBlock],
+    blocks: Sequence[Block],
     max_tokens: int = MAX_TOKENS,
     count_tokens: CountTokens = estimate_tokens,
 ) -> Iterator[Chunk]:
@@ -72,16 +72,22 @@ def chunk_document(
     """
     packer = _Packer(max_tokens, count_tokens)
     for index, packed in enumerate(packer.pack(_pieces(blocks, packer))):
-        text = packed.text
+        text, headings = packed[0].text, packed[0].headings
+        for before, piece in pairwise(packed):
+            in_list = before.kind is piece.kind is BlockKind.ITEM
+            text += ("\n" if in_list else "\n\n") + piece.text
+            # Only titles that all pieces have above them are those of the chunk.
+            same = takewhile(lambda titles: titles[0] == titles[1], zip(headings, piece.headings, strict=False))
+            headings = tuple(title for title, _ in same)
         yield Chunk(
             doc_id=document.doc_id,
             index=index,
-            kinds=tuple(dict.fromkeys(piece.kind for piece in packed.pieces)),
-            headings=packed.headings,
+            kinds=tuple(dict.fromkeys(piece.kind for piece in packed)),
+            headings=headings,
             text=text,
-            repeated=packed.pieces[0].repeated,
+            repeated=packed[0].repeated,
             tokens=count_tokens(text),
-            places=places_of(document, [part for piece in packed.pieces for part in piece.parts]),
+            places=places_of(document, [part for piece in packed for part in piece.parts]),
         )
 
 
@@ -98,30 +104,6 @@ class _Piece:
     """One of several pieces of a table: nothing is added to it."""
 
 
-@dataclass(slots=True)
-class _PieceGroup:
-    """The pieces of one chunk."""
-
-    pieces: list[_Piece] = field(default_factory=list)
-    tokens: int = 0
-
-    @property
-    def text(self) -> str:
-        text = ""
-        for before, piece in zip([None, *self.pieces], self.pieces, strict=False):
-            in_list = before is not None and before.kind is piece.kind is BlockKind.ITEM
-            text += ("" if before is None else "\n" if in_list else "\n\n") + piece.text
-        return text
-
-    @property
-    def headings(self) -> tuple[str, ...]:
-        """The titles that all pieces have above them."""
-        first, *others = (piece.headings for piece in self.pieces)
-        return tuple(
-            title for title, *same in takewhile(lambda level: len(set(level)) == 1, zip(first, *others, strict=False))
-        )
-
-
 class _Packer:
     """A packer that combines pieces into chunks and cuts text too long for one."""
 
@@ -130,32 +112,30 @@ class _Packer:
         self._small = max_tokens // 4
         """A chunk of fewer tokens also takes in the next section."""
 
-    def pack(self, pieces: Iterable[_Piece]) -> Iterator[_PieceGroup]:
-        packed = _PieceGroup()
+    def pack(self, pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
+        """Yield the pieces of each chunk."""
+        packed: list[_Piece] = []
+        size = 0
         for piece in pieces:
             tokens = self.count(piece.text) + 1
-            if packed.pieces and not self._takes(packed, piece, tokens):
+            last = packed[-1] if packed else piece
+            is_whole = size + tokens > self.max_tokens or last.stands_alone or piece.stands_alone
+            begins = piece.kind is BlockKind.TITLE and last.kind is not BlockKind.TITLE and size >= self._small
+            if packed and (is_whole or begins):
                 # Titles at the end of a chunk belong to the text that follows.
-                at = len(packed.pieces)
-                while at and packed.pieces[at - 1].kind is BlockKind.TITLE:
+                at = len(packed)
+                while at and packed[at - 1].kind is BlockKind.TITLE:
                     at -= 1
-                titles = packed.pieces[at:] if at else []
-                packed.pieces = packed.pieces[:at] if at else packed.pieces
-                yield packed
-                packed = _PieceGroup(titles, sum(self.count(title.text) + 1 for title in titles))
-                if titles and packed.tokens + tokens > self.max_tokens:
+                titles = packed[at:] if at else []
+                yield packed[:at] if at else packed
+                packed, size = titles, sum(self.count(title.text) + 1 for title in titles)
+                if titles and size + tokens > self.max_tokens:
                     yield packed
-                    packed = _PieceGroup()
-            packed.pieces.append(piece)
-            packed.tokens += tokens
-        if packed.pieces:
+                    packed, size = [], 0
+            packed.append(piece)
+            size += tokens
+        if packed:
             yield packed
-
-    def _takes(self, packed: _PieceGroup, piece: _Piece, tokens: int) -> bool:
-        last = packed.pieces[-1]
-        if packed.tokens + tokens > self.max_tokens or last.stands_alone or piece.stands_alone:
-            return False
-        return piece.kind is not BlockKind.TITLE or last.kind is BlockKind.TITLE or packed.tokens < self._small
 
     def cut(self, text: str, marked: Callable[[str, int, int], str]) -> Iterator[tuple[int, int]]:
         """Yield (start, end) of as few pieces as possible, each small enough.
@@ -203,7 +183,7 @@ _BOUNDARIES = (re.compile(r"\n+|(?<=[.!?。！？…])[\"'”’)\]]*\s+"), re.c
 _LEFT_OUT = frozenset({BlockKind.FURNITURE, BlockKind.PICTURE, BlockKind.LOST})
 
 
-def _pieces(blocks: Sequence[DocumentBlock], packer: _Packer) -> Iterator[_Piece]:
+def _pieces(blocks: Sequence[Block], packer: _Packer) -> Iterator[_Piece]:
     """Yield the blocks of body text as pieces, in their order, captions with their tables."""
     captions = {of: at for of, at in captions_of(blocks).items() if blocks[of].kind is BlockKind.TABLE}
     for at, (block, headings) in enumerate(zip(blocks, titles_above(blocks), strict=True)):
@@ -215,21 +195,21 @@ def _pieces(blocks: Sequence[DocumentBlock], packer: _Packer) -> Iterator[_Piece
             yield from _text_pieces(block, headings, packer)
 
 
-def _text_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packer) -> Iterator[_Piece]:
+def _text_pieces(block: Block, headings: tuple[str, ...], packer: _Packer) -> Iterator[_Piece]:
     ends: list[int] = []
     text = ""
     for part in block.parts:
         text += part.joint + part.text
         ends.append(len(text))
 
-    def marked(said: str, start: int, end: int) -> str:
+    def marked(passage: str, start: int, end: int) -> str:
         if block.kind is BlockKind.ITEM and start == 0:
-            said = f"{block.sign} {said}"
+            passage = f"{block.sign} {passage}"
         elif block.kind is BlockKind.FORMULA:
-            said = f"$$\n{inert_latex(said)}\n$$"
+            passage = f"$$\n{inert_latex(passage)}\n$$"
             if block.number is not None and end == len(text):
-                said = f"{said} {block.number.text}"
-        return defuse(said)
+                passage = f"{passage} {block.number.text}"
+        return defuse(passage)
 
     for start, end in packer.cut(text, marked):
         parts = tuple(
@@ -244,18 +224,16 @@ def _text_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packe
             yield _Piece(block.kind, marked(whole, start, end), headings, parts)
 
 
-def _table_pieces(
-    block: DocumentBlock, headings: tuple[str, ...], packer: _Packer, caption: DocumentBlock | None
-) -> Iterator[_Piece]:
+def _table_pieces(block: Block, headings: tuple[str, ...], packer: _Packer, caption: Block | None) -> Iterator[_Piece]:
     """Yield a table as one piece, or cut between rows.
 
     No cell spans a cut; each piece has the caption and the heading rows.
     """
     rows = [(row, part) for part in block.parts for row in table_rows(without_rows(part.text, part.repeated))]
-    heads = [*takewhile(lambda each: each[0].is_heading or each[0].is_spanned, rows)]
+    heads = [*takewhile(lambda row: row[0].is_heading or row[0].is_spanned, rows)]
     if len(heads) in (0, len(rows)):
         # If no row or every row is marked as a heading, the first one is taken as it, with the rows that it spans.
-        heads = [*rows[:1], *takewhile(lambda each: each[0].is_spanned, rows[1:])]
+        heads = [*rows[:1], *takewhile(lambda row: row[0].is_spanned, rows[1:])]
     named = f"{caption.text}\n" if caption else ""
     begin = f"{named}<table>{caption_of(block.parts[0].text)}{_lines(heads)}"
     # Rows that a cell spans stay together.
@@ -265,17 +243,19 @@ def _table_pieces(
             groups[-1].append((row, part))
         else:
             groups.append([(row, part)])
-    held: list[tuple[TableRow, BlockPart]] = []
+    waiting: list[tuple[TableRow, BlockPart]] = []
     pieces: list[_Piece] = []
     for group in [*groups, []]:
-        if held and (not group or packer.count(defuse(begin + _lines([*held, *group]) + _END)) > packer.max_tokens):
+        if waiting and (
+            not group or packer.count(defuse(begin + _lines([*waiting, *group]) + _END)) > packer.max_tokens
+        ):
             # The first piece is also of the part with the heading, which may be all that stands on its page.
-            parts = {id(part): part for _, part in (held if pieces else [*heads, *held])}
-            text = defuse(begin + _lines(held) + _END)
+            parts = {id(part): part for _, part in (waiting if pieces else [*heads, *waiting])}
+            text = defuse(begin + _lines(waiting) + _END)
             places = (*(caption.parts if caption and not pieces else ()), *parts.values())
             pieces.append(_Piece(block.kind, text, headings, places, len(defuse(begin)) if pieces else 0))
-            held = []
-        held += group
+            waiting = []
+        waiting += group
     if not pieces:
         places = (*(caption.parts if caption else ()), *block.parts)
         pieces = [_Piece(block.kind, defuse(begin + _END), headings, places)]

@@ -32,7 +32,7 @@ from docling_core.types.doc import (
     TabularChartMetaField,
 )
 
-from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock
+from kopub.documents.document import Block, BlockKind, BlockPart, Document
 from kopub.documents.headings import is_named
 from kopub.documents.tables import TableGrid, captions_of, grid_of
 from kopub.figures.figure import FigureNote
@@ -59,7 +59,7 @@ _DPI = 72
 """docling requires a value, and the page's own is not known."""
 
 
-def document_json(document: Document, blocks: Sequence[DocumentBlock]) -> str:
+def document_json(document: Document, blocks: Sequence[Block]) -> str:
     """Return the blocks as the JSON of a DoclingDocument.
 
     Every item has the page and box of its region, in pixels from the upper left corner of the upright page; an item
@@ -69,8 +69,8 @@ def document_json(document: Document, blocks: Sequence[DocumentBlock]) -> str:
     layer `furniture`, and the layer `notes` says what could not be read. The hash of the origin is that of the pages'
     images.
     """
-    made = _Builder(document).build(blocks)
-    return json.dumps(made.export_to_dict(), ensure_ascii=False, indent=1) + "\n"
+    docling = _Builder(document).build(blocks)
+    return json.dumps(docling.export_to_dict(), ensure_ascii=False, indent=1) + "\n"
 
 
 class _Builder:
@@ -84,19 +84,19 @@ class _Builder:
             binary_hash=document.fingerprint,
             filename=document.name + (suffix if suffix == ".pdf" else ""),
         )
-        self._made: DoclingDocument = DoclingDocument(name=document.name, origin=origin)
+        self._docling: DoclingDocument = DoclingDocument(name=document.name, origin=origin)
         for page in document.pages:
             size = Size(width=page.width, height=page.height)
             image = None
             if page.image is not None:
                 mimetype = guess_type(page.image.path)[0] or "image/png"
                 image = ImageRef(mimetype=mimetype, dpi=_DPI, size=size, uri=Path(page.image.path))
-            self._made.add_page(page.number, size, image)
+            self._docling.add_page(page.number, size, image)
         self._lists: list[tuple[int, ListGroup, ListItem]] = []
         """The list of each level that the next entry may belong to, and its last entry."""
         self._is_titled = False
 
-    def build(self, blocks: Sequence[DocumentBlock]) -> DoclingDocument:
+    def build(self, blocks: Sequence[Block]) -> DoclingDocument:
         captions = captions_of(blocks)
         linked = set(captions.values())
         first = next((block for block in blocks if block.kind is BlockKind.TITLE), None)
@@ -106,33 +106,34 @@ class _Builder:
                 self._lists.clear()
             if at in linked:
                 continue
-            texts, tables = len(self._made.texts), len(self._made.tables)
+            texts, tables = len(self._docling.texts), len(self._docling.tables)
             floating = self._add(block)
             if not block.is_printed:
-                for item in (*self._made.texts[texts:], *self._made.tables[tables:]):
+                for item in (*self._docling.texts[texts:], *self._docling.tables[tables:]):
                     item.content_layer = ContentLayer.NOTES
             if at in captions:
-                self._caption(floating[0], blocks[captions[at]])
+                caption = blocks[captions[at]]
+                self._caption(floating[0], caption.text, self._provs(caption)[0])
         for page in self._document.pages:
             if page.state in LOST:
                 whole = self._place(page.number, (0, 0, page.width, page.height), (0, 0))
                 self._lost(f"Page {page.number} could not be read ({page.state}): {page.reason}", whole)
-        return self._made
+        return self._docling
 
-    def _add(self, block: DocumentBlock) -> list[FloatingItem]:
+    def _add(self, block: Block) -> list[FloatingItem]:
         """Add a block, and return the items that a caption may belong to."""
-        made, text, prov = self._made, defuse(block.text), self._provs(block)
+        docling, text, prov = self._docling, defuse(block.text), self._provs(block)
         match block.kind:
             case BlockKind.TITLE if block.level == 1 and self._is_titled:
-                item = made.add_title(text, prov=prov[0])
+                item = docling.add_title(text, prov=prov[0])
             case BlockKind.TITLE:
-                item = made.add_heading(text, level=max(1, block.level - self._is_titled), prov=prov[0])
+                item = docling.add_heading(text, level=max(1, block.level - self._is_titled), prov=prov[0])
             case BlockKind.ITEM:
                 item = self._entry(block, prov[0])
             case BlockKind.CODE:
-                item = made.add_code(text, prov=prov[0])
+                item = docling.add_code(text, prov=prov[0])
             case BlockKind.FORMULA:
-                item = made.add_formula(inert_latex(block.text), prov=prov[0])
+                item = docling.add_formula(inert_latex(block.text), prov=prov[0])
             case BlockKind.PICTURE if block.picture is not None:
                 return [self._picture(block, prov[0])]
             case BlockKind.TABLE:
@@ -143,35 +144,35 @@ class _Builder:
                 return []
             case BlockKind.FURNITURE:
                 label = DocItemLabel(_LABELS.get(block.label, "page_header"))
-                item = made.add_text(label, text, prov=prov[0], content_layer=ContentLayer.FURNITURE)
+                item = docling.add_text(label, text, prov=prov[0], content_layer=ContentLayer.FURNITURE)
             case BlockKind.CAPTION:
-                item = made.add_text(DocItemLabel.CAPTION, text, prov=prov[0])
+                item = docling.add_text(DocItemLabel.CAPTION, text, prov=prov[0])
             case _:
-                item = made.add_text(DocItemLabel(_LABELS.get(block.label, "text")), text, prov=prov[0])
+                item = docling.add_text(DocItemLabel(_LABELS.get(block.label, "text")), text, prov=prov[0])
         item.prov.extend(prov[1:])
         if block.number is not None:
-            made.add_text(DocItemLabel.TEXT, defuse(block.number.text), prov=self._prov(block.number, 0))
+            docling.add_text(DocItemLabel.TEXT, defuse(block.number.text), prov=self._prov(block.number, 0))
         return []
 
-    def _entry(self, block: DocumentBlock, prov: ProvenanceItem) -> ListItem:
+    def _entry(self, block: Block, prov: ProvenanceItem) -> ListItem:
         """Add an entry to the list of its level, inside that of the level above."""
         while self._lists and self._lists[-1][0] > block.level:
             self._lists.pop()
         if self._lists and self._lists[-1][0] == block.level:
             _, group, _ = self._lists.pop()
         else:
-            group = self._made.add_list_group(parent=self._lists[-1][2] if self._lists else None)
+            group = self._docling.add_list_group(parent=self._lists[-1][2] if self._lists else None)
         is_number = block.sign[:-1].isdecimal()
-        item = self._made.add_list_item(defuse(block.text), is_number, block.sign, prov=prov, parent=group)
+        item = self._docling.add_list_item(defuse(block.text), is_number, block.sign, prov=prov, parent=group)
         self._lists.append((block.level, group, item))
         return item
 
-    def _picture(self, block: DocumentBlock, prov: ProvenanceItem) -> FloatingItem:
+    def _picture(self, block: Block, prov: ProvenanceItem) -> FloatingItem:
         picture = block.picture
         assert picture is not None
         size = Size(width=picture.width, height=picture.height)
         image = ImageRef(mimetype="image/jpeg", dpi=_DPI, size=size, uri=Path(picture.path))
-        item = self._made.add_picture(image=image, prov=prov)
+        item = self._docling.add_picture(image=image, prov=prov)
         if block.label == "chart":
             item.label = DocItemLabel.CHART
         if note := block.parts[0].note:
@@ -180,24 +181,21 @@ class _Builder:
 
     def _table(self, part: BlockPart) -> FloatingItem:
         grid = grid_of(part.text)
-        item = self._made.add_table(_table_data(grid), prov=self._prov(part, 0))
+        item = self._docling.add_table(_table_data(grid), prov=self._prov(part, 0))
         if part.note:
             item.meta = FloatingMeta(**_meta(part.note, of_picture=False))
         if grid.caption:
-            caption = self._made.add_text(
-                DocItemLabel.CAPTION, defuse(grid.caption), prov=self._prov(part, 0), parent=item
-            )
-            item.captions.append(caption.get_ref())
+            self._caption(item, grid.caption, self._prov(part, 0))
         return item
 
-    def _caption(self, item: FloatingItem, block: DocumentBlock) -> None:
-        caption = self._made.add_text(DocItemLabel.CAPTION, defuse(block.text), prov=self._provs(block)[0], parent=item)
+    def _caption(self, item: FloatingItem, text: str, prov: ProvenanceItem) -> None:
+        caption = self._docling.add_text(DocItemLabel.CAPTION, defuse(text), prov=prov, parent=item)
         item.captions.append(caption.get_ref())
 
-    def _lost(self, says: str, prov: ProvenanceItem) -> None:
-        self._made.add_text(DocItemLabel.TEXT, says, prov=prov, content_layer=ContentLayer.NOTES)
+    def _lost(self, message: str, prov: ProvenanceItem) -> None:
+        self._docling.add_text(DocItemLabel.TEXT, message, prov=prov, content_layer=ContentLayer.NOTES)
 
-    def _provs(self, block: DocumentBlock) -> list[ProvenanceItem]:
+    def _provs(self, block: Block) -> list[ProvenanceItem]:
         """Return each part's place on its page and its span of the block's text."""
         provs, begin = [], 0
         for part in block.parts:

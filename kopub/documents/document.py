@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from kopub.figures.figure import FigureNote
 from kopub.recognition.regions import TextOrigin
@@ -20,11 +21,10 @@ class PictureFile:
 
 
 @dataclass(frozen=True, slots=True)
-class PageFacts:
-    """The facts about a page besides its regions.
+class Review:
+    """The doubt about a page's text, with the reasons, and the mark of its corrections.
 
-    That is the doubt about its text, 0 to 1, with the reasons, and the mark of its corrections. The doubt is None
-    without a text, the mark empty without corrections.
+    The doubt is 0 to 1, and None without a text; the mark is empty without corrections.
     """
 
     doubt: float | None = None
@@ -32,15 +32,20 @@ class PageFacts:
     corrections: str = ""
 
 
+_NOTHING: Mapping[int, Any] = {}
+"""What pages have without pictures or notes. They share it, as a plan of a corpus may hold millions."""
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentPage:
-    """A page with its regions in reading order.
+    """A page of a document, as it is planned or as it was read.
 
-    `pictures` and `notes` are keyed by the index of the region. `number` is unique in the document; `width` and
-    `height` are in pixels of the upright page, 0 if it has no image. A note is what a model wrote about a picture or
-    table, never text of the page. `image` is the picture of the whole page, if such pictures were requested.
-    `made_by` names kopub and the engines that laid the page out and read it, each with its version. `facts` are empty
-    unless they were requested.
+    A planned page has no regions yet; those of one that was read are in reading order. `pictures` and `notes` are keyed
+    by the index of the region. `number` is unique in the document; `width` and `height` are in pixels of the upright
+    page, 0 if it has no image. A note is what a model wrote about a picture or table, never text of the page. `image`
+    is the picture of the whole page, if such pictures were requested. `made_by` names kopub and the engines that laid
+    the page out and read it, each with its version. `review` is empty unless it was requested. `shard` is that of the
+    tables that hold the page.
     """
 
     number: int
@@ -50,25 +55,31 @@ class DocumentPage:
     state: State
     reason: str | None
     regions: tuple[Region, ...] = ()
-    pictures: Mapping[int, PictureFile] = field(default_factory=dict)
-    notes: Mapping[int, FigureNote] = field(default_factory=dict)
+    pictures: Mapping[int, PictureFile] = field(default_factory=lambda: _NOTHING)
+    notes: Mapping[int, FigureNote] = field(default_factory=lambda: _NOTHING)
     image: PictureFile | None = None
     made_by: tuple[str, ...] = ()
-    facts: PageFacts = field(default_factory=PageFacts)
+    review: Review = Review()
+    shard: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """The pages of a document by number.
 
-    `name` is the name of its files, `doc_id` its name in the corpus. `fingerprint` has 64 bits of the hashes of its
-    pages' images.
+    The pages of a plan stand in the order of the corpus, whatever their numbers. `name` is the name of its files,
+    `doc_id` its name in the corpus. `fingerprint` has 64 bits of the hashes of its pages' images.
     """
 
     doc_id: str
     name: str
     fingerprint: int
     pages: tuple[DocumentPage, ...]
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The shards that hold a page of it, in the order of its pages."""
+        return tuple(dict.fromkeys(page.shard for page in self.pages))
 
 
 class BlockKind(StrEnum):
@@ -111,7 +122,7 @@ class BlockPart:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentBlock:
+class Block:
     """A title, paragraph, table or picture, from one region or several.
 
     `level` is that of a title or list entry, 1 for the uppermost, `sign` the bullet or number of an entry as printed,

@@ -18,13 +18,13 @@ from kopub.corrections.corrected import CorrectedTables
 from kopub.documents.alto import alto_files
 from kopub.documents.chunks import chunk_document
 from kopub.documents.docling import document_json
-from kopub.documents.document import Document, DocumentBlock, PageFacts
+from kopub.documents.document import Block, Document, Review
 from kopub.documents.hocr import document_hocr
 from kopub.documents.label_studio import label_tasks
 from kopub.documents.markdown import MarkdownOptions, document_markdown
 from kopub.documents.page_xml import page_xml_files
 from kopub.documents.spreadsheets import CSV_START, sheet_names, tables_workbook
-from kopub.documents.stream import PICTURES, DocumentStream, Notes
+from kopub.documents.stream import PICTURES, Assembler, Notes
 from kopub.documents.structure import Structure, structure_document
 from kopub.documents.tables import document_tables
 from kopub.errors import StoreError
@@ -48,19 +48,20 @@ class _FileFormat:
     """
 
     suffix: str
-    content: Callable[[Document, Sequence[DocumentBlock], MarkdownOptions, str], str] | None
+    content: Callable[[Document, Sequence[Block], MarkdownOptions, str], str] | None
     shows_pictures: bool = False
     folder: str = ""
-    files: Callable[[Document, Sequence[DocumentBlock]], Iterator[tuple[str, bytes]]] = lambda document, blocks: iter(
-        ()
-    )
+    files: Callable[[Document, Sequence[Block]], Iterator[tuple[str, bytes]]] = lambda document, blocks: iter(())
 
 
-def _chunk_lines(document: Document, blocks: Sequence[DocumentBlock], *_: object) -> str:
-    return "".join(_json_line(asdict(chunk)) for chunk in chunk_document(document, blocks))
+def _chunk_lines(document: Document, blocks: Sequence[Block], *_: object) -> str:
+    lines = ""
+    for chunk in chunk_document(document, blocks):
+        lines += json.dumps(asdict(chunk), ensure_ascii=False) + "\n"
+    return lines
 
 
-def _table_lines(document: Document, blocks: Sequence[DocumentBlock], *_: object) -> str:
+def _table_lines(document: Document, blocks: Sequence[Block], *_: object) -> str:
     """Return a JSON line for each table, which names the files with its rows."""
     tables, folder = [*document_tables(document, blocks)], f"{document.name}{_TABLE_FILES}"
     lines = ""
@@ -69,21 +70,18 @@ def _table_lines(document: Document, blocks: Sequence[DocumentBlock], *_: object
         del values["rows"], values["grid"]
         values["n_rows"] = len(table.rows)
         values["files"] = [f"{folder}/{table.number}{suffix}" for suffix in (".csv", ".parquet")]
-        lines += _json_line({**values, "workbook": f"{folder}/{document.name}.xlsx", "sheet": name})
+        values |= {"workbook": f"{folder}/{document.name}.xlsx", "sheet": name}
+        lines += json.dumps(values, ensure_ascii=False) + "\n"
     return lines
 
 
-def _table_files(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[tuple[str, bytes]]:
+def _table_files(document: Document, blocks: Sequence[Block]) -> Iterator[tuple[str, bytes]]:
     tables = [*document_tables(document, blocks)]
     for table in tables:
         yield f"{table.number}.csv", CSV_START + table.to_csv().encode("utf-8", "backslashreplace")
         yield f"{table.number}.parquet", table.to_parquet()
     if tables:
         yield f"{document.name}.xlsx", tables_workbook(tables)
-
-
-def _json_line(values: dict[str, Any]) -> str:
-    return json.dumps(values, ensure_ascii=False) + "\n"
 
 
 _TABLE_FILES = ".tables"
@@ -102,8 +100,8 @@ FORMATS = {
         ".label-studio.json", lambda document, blocks, options, folder: label_tasks(document, folder)
     ),
 }
-USE_FACTS = frozenset({"hocr", "alto", "page_xml", "label_studio"})
-"""The formats that say something of the facts about pages."""
+USE_REVIEWS = frozenset({"hocr", "alto", "page_xml", "label_studio"})
+"""The formats that say something of the reviews of pages."""
 
 
 @dataclass
@@ -137,17 +135,17 @@ def write_documents(
     images: OpenImages | None = None,
     markdown: MarkdownOptions | None = None,
     keep_others: bool = False,
-    facts: Mapping[str, PageFacts] | None = None,
+    reviews: Mapping[str, Review] | None = None,
 ) -> ExportTally:
     """Write every document of `shards` into `out`, in each format.
 
     `formats` are keys of `FORMATS`. Each file is written whole or not at all, and left alone if it has not changed.
     Files of an earlier export in these formats that this one does not write are removed when it is complete, unless
     `keep_others` is set. `notes` are a model's notes on pictures and tables; with `images`, the pictures of whole
-    pages are written too. `facts` are those about pages, for archives and Label Studio. Raises `StoreError` if `out`
+    pages are written too. `reviews` are those of pages, for archives and Label Studio. Raises `StoreError` if `out`
     holds anything other than exports of documents; nothing is written anywhere else.
     """
-    stream = DocumentStream(reader, shards, notes, images, facts)
+    stream = Assembler(reader, shards, notes, images, reviews)
     with_pictures = images is not None or any(FORMATS[name].shows_pictures for name in formats)
     try:
         return _ExportFolder(out).write(stream, formats, markdown or MarkdownOptions(), keep_others, with_pictures)
@@ -189,20 +187,17 @@ def sound_notes(tables: TableStore | CorrectedTables, shards: Sequence[str]) -> 
             for row in readings.filter(pc.field("page_id").isin(list(noted))).to_pylist():
                 boxes[row["page_id"]] = {region["index"]: region["bbox_2d"] for region in row["regions"] or ()}
         for page_id, notes in noted.items():
+            boxes_now = boxes.get(page_id, {})
             for note in notes:
-                index = _index_now(note, boxes.get(page_id, {}))
+                # Regions of one box are told apart by the index that the note was written for.
+                index = note["index"]
+                if boxes_now.get(index) != note["bbox_2d"]:
+                    index = next((at for at, box in boxes_now.items() if box == note["bbox_2d"]), None)
                 if note["state"] == State.OK and index is not None:
                     fields = {name: note[name] for name in _NOTE_FIELDS if note[name] is not None}
                     keywords = tuple(note["keywords"] or ())
                     by_place[page_id, index] = FigureNote(f"{page_id}/{index}", State.OK, keywords=keywords, **fields)
     return lambda page_id, index: by_place.get((page_id, index))
-
-
-def _index_now(note: Mapping[str, Any], boxes: Mapping[int, Sequence[int]]) -> int | None:
-    """Return the index of the region with a note's box, None without one."""
-    if boxes.get(note["index"]) == note["bbox_2d"]:
-        return note["index"]
-    return next((index for index, box in boxes.items() if box == note["bbox_2d"]), None)
 
 
 class _ExportFolder:
@@ -211,20 +206,23 @@ class _ExportFolder:
 
     def write(
         self,
-        stream: DocumentStream,
+        stream: Assembler,
         formats: Sequence[str],
         markdown: MarkdownOptions,
         keep_others: bool,
         with_pictures: bool,
     ) -> ExportTally:
         earlier = self._claim()
-        names = {name: [document.name for document in stream.documents] for name in formats}
-        if keep_others:
-            names = {name: sorted({*listed, *earlier.get(name, ())}) for name, listed in names.items()}
-        files = {**earlier, **names}
-        either = {name: sorted({*earlier.get(name, ()), *listed}) for name, listed in files.items()}
+        files = dict(earlier)
+        """The names of the documents that the folder then has, by format."""
+        either = {name: sorted({*listed}) for name, listed in earlier.items()}
+        for name in formats:
+            listed = [document.name for document in stream.documents]
+            either[name] = sorted({*listed, *earlier.get(name, ())})
+            files[name] = either[name] if keep_others else listed
+        # An export that is killed has left files of both.
         self._mark({"complete": False, "documents": either})
-        done = ExportTally()
+        tally = ExportTally()
         pictured = {name for form, listed in files.items() if FORMATS[form].shows_pictures for name in listed}
         for document in stream.read(self._replace if with_pictures else None):
             of = structure_document(document)
@@ -245,14 +243,14 @@ class _ExportFolder:
                 self._keep_files(document.name + PICTURES, whole | parts)
             elif document.name not in pictured:
                 self._keep_files(document.name + PICTURES, set())
-            done.add(document, of, with_pictures)
+            tally.add(document, of, with_pictures)
         for name in formats:
-            for gone in set(earlier.get(name, ())) - set(names[name]):
+            for gone in set(earlier.get(name, ())) - set(files[name]):
                 self._remove(FORMATS[name], gone)
         for gone in set(chain(*earlier.values())) - set(chain(*files.values())):
             self._keep_files(gone + PICTURES, set())
         self._mark({"complete": True, "documents": files})
-        return done
+        return tally
 
     def _remove(self, form: _FileFormat, name: str) -> None:
         if form.content is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import IntEnum
 
-from kopub.documents.document import BlockKind, DocumentBlock, DocumentPage
+from kopub.documents.document import Block, BlockKind, DocumentPage
 from kopub.documents.joins import one_line
 from kopub.documents.outline import LETTERS
 from kopub.recognition.regions import TextOrigin
@@ -61,7 +61,7 @@ _ALONE = re.compile(
 )
 
 
-def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
+def with_levels(blocks: Sequence[Block]) -> list[Block]:
     """Return the blocks, each title with its level.
 
     A title whose file says its level has that; the tags of a PDF may count the document's own title. The first title
@@ -70,12 +70,24 @@ def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
     it; a title that layout calls a document's title begins a chapter.
     """
     titles = [block for block in blocks if block.kind is BlockKind.TITLE]
-    ranks = _ranks([block.text for block in titles])
+    ranks = [rank_of(block.text) for block in titles]
+    single: set[str] = set()
+    lower: set[str] = set()
+    for title, rank in zip(titles, ranks, strict=True):
+        number = _DECIMAL.match(title.text.lstrip())
+        if number and rank is not None and _Rank.DECIMAL <= rank < _Rank.LETTER:
+            (lower if rank > _Rank.DECIMAL else single).add(number[1])
+    if lower and not lower & single:
+        # The document has numbers like `1.1` but no `1` above any of them: its single numbers were misread.
+        ranks = [_Rank.DECIMAL + 1 if rank == _Rank.DECIMAL else rank for rank in ranks]
     used = sorted({rank for rank in ranks if rank is not None})
     named = bool(titles) and is_named(blocks, titles[0])
     top = 2 if named or not used or used[0] > _Rank.CHAPTER else 1
     levels = {rank: top + at for at, rank in enumerate(used)}
-    tagged = {block.level for block in titles if block.level and _is_tagged(block)}
+    tagged: set[int] = set()
+    for block in titles:
+        if block.level and block.parts[0].region.origin is TextOrigin.TEXT_LAYER:
+            tagged.add(block.level)
     last, leveled, ranked = None, [], iter(ranks)
     for block in blocks:
         if block.kind is not BlockKind.TITLE:
@@ -83,7 +95,8 @@ def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
             continue
         rank = next(ranked)
         if block.level:
-            level = last = block.level + (named and 1 in tagged if _is_tagged(block) else top - 1)
+            is_tagged = block.parts[0].region.origin is TextOrigin.TEXT_LAYER
+            level = last = block.level + (named and 1 in tagged if is_tagged else top - 1)
         elif rank is not None:
             level = last = levels[rank]
         elif block.label == "doc_title":
@@ -94,27 +107,7 @@ def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
     return leveled
 
 
-def _is_tagged(title: DocumentBlock) -> bool:
-    return title.parts[0].region.origin is TextOrigin.TEXT_LAYER
-
-
-def _ranks(titles: Sequence[str]) -> list[int | None]:
-    """Return the rank of each title by its number.
-
-    If the document has numbers like `1.1` but no `1` above any of them, its single numbers were misread.
-    """
-    ranks = [rank_of(title) for title in titles]
-    single: set[str] = set()
-    lower: set[str] = set()
-    for title, rank in zip(titles, ranks, strict=True):
-        if rank is not None and _Rank.DECIMAL <= rank < _Rank.LETTER and (number := _DECIMAL.match(title.lstrip())):
-            (lower if rank > _Rank.DECIMAL else single).add(number[1])
-    if lower and not lower & single:
-        return [_Rank.DECIMAL + 1 if rank == _Rank.DECIMAL else rank for rank in ranks]
-    return ranks
-
-
-def is_named(blocks: Sequence[DocumentBlock], title: DocumentBlock) -> bool:
+def is_named(blocks: Sequence[Block], title: Block) -> bool:
     """Return whether `title`, the first one, is the title of the document."""
     return title.label == "doc_title" and title.page == blocks[0].page and rank_of(title.text) is None
 
@@ -166,7 +159,7 @@ def find_furniture(pages: Sequence[DocumentPage]) -> set[Place]:
     """
     labelled = [(page, region) for page in pages for region in page.regions if region.label in _FURNITURE_LABELS]
     enough = max(2, _SHARE * len(pages))
-    heights, texts = _heights(labelled), _texts_by_page(labelled)
+    heights, texts = _Heights(labelled), _texts_by_page(labelled)
     heads: list[tuple[DocumentPage, Region]] = []
     for page, region in labelled:
         is_page_number = region.label == "number" and _PAGE_NUMBER.fullmatch(region.content or "")
@@ -175,16 +168,26 @@ def find_furniture(pages: Sequence[DocumentPage]) -> set[Place]:
             heads.append((page, region))
     furniture = {(page.number, region.index) for page, region in heads}
 
-    # Lines that layout took for text, at the edges of pages.
+    # The uppermost and lowest lines that layout took for text, at the edges of pages.
     edges: list[tuple[DocumentPage, Region]] = []
     for page in pages:
-        for region in _edges(page, furniture):
-            edges.append((page, region))
+        lines: list[Region] = []
+        for region in page.regions:
+            if (page.number, region.index) not in furniture and region.origin is not TextOrigin.UNPRINTED:
+                lines.append(region)
+        if not lines:
+            continue
+        upper = min(lines, key=lambda region: region.box_2d.y1)
+        lower = max(lines, key=lambda region: region.box_2d.y2)
+        for region in (upper, lower):
+            is_line = region.label in _MISLABELLED and "\n" not in (region.content or "").strip()
+            if is_line and (region.box_2d.y2 < _EDGE or region.box_2d.y1 > 1000 - _EDGE):
+                edges.append((page, region))
     repeated = _texts_by_page(edges)
     for page, region in edges:
         if _PAGE_NUMBER.fullmatch(region.content or "") or len(repeated[_without_digits(region)]) > 1:
             heads.append((page, region))
-    sure = _heights(heads)
+    sure = _Heights(heads)
     for page, region in edges:
         if len(sure.near(region, _SAME_LEVEL)) >= enough and region.box_2d.height <= sure.tallest + _SAME_LEVEL:
             furniture.add((page.number, region.index))
@@ -194,21 +197,20 @@ def find_furniture(pages: Sequence[DocumentPage]) -> set[Place]:
 class _Heights:
     """The pages that have a head at each height."""
 
-    def __init__(self) -> None:
-        self.pages: dict[int, set[int]] = defaultdict(set)
+    def __init__(self, heads: Iterable[tuple[DocumentPage, Region]]) -> None:
+        self._pages: dict[int, set[int]] = defaultdict(set)
         self.tallest = 0
+        for page, head in heads:
+            self._pages[(head.box_2d.y1 + head.box_2d.y2) // 2].add(page.number)
+            self.tallest = max(self.tallest, head.box_2d.height)
 
     def near(self, region: Region, reach: int) -> set[int]:
-        middle = _middle(region)
-        return set().union(*(self.pages.get(middle + off, ()) for off in range(-reach, reach + 1)))
-
-
-def _heights(regions: Iterable[tuple[DocumentPage, Region]]) -> _Heights:
-    heights = _Heights()
-    for page, region in regions:
-        heights.pages[_middle(region)].add(page.number)
-        heights.tallest = max(heights.tallest, region.box_2d.height)
-    return heights
+        """Return the pages with a head at most `reach` from the height of a region."""
+        middle = (region.box_2d.y1 + region.box_2d.y2) // 2
+        pages: set[int] = set()
+        for height in range(middle - reach, middle + reach + 1):
+            pages.update(self._pages.get(height, ()))
+        return pages
 
 
 def _texts_by_page(regions: Iterable[tuple[DocumentPage, Region]]) -> dict[str, set[int]]:
@@ -217,29 +219,6 @@ def _texts_by_page(regions: Iterable[tuple[DocumentPage, Region]]) -> dict[str, 
         pages[_without_digits(region)].add(page.number)
     pages.pop("", None)
     return pages
-
-
-def _edges(page: DocumentPage, furniture: set[Place]) -> list[Region]:
-    """Return the uppermost and lowest lines of text at the edges of a page."""
-    lines = [
-        region
-        for region in page.regions
-        if (page.number, region.index) not in furniture and region.origin is not TextOrigin.UNPRINTED
-    ]
-    if not lines:
-        return []
-    upper = min(lines, key=lambda region: region.box_2d.y1)
-    lower = max(lines, key=lambda region: region.box_2d.y2)
-    edges: list[Region] = []
-    for region in (upper, lower):
-        is_line = region.label in _MISLABELLED and "\n" not in (region.content or "").strip()
-        if is_line and (region.box_2d.y2 < _EDGE or region.box_2d.y1 > 1000 - _EDGE):
-            edges.append(region)
-    return edges
-
-
-def _middle(region: Region) -> int:
-    return (region.box_2d.y1 + region.box_2d.y2) // 2
 
 
 def _without_digits(region: Region) -> str:

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 
-from kopub.documents.document import BlockKind, BlockPart, DocumentBlock
+from kopub.documents.document import Block, BlockKind, BlockPart
 from kopub.documents.outline import NUMBER_SIGN
 from kopub.documents.tables import CONTINUED, TableGrid, grid_of
 from kopub.recognition.content import content_parts
 from kopub.recognition.tables import is_table, tables_and_text
 from kopub.search.morphemes import korean_analyser
-from kopub.texts.regions import Region
 
 ITEM = re.compile(r"\s*(?:[•●○◎◦▪■□▣◆◇▶▷ㆍ∙‧※]\s*|[·–*+°ㅇ\-]\s+)(?=\S)")
 """The bullet of a list entry. Tesseract reads `•` as `ㆍ` or `+`, and `◦` as `°`."""
@@ -63,7 +62,15 @@ def paragraphs(content: str, width: float = 0, height: float = 0) -> list[Paragr
         if passage.is_code:
             parts.append(Paragraph(passage.text, is_code=True, language=passage.language))
             continue
-        lines = _unwrap(passage.text) if printed else [line.strip() for line in passage.text.split("\n")]
+        lines = [line.strip() for line in passage.text.split("\n")]
+        if printed:
+            unwrapped: list[str] = []
+            for line, continues in zip(lines, _continuing(lines), strict=True):
+                if continues:
+                    unwrapped[-1] = glue_lines(unwrapped[-1], line)
+                else:
+                    unwrapped.append(line)
+            lines = unwrapped
         parts += _group_lines(lines)
     return parts
 
@@ -93,8 +100,9 @@ def joint(left: str, right: str) -> str:
         return ""
     if left[-1] in "-/" and left[-2:-1].strip():
         return ""
-    if not _is_hangul(left[-1]) and not _is_hangul(right[0]):
-        return "" if _is_cjk(left[-1]) and _is_cjk(right[0]) else " "
+    if not "가" <= left[-1] <= "힣" and not "가" <= right[0] <= "힣":
+        # Chinese and Japanese have no blanks.
+        return "" if unicodedata.east_asian_width(left[-1]) == unicodedata.east_asian_width(right[0]) == "W" else " "
     if not (left[-1].isalnum() and right[0].isalnum()):
         # A blank stands neither behind an opening sign nor before a closing one.
         opens = unicodedata.category(left[-1]) in ("Ps", "Pi")
@@ -147,17 +155,6 @@ def are_print_lines(lines: list[str], width: float, height: float) -> bool:
     if not width or not height:
         return True
     return (height / len(lines)) / (2 * width / longest) < _PITCH
-
-
-def _unwrap(text: str) -> list[str]:
-    lines = [line.strip() for line in text.split("\n")]
-    paragraphs: list[str] = []
-    for line, continues in zip(lines, _continuing(lines), strict=True):
-        if continues:
-            paragraphs[-1] = glue_lines(paragraphs[-1], line)
-        else:
-            paragraphs.append(line)
-    return paragraphs
 
 
 def _continuing(lines: Sequence[str]) -> Iterator[bool]:
@@ -230,14 +227,6 @@ def is_broken_word(left: str, right: str) -> bool:
     return bool(re.search(r"[a-z]{2}-$", left) and re.match(r"[a-z]{2}", right))
 
 
-def _is_hangul(char: str) -> bool:
-    return "가" <= char <= "힣"
-
-
-def _is_cjk(char: str) -> bool:
-    return unicodedata.east_asian_width(char) == "W"
-
-
 _RUNNING = frozenset({"text", "content", "abstract", "reference_content"})
 _FULL_LINE = 0.9
 """Share of the longest line from which a paragraph's last line is full, so that the paragraph may continue."""
@@ -265,7 +254,7 @@ class PrintExtent:
     bottom: int
 
 
-def extent_of(blocks: Sequence[DocumentBlock]) -> PrintExtent:
+def extent_of(blocks: Sequence[Block]) -> PrintExtent:
     """Return the extent of a document's pages without outliers.
 
     A tenth of the pages is left out at each end.
@@ -285,7 +274,7 @@ def extent_of(blocks: Sequence[DocumentBlock]) -> PrintExtent:
     return PrintExtent(sorted(tops.values())[tenth], sorted(bottoms.values())[-1 - tenth])
 
 
-def join_pages(blocks: Sequence[DocumentBlock], whole: Collection[int]) -> list[DocumentBlock]:
+def join_pages(blocks: Sequence[Block], whole: Collection[int]) -> list[Block]:
     """Join each paragraph and table that surely continues, and return the blocks.
 
     It may continue on the next page, or below the place that layout took for its end. `whole` are the pages of which
@@ -293,8 +282,8 @@ def join_pages(blocks: Sequence[DocumentBlock], whole: Collection[int]) -> list[
     pictures) are moved after the region of the second part, so that regions stay whole.
     """
     extent = extent_of(blocks)
-    done: list[DocumentBlock] = []
-    between: list[DocumentBlock] = []
+    done: list[Block] = []
+    between: list[Block] = []
     region: BlockPart | None = None
     for block in blocks:
         if region is not None and (block.page, block.parts[0].region.index) != (region.page, region.region.index):
@@ -312,7 +301,7 @@ def join_pages(blocks: Sequence[DocumentBlock], whole: Collection[int]) -> list[
     return done + between
 
 
-def _may_go_on(done: Sequence[DocumentBlock], block: DocumentBlock) -> int | None:
+def _may_go_on(done: Sequence[Block], block: Block) -> int | None:
     """Return the position of the block that this one may continue.
 
     That is the last one, apart from blocks that may stand between.
@@ -329,26 +318,25 @@ def _may_go_on(done: Sequence[DocumentBlock], block: DocumentBlock) -> int | Non
         )
         if between_pages or (within_page and before.page == block.page):
             continue
-        if block.kind is BlockKind.TABLE and before.page < block.page and _is_in_a_table(before.parts[0], done[:at]):
-            continue
+        if block.kind is BlockKind.TABLE and before.page < block.page:
+            # A table within a cell of a table that stands above it is not the one that goes on.
+            inner = before.parts[0]
+            outer = (part for other in done[:at] if other.kind is block.kind for part in other.parts)
+            if any(part.page == inner.page and inner.region.box_2d.inside(part.region.box_2d) for part in outer):
+                continue
         return at if before.last_page in (block.page, block.page - 1) else None
     return None
 
 
-def _is_in_a_table(part: BlockPart, before: Iterable[DocumentBlock]) -> bool:
-    """Return whether a part stands within a cell of one of the tables before it."""
-    tables = (other for block in before if block.kind is BlockKind.TABLE for other in block.parts)
-    return any(table.page == part.page and part.region.box_2d.inside(table.region.box_2d) for table in tables)
-
-
-def _as_one(
-    first: DocumentBlock, second: DocumentBlock, between: Sequence[DocumentBlock], extent: PrintExtent
-) -> DocumentBlock | None:
+def _as_one(first: Block, second: Block, between: Sequence[Block], extent: PrintExtent) -> Block | None:
     """Return the two blocks as one, or None if that is not certain."""
     above, below = first.parts[-1].region, second.parts[0].region
     captions = [block.parts[0].region.box_2d.y1 for block in between if block.kind is BlockKind.CAPTION]
     if first.last_page == second.page:
-        near = above is not below and _is_below(above, below)
+        # The second is the next line of the first one's column.
+        gap = below.box_2d.y1 - above.box_2d.y2
+        is_aligned = abs(above.box_2d.x1 - below.box_2d.x1) <= _SAME_EDGES
+        near = above is not below and is_aligned and -_NEXT_LINE <= gap <= _NEXT_LINE
     else:
         top = min([below.box_2d.y1, *captions])
         notes = [block.parts[0].region.box_2d.y1 for block in between if block.kind is BlockKind.FOOTNOTE]
@@ -370,12 +358,6 @@ def _as_one(
     return replace(first, parts=(*first.parts, replace(second.parts[0], joint=joint(left, right)), *second.parts[1:]))
 
 
-def _is_below(above: Region, below: Region) -> bool:
-    """Return whether the second region is the next line of the first one's column."""
-    gap = below.box_2d.y1 - above.box_2d.y2
-    return abs(above.box_2d.x1 - below.box_2d.x1) <= _SAME_EDGES and -_NEXT_LINE <= gap <= _NEXT_LINE
-
-
 def _goes_on(first: BlockPart, second: BlockPart) -> bool:
     """Return whether a page's last paragraph continues on the next page."""
     end, begin = first.text.rstrip().rpartition("\n")[2], second.text.lstrip()
@@ -387,24 +369,18 @@ def _goes_on(first: BlockPart, second: BlockPart) -> bool:
         return False
     if end[-1].isascii() and not (begin[0].islower() or "가" <= begin[0] <= "힣"):
         return False
-    return _are_columns(first.region, second.region) and _is_full(first.region, end)
+    one, other = first.region.box_2d, second.region.box_2d
+    # They stand in one column, or in two columns of equal width.
+    are_columns = abs(one.x1 - other.x1) <= _ALIKE or abs(one.width - other.width) <= _ALIKE
+    lines = [line for line in (first.region.content or "").split("\n") if line.strip()]
+    if are_print_lines(lines, first.region.box.width, first.region.box.height):
+        is_full = columns(lines[-1]) >= _FULL_LINE * max(map(columns, lines))
+    else:
+        is_full = columns(end) >= _LONG
+    return are_columns and is_full
 
 
-def _are_columns(first: Region, second: Region) -> bool:
-    """Return whether the parts stand in one column, or in two columns of equal width."""
-    one, other = first.box_2d, second.box_2d
-    return abs(one.x1 - other.x1) <= _ALIKE or abs(one.width - other.width) <= _ALIKE
-
-
-def _is_full(region: Region, end: str) -> bool:
-    """Return whether the last line fills its column, if lines are known."""
-    lines = [line for line in (region.content or "").split("\n") if line.strip()]
-    if are_print_lines(lines, region.box.width, region.box.height):
-        return columns(lines[-1]) >= _FULL_LINE * max(map(columns, lines))
-    return columns(end) >= _LONG
-
-
-def _one_table(first: DocumentBlock, second: DocumentBlock, is_named: bool) -> DocumentBlock | None:
+def _one_table(first: Block, second: Block, is_named: bool) -> Block | None:
     """Join two tables with the same edges, columns and heading.
 
     The second needs no heading if it `is_named` as the continuation, by a caption of its own or one before it, or if
@@ -421,7 +397,9 @@ def _one_table(first: DocumentBlock, second: DocumentBlock, is_named: bool) -> D
     if above.columns != below.columns or below.columns < 2 or (below.caption and not is_named):
         return None
     head = _heading(above)
-    repeated = head.rows if head.is_sound and head == _heading(below) and head.rows < below.rows else 0
+    # A heading with an empty cell above may be that of another table.
+    is_sound = all(text for row, _, _, _, text in head.cells if row == 0)
+    repeated = head.rows if is_sound and head == _heading(below) and head.rows < below.rows else 0
     goes_on = is_named or above.heading_rows == above.rows
     if not repeated and (not goes_on or any(cell.heading for cell in below.row(0))):
         return None
@@ -435,14 +413,11 @@ class _TableHead:
     rows: int
     cells: tuple[tuple[int, int, int, int, str], ...]
 
-    @property
-    def is_sound(self) -> bool:
-        """True if every cell of the first row says something."""
-        return all(text for row, _, _, _, text in self.cells if row == 0)
-
 
 def _heading(grid: TableGrid) -> _TableHead:
     rows = max([grid.heading_rows, *(cell.rows for cell in grid.row(0))])
-    heads = (cell for cell in grid.cells if cell.row < rows)
-    cells = ((cell.row, cell.column, cell.rows, cell.columns, "".join(cell.text.split())) for cell in heads)
+    cells: list[tuple[int, int, int, int, str]] = []
+    for cell in grid.cells:
+        if cell.row < rows:
+            cells.append((cell.row, cell.column, cell.rows, cell.columns, "".join(cell.text.split())))
     return _TableHead(rows, tuple(cells))

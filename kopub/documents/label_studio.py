@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from kopub.corrections.log import Action, Correction, CorrectionHistory, CorrectionLog
-from kopub.documents.document import Document, DocumentPage
-from kopub.documents.page_facts import corrections_mark
+from kopub.documents.document import Document
+from kopub.documents.reviews import corrections_mark
 from kopub.errors import KopubError
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import DEFAULT_TASKS, Task
@@ -33,21 +33,33 @@ def label_tasks(document: Document, folder: str) -> str:
     for page in document.pages:
         if page.image is None:
             continue
+        size = {"original_width": page.width, "original_height": page.height}
         regions: list[dict[str, Any]] = []
         results: list[dict[str, Any]] = []
         for region in page.regions:
+            name, kind, text = f"r{region.index}", KINDS[region.task], printable(region.content or "")
             regions.append(
                 {
-                    "id": f"r{region.index}",
+                    "id": name,
                     "label": region.label,
-                    "kind": KINDS[region.task],
+                    "kind": kind,
                     "bbox": list(region.box),
                     "bbox_2d": list(region.box_2d),
-                    "text": printable(region.content or ""),
+                    "text": text,
                     "score": region.score,
                 }
             )
-            results += _results(page, regions[-1])
+            # A region is a labelled rectangle, and one with text a text of the same id.
+            x1, y1, x2, y2 = region.box
+            wide, high = 100 / page.width, 100 / page.height
+            sides = {"width": (x2 - x1) * wide, "height": (y2 - y1) * high}
+            place = {"x": x1 * wide, "y": y1 * high, **sides, "rotation": 0}
+            drawn = {"id": name, "to_name": _IMAGE, **size}
+            rectangle = {"type": "rectanglelabels", "value": {**place, "rectanglelabels": [region.label]}}
+            results.append({**drawn, "from_name": _LABEL, **rectangle, "score": region.score})
+            if region.task is not Task.SKIP:
+                textarea = {"type": "textarea", "value": {**place, "text": [text]}}
+                results.append({**drawn, "from_name": _TEXT, **textarea})
         data = {
             _IMAGE: _LOCAL_FILES + quote(f"{folder}/{page.image.path}"),
             "doc_id": document.doc_id,
@@ -55,32 +67,11 @@ def label_tasks(document: Document, folder: str) -> str:
             "page": page.number,
             "width": page.width,
             "height": page.height,
-            "corrected": page.facts.corrections,
+            "corrected": page.review.corrections,
             "regions": regions,
         }
         tasks.append({"data": data, "predictions": [{"model_version": "; ".join(page.made_by), "result": results}]})
     return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
-
-
-def _results(page: DocumentPage, region: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a region as a labelled rectangle, with its text if it has one."""
-    x1, y1, x2, y2 = region["bbox"]
-    wide, high = 100 / page.width, 100 / page.height
-    place = {"x": x1 * wide, "y": y1 * high, "width": (x2 - x1) * wide, "height": (y2 - y1) * high, "rotation": 0}
-    drawn = {"id": region["id"], "to_name": _IMAGE, "original_width": page.width, "original_height": page.height}
-    results = [
-        {
-            **drawn,
-            "from_name": _LABEL,
-            "type": "rectanglelabels",
-            "value": {**place, "rectanglelabels": [region["label"]]},
-            "score": region["score"],
-        }
-    ]
-    if region["kind"] != KINDS[Task.SKIP]:
-        written = {**place, "text": [region["text"]]}
-        results.append({**drawn, "from_name": _TEXT, "type": "textarea", "value": written})
-    return results
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +143,12 @@ def _annotated_page(task: Mapping[str, Any], shards: Mapping[str, str], author: 
         page_id, shards[page_id], Action.TEXT, by["email"] if isinstance(by, dict) else author, reason="Label Studio"
     )
     drawn = _drawn(annotations[0]["result"], width, height)
-    changes = []
+    changes: list[Correction] = []
     for region in data["regions"]:
+        # A person may have drawn a rectangle anew where one was; its id is then another.
+        name = region["id"]
+        if name not in drawn:
+            name = next((other for other in drawn if _is_same(drawn[other].bbox, region["bbox"])), None)
         change = replace(
             of_page,
             bbox=tuple(region["bbox"]),
@@ -162,16 +157,14 @@ def _annotated_page(task: Mapping[str, Any], shards: Mapping[str, str], author: 
             kind=region["kind"],
             before=region["text"],
         )
-        changes += _changes(change, _take(drawn, region), width, height)
+        changes += _changes(change, None if name is None else drawn.pop(name), width, height)
     changes += [_addition(of_page, rectangle, width, height) for rectangle in drawn.values()]
-    return Annotation(
-        page_id,
-        seen,
-        tuple(
-            replace(change, id=fingerprint([seen, page_id, change.action, change.bbox_2d, change.label, change.after]))
-            for change in changes
-        ),
-    )
+    with_ids: list[Correction] = []
+    for change in changes:
+        # The id follows from the change, so that an annotation that is imported twice adds nothing.
+        identity = [seen, page_id, change.action, change.bbox_2d, change.label, change.after]
+        with_ids.append(replace(change, id=fingerprint(identity)))
+    return Annotation(page_id, seen, tuple(with_ids))
 
 
 def _drawn(results: Sequence[Mapping[str, Any]], width: int, height: int) -> dict[str, _Drawn]:
@@ -190,14 +183,6 @@ def _drawn(results: Sequence[Mapping[str, Any]], width: int, height: int) -> dic
         text = texts.get(result["id"], "").replace("\r\n", "\n")
         drawn[result["id"]] = _Drawn(place["rectanglelabels"][0], text, (x1, y1, x2, y2))
     return drawn
-
-
-def _take(drawn: dict[str, _Drawn], region: Mapping[str, Any]) -> _Drawn | None:
-    """Remove and return the rectangle with the id of a region, or its box."""
-    if region["id"] in drawn:
-        return drawn.pop(region["id"])
-    same = next((name for name, rectangle in drawn.items() if _is_same(rectangle.bbox, region["bbox"])), None)
-    return None if same is None else drawn.pop(same)
 
 
 def _is_same(one: Sequence[float], other: Sequence[float]) -> bool:

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock, DocumentPage
+from kopub.documents.document import Block, BlockKind, Document, DocumentPage
 from kopub.documents.tables import caption_of, rows_of, without_rows
 from kopub.errors import visible
 from kopub.figures.figure import FigureNote
@@ -28,9 +28,7 @@ class MarkdownOptions:
     notes: bool = False
 
 
-def document_markdown(
-    document: Document, blocks: Sequence[DocumentBlock], options: MarkdownOptions | None = None
-) -> str:
+def document_markdown(document: Document, blocks: Sequence[Block], options: MarkdownOptions | None = None) -> str:
     """Return the blocks as markdown, without running heads, feet and page numbers.
 
     `<!-- page 3 -->` stands before the beginning of page 3, even in the middle of a paragraph or table that continues
@@ -61,7 +59,7 @@ def document_markdown(
     return "".join(done) + "".join(f"\n\n{mark}" for mark in rest) + "\n"
 
 
-def _by_page(blocks: Sequence[DocumentBlock]) -> Iterator[DocumentBlock]:
+def _by_page(blocks: Sequence[Block]) -> Iterator[Block]:
     """Yield the blocks, those that continue on the next page last of their page.
 
     Everything after the mark of a page has to be on that page.
@@ -89,8 +87,10 @@ class _Marks:
     def before(self, number: int | None) -> list[str]:
         """Return the marks before a block on page `number`; None means all that remain."""
         waiting, self._pending = self._pending, []
-        marks = [mark for page in self._up_to(number) for mark in (_comment_of(page), *self._shown(page), *_lost(page))]
-        return [*waiting, *marks]
+        for page in self._up_to(number):
+            comment, *loss = _comment_of(page)
+            waiting += (comment, *self._shown(page), *loss)
+        return waiting
 
     def within(self, number: int) -> list[str]:
         """Return the marks within a block that continues on page `number`.
@@ -99,7 +99,7 @@ class _Marks:
         """
         marks: list[str] = []
         for page in self._up_to(number):
-            marks += (_comment_of(page), *_lost(page))
+            marks += _comment_of(page)
             self._pending += self._shown(page)
         return marks
 
@@ -111,14 +111,13 @@ class _Marks:
         return [f"----- Page {page.number} -----"] if self._visible and page.number != self._first else []
 
 
-def _comment_of(page: DocumentPage) -> str:
+def _comment_of(page: DocumentPage) -> list[str]:
+    """Return the comment that begins a page, and a line if it was lost."""
     state = "" if page.state is State.OK else f": {page.state}{_comment(_why(page.reason))}"
-    return f"<!-- page {page.number}{state} -->"
-
-
-def _lost(page: DocumentPage) -> Iterator[str]:
-    if page.state in LOST:
-        yield f"> Page {page.number} could not be read ({page.state}){inline_markdown(_why(page.reason))}"
+    comment = f"<!-- page {page.number}{state} -->"
+    if page.state not in LOST:
+        return [comment]
+    return [comment, f"> Page {page.number} could not be read ({page.state}){inline_markdown(_why(page.reason))}"]
 
 
 def _why(reason: str | None) -> str:
@@ -130,7 +129,7 @@ def _comment(text: str) -> str:
     return visible(text).replace("--", "- -").replace(">", "&gt;")
 
 
-def _markdown(block: DocumentBlock, marks: _Marks) -> str:
+def _markdown(block: Block, marks: _Marks) -> str:
     match block.kind:
         case BlockKind.CODE:
             return fence_code(block.text, block.language)
@@ -153,7 +152,7 @@ def _markdown(block: DocumentBlock, marks: _Marks) -> str:
             return _running(block, marks)
 
 
-def _list_mark(block: DocumentBlock) -> str:
+def _list_mark(block: Block) -> str:
     """Return the mark of a list entry, a dash or its number."""
     return f"{block.sign} " if _NUMBER.fullmatch(block.sign) else "- "
 
@@ -161,14 +160,14 @@ def _list_mark(block: DocumentBlock) -> str:
 _NUMBER = re.compile(r"[0-9]+[.)]")
 
 
-def _picture(block: DocumentBlock) -> str:
+def _picture(block: Block) -> str:
     if block.picture is None:
         return ""
     note = block.parts[0].note
-    says = _in_line(note.description if note and note.description else block.label)
+    words = _in_line(note.description if note and note.description else block.label)
     if not block.picture.path:
-        return f"*({says})*"
-    return "![" + _BRACKET.sub(r"\\\g<0>", says) + f"]({link_target(block.picture.path)})"
+        return f"*({words})*"
+    return "![" + _BRACKET.sub(r"\\\g<0>", words) + f"]({link_target(block.picture.path)})"
 
 
 def _in_line(text: str) -> str:
@@ -193,7 +192,7 @@ def _noted(note: FigureNote) -> str:
 _BRACKET = re.compile(r"(?<!\\)[\[\]]")
 
 
-def _running(block: DocumentBlock, marks: _Marks) -> str:
+def _running(block: Block, marks: _Marks) -> str:
     """Return a title, list entry, note or paragraph.
 
     Line breaks are kept by two blanks each.
@@ -208,7 +207,12 @@ def _running(block: DocumentBlock, marks: _Marks) -> str:
         within = "".join(marks.within(part.page))
         begin = f"\ufdd2{len(pages)}\ufdd3" if within else ""
         pages |= {begin: within} if within else {}
-        text += part.joint + begin + _with_notes(part)
+        text += part.joint + begin
+        end = 0
+        for start, stop, mark in part.refers:
+            text += f"{part.text[end:start]}\ufdd0{mark}\ufdd1"
+            end = stop
+        text += part.text[end:]
     if block.kind is BlockKind.TITLE:
         written = title_markdown(text, block.level)
     elif block.kind is BlockKind.ITEM:
@@ -217,8 +221,8 @@ def _running(block: DocumentBlock, marks: _Marks) -> str:
         written = mark + block_markdown(sign + text, "  \n" + " " * len(mark))
     else:
         written = ("" if block.mark is None else f"[^{block.mark}]: ") + block_markdown(text, "  \n")
-    for page, said in pages.items():
-        written = written.replace(page, said)
+    for sign, within in pages.items():
+        written = written.replace(sign, within)
     return _NOTE.sub(r"[^\1]", _RAISED.sub(r"<\1>\2</\1>", written))
 
 
@@ -226,11 +230,3 @@ _RAISED = re.compile(r"&lt;(su[bp])>([^<>&]{1,40})&lt;/\1>")
 """Tags of raised and lowered text, the only two that a text keeps."""
 _NOTE = re.compile("\ufdd0(.*?)\ufdd1")
 """The mark of a note between two characters that occur in no text."""
-
-
-def _with_notes(part: BlockPart) -> str:
-    done, text = 0, ""
-    for start, end, mark in part.refers:
-        text += f"{part.text[done:start]}\ufdd0{mark}\ufdd1"
-        done = end
-    return text + part.text[done:]

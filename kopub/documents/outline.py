@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kopub.documents.document import BlockKind, DocumentBlock
+from kopub.documents.document import Block, BlockKind
 from kopub.recognition.regions import TextOrigin
 
 LETTERS = "가나다라마바사아자차카타파하"
@@ -30,10 +30,6 @@ class _Sign:
     left: int | None = None
     """Its place across the page, in parts of 1,000, if that is sure."""
 
-    def is_beside(self, other: "_Sign") -> bool:
-        """Return whether an entry with this sign is of the level of the other."""
-        return self.kind == other.kind and not other.is_left_of(self)
-
     def is_left_of(self, other: "_Sign") -> bool:
         """Return whether the other entry is surely printed further in."""
         return self.left is not None and other.left is not None and other.left > self.left + _INDENT
@@ -47,14 +43,14 @@ class _Sign:
         return mine < theirs
 
 
-def with_entries(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
+def with_entries(blocks: Sequence[Block]) -> list[Block]:
     """Return the blocks with their list entries, each with its level.
 
     A text that begins with a number is an entry if that is the first of its kind, or follows the number of the entry
     before. An entry with a new kind of sign is below the one before it, unless documents nest the two the other way;
     so is one of a document's file with the same sign that is printed further in.
     """
-    done: list[DocumentBlock] = []
+    done: list[Block] = []
     above: list[_Sign] = []
     for block in blocks:
         if block.kind is BlockKind.TITLE:
@@ -64,9 +60,11 @@ def with_entries(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
             region = entry.parts[0].region
             left = region.box_2d.x1 if region.origin is TextOrigin.DOCUMENT else None
             sign = replace(_sign_of(entry.sign), left=left)
-            alike = next((at for at, other in enumerate(above) if sign.is_beside(other)), None)
-            if alike is not None:
-                del above[alike:]
+            for at, other in enumerate(above):
+                # It is of the level of the other.
+                if sign.kind == other.kind and not other.is_left_of(sign):
+                    del above[at:]
+                    break
             while above and (sign.is_above(above[-1]) or sign.is_left_of(above[-1])):
                 above.pop()
             above.append(sign)
@@ -75,19 +73,19 @@ def with_entries(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
     return done
 
 
-def _numbered(block: DocumentBlock, above: Sequence[_Sign]) -> DocumentBlock:
+def _numbered(block: Block, above: Sequence[_Sign]) -> Block:
     """Return a text as a list entry if its number is in order."""
-    found = NUMBER_SIGN.match(block.parts[0].text)
-    if found is None:
-        return block
-    sign = _sign_of(found[1])
-    if sign.number != 1 and (sign.kind, (sign.number or 0) - 1) not in [(each.kind, each.number) for each in above]:
-        return block
     part = block.parts[0]
-    length = found.end()
+    number = NUMBER_SIGN.match(part.text)
+    if number is None:
+        return block
+    sign = _sign_of(number[1])
+    if sign.number != 1 and (sign.kind, (sign.number or 0) - 1) not in [(other.kind, other.number) for other in above]:
+        return block
+    length = number.end()
     refers = tuple((start - length, end - length, mark) for start, end, mark in part.refers if start >= length)
     first = replace(part, text=part.text[length:], refers=refers)
-    return replace(block, kind=BlockKind.ITEM, sign=found[1], parts=(first, *block.parts[1:]))
+    return replace(block, kind=BlockKind.ITEM, sign=number[1], parts=(first, *block.parts[1:]))
 
 
 def _sign_of(text: str) -> _Sign:

@@ -5,7 +5,6 @@ from xml.etree.ElementTree import Element, SubElement
 
 from kopub.boxes import Box
 from kopub.documents.archived_regions import (
-    ArchivedLine,
     Zone,
     archived_regions,
     image_name,
@@ -14,7 +13,7 @@ from kopub.documents.archived_regions import (
     well_formed,
     xml_bytes,
 )
-from kopub.documents.document import Document, DocumentBlock
+from kopub.documents.document import Block, Document
 from kopub.layout.regions import Task
 
 _NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
@@ -44,7 +43,7 @@ _NO_DATE = "1970-01-01T00:00:00Z"
 """The schema wants a date. This one leaves the file of an unchanged page unchanged."""
 
 
-def page_xml_files(document: Document, _: Sequence[DocumentBlock]) -> Iterator[tuple[str, bytes]]:
+def page_xml_files(document: Document, _: Sequence[Block]) -> Iterator[tuple[str, bytes]]:
     """Yield a PAGE XML file for each page.
 
     `custom` has the label of layout, the origin of the text, and whether a place is estimated; `comments` say what was
@@ -85,8 +84,16 @@ def _add_region(page: Element, region: Zone) -> None:
     if region.grid is not None:
         size = {"rows": str(region.grid.rows), "columns": str(region.grid.columns)}
         element = _placed(SubElement(page, "TableRegion", values | size), region.box, record.score)
-        for at, cell in enumerate(region.lines):
-            _add_cell(element, f"{region.id}_c{at}", cell)
+        for at, line in enumerate(region.lines):
+            cell = line.cell
+            assert cell is not None
+            place = {"custom": _ESTIMATED} if line.estimated else {}
+            name = {"id": f"{region.id}_c{at}", **place}
+            cell_element = _placed(SubElement(element, "TextRegion", name), line.box)
+            where = {"rowIndex": str(cell.row), "columnIndex": str(cell.column)}
+            spans = {"rowSpan": str(cell.rows), "colSpan": str(cell.columns), "header": str(cell.heading).lower()}
+            SubElement(SubElement(cell_element, "Roles"), "TableCellRole", where | spans)
+            _say(cell_element, cell.text)
     elif record.task is Task.SKIP:
         kind = "ChartRegion" if record.label == "chart" else "ImageRegion"
         _placed(SubElement(page, kind, values), region.box, record.score)
@@ -99,17 +106,6 @@ def _add_region(page: Element, region: Zone) -> None:
             _say(_placed(SubElement(element, "TextLine", {"id": f"{region.id}_l{at}", **place}), line.box), line.text)
         if region.text:
             _say(element, region.text)
-
-
-def _add_cell(table: Element, name: str, line: ArchivedLine) -> None:
-    cell = line.cell
-    assert cell is not None
-    place = {"custom": _ESTIMATED} if line.estimated else {}
-    made = _placed(SubElement(table, "TextRegion", {"id": name, **place}), line.box)
-    spans = {"rowSpan": str(cell.rows), "colSpan": str(cell.columns), "header": str(cell.heading).lower()}
-    role = SubElement(SubElement(made, "Roles"), "TableCellRole", rowIndex=str(cell.row), columnIndex=str(cell.column))
-    role.attrib |= spans
-    _say(made, cell.text)
 
 
 def _placed(element: Element, box: Box[int], score: float | None = None) -> Element:

@@ -32,17 +32,15 @@ def placed_lines(text: str, box: Box[float] | Box[int]) -> list[PlacedLine]:
     Their width follows from their letters. The text's own lines are kept; a text that the reader gave as one line is
     wrapped to the shape of the box. No word is cut in two.
     """
-    given = [" ".join(line.split()) for line in text.split("\n") if line.strip()]
-    if not given:
+    printed = [" ".join(line.split()) for line in text.split("\n") if line.strip()]
+    if not printed:
         return []
     width, height = max(box.width, 1.0), max(box.height, 1.0)
     # With `count` lines, type is height / (_LINE * count) high and a column half as wide: so many columns fit.
     fit = 2 * _LINE * width / height
-    count = max(len(given), math.isqrt(int(sum(map(columns, given)) / fit)), 1)
-    lines = [part for line in given for part in _wrapped(line, fit * count)]
-    while len(lines) > count and count < _MOST:
+    count = max(len(printed), math.isqrt(int(sum(map(columns, printed)) / fit)), 1)
+    while len(lines := [part for line in printed for part in _wrapped(line, fit * count)]) > count and count < _MOST:
         count += 1
-        lines = [part for line in given for part in _wrapped(line, fit * count)]
     longest, step = max(map(columns, lines)), height / len(lines)
     ends = [box.x1 + width * columns(line) / max(longest, 1) for line in lines]
     tops = [box.y1 + at * step for at in range(len(lines) + 1)]
@@ -142,12 +140,17 @@ def _add_page(writer: "_Writer", page: PdfPicture, tree: int, font: int, codes: 
     lines: list[str] = []
     for line in page.lines:
         box = Box(*(edge * scale for edge in line.box))
-        coded = [_code(char, codes) for char in line.text]
-        size = max(_SIZE * box.height, 0.1)
-        natural = sum(_NARROW if code <= _LATIN else _WIDE for code in coded) * size / 1000
-        stretch = 100 * box.width / max(natural, 0.1)
         # PDFium gives the last letter of a line no width, and does not find a letter that stands alone.
-        digits = "".join(f"{code:04x}" for code in [*coded, _code(" ", codes)])
+        coded: list[int] = []
+        for char in f"{line.text} ":
+            # A Latin letter is its own code, any other the next one. No document has 65,280 different letters; of one
+            # that had, the last would share a code.
+            code = ord(char) if ord(char) <= _LATIN else min(_LATIN + 1 + len(codes), 0xFFFF)
+            coded.append(codes.setdefault(char, code))
+        size = max(_SIZE * box.height, 0.1)
+        natural = sum(_NARROW if code <= _LATIN else _WIDE for code in coded[:-1]) * size / 1000
+        stretch = 100 * box.width / max(natural, 0.1)
+        digits = "".join(f"{code:04x}" for code in coded)
         at = f"1 0 0 1 {box.x1:.2f} {height - box.y1 - _SIZE * box.height:.2f} Tm"
         lines.append(f"/F {size:.2f} Tf {max(stretch, 1):.2f} Tz {at} <{digits}> Tj\n")
     content = writer.add(*_compressed(f"{drawn}BT 3 Tr\n{''.join(lines)}ET".encode()))
@@ -155,12 +158,6 @@ def _add_page(writer: "_Writer", page: PdfPicture, tree: int, font: int, codes: 
         f"<< /Type /Page /Parent {tree} 0 R /MediaBox [0 0 {width:.2f} {height:.2f}] /Contents {content} 0 R"
         f" /Resources << /Font << /F {font} 0 R >>{pictures} >> >>"
     )
-
-
-def _code(char: str, codes: dict[str, int]) -> int:
-    """Return the code of a character: its number if Latin, else the next one."""
-    # No document has 65,280 different letters; of one that had, the last would share a code.
-    return codes.setdefault(char, ord(char) if ord(char) <= _LATIN else min(_LATIN + 1 + len(codes), 0xFFFF))
 
 
 def _meaning(codes: dict[str, int]) -> bytes:
@@ -190,13 +187,13 @@ class _Writer:
         self._objects.append(b"")
         return len(self._objects)
 
-    def put(self, number: int, said: str, stream: bytes | None = None) -> None:
+    def put(self, number: int, entry: str, stream: bytes | None = None) -> None:
         body = b"" if stream is None else b"\nstream\n" + stream + b"\nendstream"
-        self._objects[number - 1] = said.encode() + body
+        self._objects[number - 1] = entry.encode() + body
 
-    def add(self, said: str, stream: bytes | None = None) -> int:
+    def add(self, entry: str, stream: bytes | None = None) -> int:
         number = self.reserve()
-        self.put(number, said, stream)
+        self.put(number, entry, stream)
         return number
 
     def finished(self, catalogue: int, info: int) -> bytes:

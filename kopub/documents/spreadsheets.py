@@ -13,7 +13,7 @@ from openpyxl.styles import Alignment, Font
 from openpyxl.utils import get_column_letter
 
 from kopub.documents.joins import columns
-from kopub.documents.tables import NUMBER, DocumentTable
+from kopub.documents.tables import NUMBER, DataTable
 
 CSV_START = codecs.BOM_UTF8
 """The beginning of a CSV file that spreadsheets read as UTF-8."""
@@ -37,17 +37,17 @@ def number_of(text: str) -> SheetNumber | None:
 
     Numbers in brackets, with `▲`, with leading zeros or too many digits are texts.
     """
-    found = NUMBER.fullmatch(text)
-    if found is None:
+    number = NUMBER.fullmatch(text)
+    if number is None:
         return None
-    whole, part = found["whole"].replace(",", ""), found["part"] or ""
+    whole, part = number["whole"].replace(",", ""), number["part"] or ""
     if len(whole + part) > _MOST_DIGITS:
         return None
-    value = Decimal(f"{whole}.{part}" if part else whole) / (100 if found["percent"] else 1)
-    shown = ("#,##0" if "," in found["whole"] else "0") + (f".{'0' * len(part)}" if part else "")
-    if found["percent"]:
-        shown += found["percent"]
-    match found["sign"]:
+    value = Decimal(f"{whole}.{part}" if part else whole) / (100 if number["percent"] else 1)
+    shown = ("#,##0" if "," in number["whole"] else "0") + (f".{'0' * len(part)}" if part else "")
+    if number["percent"]:
+        shown += number["percent"]
+    match number["sign"]:
         case "":
             return SheetNumber(float(value), shown)
         case "+":
@@ -56,7 +56,7 @@ def number_of(text: str) -> SheetNumber | None:
             return SheetNumber(-float(value), f'{shown};"{sign}"{shown}')
 
 
-def tables_workbook(tables: Sequence[DocumentTable]) -> bytes:
+def tables_workbook(tables: Sequence[DataTable]) -> bytes:
     """Return an XLSX file with a sheet for each table, equal for equal tables.
 
     Merged cells are merged; numbers are numbers, shown as they were printed.
@@ -93,15 +93,15 @@ def tables_workbook(tables: Sequence[DocumentTable]) -> bytes:
     book.save(file)
     # Without the time at which they were made, equal tables are equal files.
     undated = io.BytesIO()
-    with zipfile.ZipFile(file) as made, zipfile.ZipFile(undated, "w") as archive:
-        for name in made.namelist():
-            data = made.read(name)
+    with zipfile.ZipFile(file) as dated, zipfile.ZipFile(undated, "w") as archive:
+        for name in dated.namelist():
+            data = dated.read(name)
             data = _TIME.sub(b"2000-01-01T00:00:00Z", data) if name == "docProps/core.xml" else data
             archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
     return undated.getvalue()
 
 
-def sheet_names(tables: Sequence[DocumentTable]) -> list[str]:
+def sheet_names(tables: Sequence[DataTable]) -> list[str]:
     """Return the captions as names of sheets, all different."""
     names: list[str] = []
     for table in tables:

@@ -9,13 +9,13 @@ import unicodedata
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
-from kopub.documents.document import Document, DocumentPage, PageFacts, PictureFile
+from kopub.documents.document import Document, DocumentPage, PictureFile, Review
 from kopub.errors import StoreError, without_paths
 from kopub.figures.figure import FigureNote
 from kopub.fingerprints import fingerprint
@@ -39,38 +39,8 @@ _PICTURE_BYTES = "crop_images"
 _FIELDS = ["page_id", "page_no", "width", "height", "state", "reason", "sha256"]
 
 
-class PlannedPage(NamedTuple):
-    """A page before it is read, with its number in its document.
-
-    Pixels are those of the upright page, 0 without an image; state and reason are those of `raw_pages`.
-    """
-
-    page_id: str
-    shard: str
-    number: int
-    width: int
-    height: int
-    state: str
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedDocument:
-    """A document before its pages are read.
-
-    Its `pages` are in the order of the corpus, whatever their numbers.
-    """
-
-    doc_id: str
-    name: str
-    fingerprint: int
-    pages: tuple[PlannedPage, ...]
-    shards: tuple[str, ...]
-    """The shards that hold a page of it, in order."""
-
-
-class DocumentStream:
-    """The documents of `shards`, in the order of their last pages.
+class Assembler:
+    """Puts together the documents of `shards`, in the order of their last pages.
 
     A page without a document is a document itself. Pages are ordered by number; if numbers are missing or occur twice,
     the pages of the document are numbered from 1 in the order of the shards. Only the pages of incomplete documents are
@@ -83,59 +53,58 @@ class DocumentStream:
         shards: Sequence[str],
         notes: Notes | None = None,
         images: OpenImages | None = None,
-        facts: Mapping[str, PageFacts] | None = None,
+        reviews: Mapping[str, Review] | None = None,
     ) -> None:
         self._reader = reader
         self._shards = shards
         self._notes = notes or (lambda page_id, index: None)
         self._images = images
-        self._facts = facts or {}
+        self._reviews = reviews or {}
         self.documents = _plan(reader, shards)
+        """The documents as planned: their pages without regions, in the order of the corpus."""
         self._of_shard: dict[str, list[int]] = defaultdict(list)
         """The positions of the documents that have a page in a shard."""
         for at, document in enumerate(self.documents):
             for shard in document.shards:
                 self._of_shard[shard].append(at)
 
-    def of_shard(self, shard: str) -> list[PlannedDocument]:
-        """Return the documents with a page in a shard."""
+    def of_shard(self, shard: str) -> list[Document]:
+        """Return the documents with a page in a shard, as planned."""
         return [self.documents[at] for at in self._of_shard[shard]]
 
-    def read(self, keep: KeepPicture | None = None) -> Iterator[Document]:
-        """Yield every document once. Raises `StoreError` for tables that do not hold the same pages.
+    def read(self, keep: KeepPicture | None = None, chosen: Sequence[Document] | None = None) -> Iterator[Document]:
+        """Yield every document once, or only those `chosen` among `documents`.
 
         Pictures are passed to `keep` as they are read; with `images`, those of whole pages too. Without `keep` no
-        picture is read, which saves most of the memory, and each page still lists its pictures.
+        picture is read, which saves most of the memory, and each page still lists its pictures. Raises `StoreError`
+        for tables that do not hold the same pages.
         """
-        return self._read(self._shards, range(len(self.documents)), keep)
-
-    def read_some(self, documents: Sequence[PlannedDocument]) -> Iterator[Document]:
-        """Yield some of the `documents`, without pictures. Raises `StoreError` as `read` does."""
-        wanted = {id(document) for document in documents}
-        shards = {shard for document in documents for shard in document.shards}
-        places = [at for at, document in enumerate(self.documents) if id(document) in wanted]
-        return self._read([shard for shard in self._shards if shard in shards], places, None)
-
-    def _read(self, shards: Sequence[str], wanted: Collection[int], keep: KeepPicture | None) -> Iterator[Document]:
+        wanted, shards = set(range(len(self.documents))), self._shards
+        if chosen is not None:
+            identities = {id(document) for document in chosen}
+            wanted = {at for at, document in enumerate(self.documents) if id(document) in identities}
+            needed = {page.shard for document in chosen for page in document.pages}
+            shards = [shard for shard in shards if shard in needed]
         waiting: dict[int, list[DocumentPage | bytes]] = defaultdict(list)
         for shard in shards:
             for at, page in self._pages(shard, wanted, keep):
                 planned, pages = self.documents[at], waiting[at]
-                pages.append(page if planned.shards[-1] == shard else zlib.compress(pickle.dumps(page), 1))
-                if len(pages) == len(planned.pages):
-                    opened: list[DocumentPage] = [
-                        pickle.loads(zlib.decompress(page)) if isinstance(page, bytes) else page
-                        for page in waiting.pop(at)
-                    ]
-                    ordered = tuple(sorted(opened, key=lambda page: page.number))
-                    yield Document(planned.doc_id, planned.name, planned.fingerprint, ordered)
+                is_last_shard = planned.pages[-1].shard == shard
+                pages.append(page if is_last_shard else zlib.compress(pickle.dumps(page), 1))
+                if len(pages) < len(planned.pages):
+                    continue
+                opened: list[DocumentPage] = []
+                for part in waiting.pop(at):
+                    opened.append(pickle.loads(zlib.decompress(part)) if isinstance(part, bytes) else part)
+                yield replace(planned, pages=tuple(sorted(opened, key=lambda page: page.number)))
 
     def _pages(
         self, shard: str, wanted: Collection[int], keep: KeepPicture | None
     ) -> Iterator[tuple[int, DocumentPage]]:
+        """Yield the pages of a shard as read, each with the position of its document."""
         readings = self._reader.read(_READINGS, shard, [*_READ, *([_PICTURE_BYTES] if keep else [])])
         layouts = self._reader.read(_LAYOUTS, shard, ["page_id", "regions"])
-        places: dict[str, tuple[int, PlannedPage]] = {}
+        places: dict[str, tuple[int, DocumentPage]] = {}
         for at in self._of_shard[shard]:
             for page in self.documents[at].pages:
                 if page.shard == shard:
@@ -166,7 +135,7 @@ class DocumentStream:
                 # Only one row at a time becomes Python objects, since pages carry their pictures.
                 (read,) = readings.slice(row, 1).to_pylist()
                 page = self._page(at, place, read, layouts["regions"][row_of[page_id]].as_py(), keep)
-                page = replace(page, made_by=made_by, facts=self._facts.get(page_id, PageFacts()))
+                page = replace(page, made_by=made_by, review=self._reviews.get(page_id, Review()))
                 if keep and (data := image_of(page_id)) is not None:
                     path = f"{self.documents[at].name}{PICTURES}/page-{place.number}{image_suffix(data)}"
                     keep(path, bytes(data))
@@ -174,8 +143,9 @@ class DocumentStream:
                 yield at, page
 
     def _page(
-        self, at: int, place: PlannedPage, read: Mapping[str, Any], layout: Any, keep: KeepPicture | None
+        self, at: int, place: DocumentPage, read: Mapping[str, Any], layout: Any, keep: KeepPicture | None
     ) -> DocumentPage:
+        """Return a planned page with what was read on it."""
         page_id = read["page_id"]
         regions: list[Region] = []
         for region in join_regions(page_id, layout, read["regions"]):
@@ -198,11 +168,8 @@ class DocumentStream:
         # Of a page that lost its picture nothing may be left to read.
         if decisive({_READINGS: state, _PAGES: place.state}) == _PAGES:
             state, reason = place.state, place.reason
-        return DocumentPage(
-            number=place.number,
-            page_id=page_id,
-            width=place.width,
-            height=place.height,
+        return replace(
+            place,
             state=State(state),
             reason=reason and without_paths(reason),
             regions=tuple(regions),
@@ -213,12 +180,15 @@ class DocumentStream:
 
 _Key = tuple[str, str]
 """The key of a document: its id, and a second part that tells documents of one id apart."""
-_NumberedPage = tuple[PlannedPage, int | None, str | None]
-"""A page without a number in its document, the number that it has itself, and the SHA-256 of its image."""
+_NumberedPage = tuple[DocumentPage, int | None, str | None]
+"""A planned page, the number that it has itself, if any, and the SHA-256 of its image."""
 
 
-def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
-    """Return the documents in the order of their first pages."""
+def _plan(reader: TableReader, shards: Sequence[str]) -> list[Document]:
+    """Return the documents in the order of their first pages.
+
+    State and reason of a page are those of `raw_pages`.
+    """
     by_key: dict[_Key, list[_NumberedPage]] = defaultdict(list)
     for shard in shards:
         table = reader.read(_PAGES, shard, ["doc_id", *_FIELDS])
@@ -226,7 +196,7 @@ def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
         for doc_id, page_id, number, width, height, state, reason, sha256 in zip(*columns, strict=True):
             # The id of a document recurs on every page: all of them share one string.
             key = (page_id, "page") if doc_id is None else (sys.intern(doc_id), "")
-            page = PlannedPage(page_id, shard, 0, width or 0, height or 0, state, reason)
+            page = DocumentPage(number or 0, page_id, width or 0, height or 0, State(state), reason, shard=shard)
             by_key[key].append((page, number, sha256))
 
     documents: list[tuple[_Key, list[_NumberedPage]]] = []
@@ -238,15 +208,16 @@ def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
     shared = Counter(doc_id for (doc_id, _), _ in documents)
     # No id has half of a surrogate pair, so no name with one is the id of another document.
     names = [doc_id if shared[doc_id] == 1 else f"{doc_id}\udc00{stem}" for (doc_id, stem), _ in documents]
-    planned: list[PlannedDocument] = []
+    planned: list[Document] = []
     for name, ((doc_id, _), pages) in zip(file_names(names), documents, strict=True):
         numbers = page_numbers([number for _, number, _ in pages])
-        numbered = tuple(page._replace(number=number) for (page, _, _), number in zip(pages, numbers, strict=True))
+        numbered: list[DocumentPage] = []
+        for (page, _, _), number in zip(pages, numbers, strict=True):
+            # Most pages have their own number already.
+            numbered.append(page if page.number == number else replace(page, number=number))
         # 64 bits of the hash over the pages' image hashes.
         images = int(fingerprint([sha256 for _, _, sha256 in pages]), 16)
-        planned.append(
-            PlannedDocument(doc_id, name, images, numbered, tuple(dict.fromkeys(page.shard for page in numbered)))
-        )
+        planned.append(Document(doc_id, name, images, tuple(numbered)))
     return planned
 
 
@@ -297,25 +268,29 @@ def file_names(documents: Sequence[str]) -> list[str]:
     differ only in case or Unicode composition all get a hash of their full names, so that no name depends on the order.
     """
     names = [_safe(document) for document in documents]
-    groups: dict[str, list[int]] = defaultdict(list)
-    for at, name in enumerate(names):
-        groups[_folded(name)].append(at)
-    digits = _HASH
-    while any(len(group) > 1 for group in groups.values()):
-        for group in list(groups.values()):
-            if len(group) > 1:
-                for at in group:
-                    digest = hashlib.sha256(documents[at].encode("utf-8", "surrogatepass")).hexdigest()
-                    names[at] = f"{_safe(documents[at])}-{digest[:digits]}"
-        groups = defaultdict(list)
+    digits = 0
+    while True:
+        namesakes: dict[str, list[int]] = defaultdict(list)
         for at, name in enumerate(names):
-            groups[_folded(name)].append(at)
+            # Names of one form are one name to some file system.
+            namesakes[unicodedata.normalize("NFKC", name).casefold()].append(at)
+        if len(namesakes) == len(names):
+            return names
+        # Names with too few digits of a hash may still be the same.
         digits += _HASH
-    return names
+        for group in namesakes.values():
+            for at in group if len(group) > 1 else ():
+                digest = hashlib.sha256(documents[at].encode("utf-8", "surrogatepass")).hexdigest()
+                names[at] = f"{_safe(documents[at])}-{digest[:digits]}"
 
 
 def _safe(document: str) -> str:
-    text = unicodedata.normalize("NFC", _korean(document))
+    """Return a document's name without what some file system refuses."""
+    # The bytes that a name spells are read as CP949 if they are that: old Korean archives have such names.
+    raw = _BYTE.sub(lambda byte: chr(int(byte[1], 16)), document)
+    with suppress(UnicodeError):
+        document = document if raw == document else raw.encode("latin-1").decode("cp949")
+    text = unicodedata.normalize("NFC", document)
     if PurePosixPath(text).suffix.lower() in _SUFFIXES:
         text = text[: text.rindex(".")]
     text = _UNSAFE.sub("_", text).lstrip(".").rstrip("._ ")
@@ -323,17 +298,3 @@ def _safe(document: str) -> str:
     if not text:
         return "document"
     return f"_{text}" if _RESERVED.fullmatch(text) else text
-
-
-def _korean(document: str) -> str:
-    """Return the name of a file, read as CP949 if its spelt bytes are that."""
-    raw = _BYTE.sub(lambda byte: chr(int(byte[1], 16)), document)
-    try:
-        return document if raw == document else raw.encode("latin-1").decode("cp949")
-    except UnicodeError:
-        return document
-
-
-def _folded(name: str) -> str:
-    """Return a form that is equal for names that some file system treats as one."""
-    return unicodedata.normalize("NFKC", name).casefold()

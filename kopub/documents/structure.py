@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock, DocumentPage
+from kopub.documents.document import Block, BlockKind, BlockPart, Document, DocumentPage
 from kopub.documents.headings import find_furniture, is_number_alone, rank_of, with_levels
 from kopub.documents.joins import ITEM, join_pages, one_line, paragraphs
 from kopub.documents.outline import with_entries
@@ -40,7 +40,7 @@ class Structure:
     or `lost` (could not be read). `joined` counts blocks that span pages, `tied` the footnotes tied to the text.
     """
 
-    blocks: tuple[DocumentBlock, ...]
+    blocks: tuple[Block, ...]
     regions: int
     placed: int
     furniture: int
@@ -56,13 +56,14 @@ def structure_document(document: Document) -> Structure:
     Running heads, feet and page numbers are blocks of their own kind.
     """
     out = find_furniture(document.pages)
-    blocks = [block for page in document.pages for block in _blocks(page, out)]
+    blocks: list[Block] = []
     whole: set[int] = set()
     for page in document.pages:
+        blocks += _blocks(page, out)
         if page.state is State.OK and all(region.state is not State.FAILED for region in page.regions):
             whole.add(page.number)
     # A lone number belongs to the title below it.
-    titled: list[DocumentBlock] = []
+    titled: list[Block] = []
     for block in blocks:
         before = titled[-1] if titled else None
         if (
@@ -77,26 +78,29 @@ def structure_document(document: Document) -> Structure:
         else:
             titled.append(block)
     blocks = with_levels(with_entries(join_pages(tie_footnotes(titled), whole)))
-    regions = [(page, region) for page in document.pages for region in page.regions]
+    regions = sum(len(page.regions) for page in document.pages)
     by_kind: dict[BlockKind, set[tuple[int, int]]] = {kind: set() for kind in BlockKind}
+    joined = tied = 0
     for block in blocks:
+        joined += block.last_page > block.page
+        tied += block.mark is not None
         for part in (*block.parts, *([block.number] if block.number else [])):
             by_kind[block.kind].add((part.page, part.region.index))
     heads, lost = by_kind[BlockKind.FURNITURE], by_kind[BlockKind.LOST]
     used = set().union(*by_kind.values())
     return Structure(
         blocks=tuple(blocks),
-        regions=len(regions),
+        regions=regions,
         placed=len(used - heads - lost),
         furniture=len(heads),
-        empty=len(regions) - len(used),
+        empty=regions - len(used),
         lost=len(lost),
-        joined=sum(block.last_page > block.page for block in blocks),
-        tied=sum(block.mark is not None for block in blocks),
+        joined=joined,
+        tied=tied,
     )
 
 
-def _blocks(page: DocumentPage, out: set[tuple[int, int]]) -> Iterator[DocumentBlock]:
+def _blocks(page: DocumentPage, out: set[tuple[int, int]]) -> Iterator[Block]:
     numbers = formula_numbers([(region.label, region.content or "") for region in page.regions])
     used = set(numbers.values())
     for at, region in enumerate(page.regions):
@@ -106,72 +110,68 @@ def _blocks(page: DocumentPage, out: set[tuple[int, int]]) -> Iterator[DocumentB
             page.number, region, printable(region.content or "").strip(), note=page.notes.get(region.index)
         )
         if region.state is State.FAILED:
-            yield DocumentBlock(BlockKind.LOST, (replace(part, text=""),))
+            yield Block(BlockKind.LOST, (replace(part, text=""),))
             continue
         if region.index in page.pictures:
-            yield DocumentBlock(BlockKind.PICTURE, (replace(part, text=""),), picture=page.pictures[region.index])
+            yield Block(BlockKind.PICTURE, (replace(part, text=""),), picture=page.pictures[region.index])
             # The note is on the picture; what a reader made of a chart has none of its own.
             part = replace(part, note=None)
         if not part.text:
             continue
         if (page.number, region.index) in out:
-            yield DocumentBlock(BlockKind.FURNITURE, (replace(part, text=one_line(part.text)),))
+            yield Block(BlockKind.FURNITURE, (replace(part, text=one_line(part.text)),))
         elif region.label in _FORMULAS:
             number = page.regions[numbers[at]] if at in numbers else None
             of = None if number is None else BlockPart(page.number, number, printable(number.content or "").strip())
-            yield DocumentBlock(BlockKind.FORMULA, (replace(part, text=strip_delimiters(part.text)),), number=of)
+            yield Block(BlockKind.FORMULA, (replace(part, text=strip_delimiters(part.text)),), number=of)
         else:
             yield from _text_blocks(part)
 
 
-def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
+def _text_blocks(part: BlockPart) -> Iterator[Block]:
     """Yield the blocks of a region with text."""
     label, text = part.region.label, part.text
     if label in _TITLES:
         yield _title(part)
     elif label in TABLE_LABELS and "<table" in text.lower():
         for piece in tables_and_text(text):
-            yield DocumentBlock(BlockKind.TABLE if is_table(piece) else BlockKind.TEXT, (replace(part, text=piece),))
+            yield Block(BlockKind.TABLE if is_table(piece) else BlockKind.TEXT, (replace(part, text=piece),))
             part = replace(part, note=None) if is_table(piece) else part
     elif label == "figure_title":
-        yield DocumentBlock(BlockKind.CAPTION, (replace(part, text=one_line(text)),))
+        yield Block(BlockKind.CAPTION, (replace(part, text=one_line(text)),))
     elif label == "footnote":
         box = part.region.box
         height = box.height / len(text.split("\n"))
         for note in split_footnotes(text):
             for paragraph in paragraphs(note, box.width, height * len(note.split("\n"))):
                 # A note may begin like a list entry, with a bullet or a number.
-                yield DocumentBlock(
-                    BlockKind.FOOTNOTE, (replace(part, text=f"{paragraph.bullet} {paragraph.text}".lstrip()),)
-                )
+                yield Block(BlockKind.FOOTNOTE, (replace(part, text=f"{paragraph.bullet} {paragraph.text}".lstrip()),))
     else:
         parts = paragraphs(text, part.region.box.width, part.region.box.height)
         for at, paragraph in enumerate(parts, 1):
             # A note on a table without cells stands once, below the whole of it.
             of = replace(part, text=paragraph.text, note=part.note if at == len(parts) else None)
             if paragraph.is_code:
-                yield DocumentBlock(BlockKind.CODE, (of,), language=paragraph.language)
+                yield Block(BlockKind.CODE, (of,), language=paragraph.language)
             else:
-                yield DocumentBlock(
-                    BlockKind.ITEM if paragraph.bullet else BlockKind.TEXT, (of,), sign=paragraph.bullet
-                )
+                yield Block(BlockKind.ITEM if paragraph.bullet else BlockKind.TEXT, (of,), sign=paragraph.bullet)
 
 
-def _title(part: BlockPart) -> DocumentBlock:
+def _title(part: BlockPart) -> Block:
     """Return a title, or the list entry, caption or sentence that layout took for one."""
     line = one_line(strip_fences(part.text))
     title = HASHES.sub("", line)
     bullet = ITEM.match(title) or _MISREAD_BULLET.match(title)
     if bullet:
-        return DocumentBlock(BlockKind.ITEM, (replace(part, text=title[bullet.end() :]),), sign=bullet[0].strip())
+        return Block(BlockKind.ITEM, (replace(part, text=title[bullet.end() :]),), sign=bullet[0].strip())
     if _NAMED.match(title):
-        return DocumentBlock(BlockKind.CAPTION, (replace(part, text=title),))
+        return Block(BlockKind.CAPTION, (replace(part, text=title),))
     is_sentence = rank_of(title) is None and _SENTENCE.search(title)
     knows_level = part.region.label == "paragraph_title" and part.region.origin in _LEVELLED
     level = len(line) - len(line.lstrip("#")) if knows_level else 0
     if knows_level and part.region.origin is TextOrigin.DOCUMENT:
         level = max(1, level)
-    return DocumentBlock(BlockKind.TEXT if is_sentence else BlockKind.TITLE, (replace(part, text=title),), level=level)
+    return Block(BlockKind.TEXT if is_sentence else BlockKind.TITLE, (replace(part, text=title),), level=level)
 
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁾", "0123456789)")
@@ -226,7 +226,7 @@ def split_footnotes(text: str) -> list[str]:
     return notes
 
 
-def tie_footnotes(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
+def tie_footnotes(blocks: Sequence[Block]) -> list[Block]:
     """Return the blocks with each footnote tied to the place that refers to it.
 
     A note is tied if exactly one place on its page has its mark. The mark is the printed one, preceded by the page
@@ -237,8 +237,8 @@ def tie_footnotes(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
     done = list(blocks)
     notes: dict[Place, list[int]] = defaultdict(list)
     for at, block in enumerate(done):
-        if block.kind is BlockKind.FOOTNOTE and (found := _MARK.match(block.text)):
-            notes[block.page, found["mark"].translate(_SUPERSCRIPTS)].append(at)
+        if block.kind is BlockKind.FOOTNOTE and (mark := _MARK.match(block.text)):
+            notes[block.page, mark["mark"].translate(_SUPERSCRIPTS)].append(at)
     references: list[_Reference] = []
     places: Counter[Place] = Counter()
     for at, block in enumerate(done):
@@ -259,8 +259,8 @@ def tie_footnotes(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
             page, number = place
             mark = number.translate(_SIGNS) if printed[number] == 1 else f"{page}-{number.translate(_SIGNS)}"
             at = notes[place][0]
-            found = _MARK.match(done[at].text)
-            done[at] = replace(done[at], mark=mark, printed_mark=found.end() if found else 0)
+            printed_mark = _MARK.match(done[at].text)
+            done[at] = replace(done[at], mark=mark, printed_mark=printed_mark.end() if printed_mark else 0)
             # The first mark replaces the printed reference; the others follow it and replace nothing.
             refers = (*refers, (begin, reference.end, mark))
             begin = reference.end

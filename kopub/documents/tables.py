@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopub.boxes import Box
-from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock
+from kopub.documents.document import Block, BlockKind, BlockPart, Document
 from kopub.texts.markup import defuse
 
 if TYPE_CHECKING:
@@ -115,17 +115,17 @@ def grid_of(table: str) -> TableGrid:
     parsed = BeautifulSoup(table, "html.parser")
     rows = parsed.find_all("tr")
     caption = parsed.find("caption")
-    taken: set[tuple[int, int]] = set()
+    covered: set[tuple[int, int]] = set()
     cells: list[TableCell] = []
     for at, row in enumerate(rows):
         column = 0
         for cell in row.find_all(["td", "th"], recursive=False):
-            while (at, column) in taken:
+            while (at, column) in covered:
                 column += 1
             high, wide = min(_span(cell, "rowspan"), len(rows) - at), _span(cell, "colspan")
             # A cell from a row above may block part of a wide one.
-            wide = next((off for off in range(1, wide) if (at, column + off) in taken), wide)
-            taken |= {(at + down, column + right) for down in range(high) for right in range(wide)}
+            wide = next((off for off in range(1, wide) if (at, column + off) in covered), wide)
+            covered |= {(at + down, column + right) for down in range(high) for right in range(wide)}
             cells.append(TableCell(at, column, high, wide, _text(cell), cell.name == "th"))
             column += wide
     columns = max((cell.column + cell.columns for cell in cells), default=0)
@@ -151,7 +151,7 @@ NUMBER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentTable:
+class DataTable:
     """A table of a document as data, whole where it spans pages.
 
     A cell's text is in every place that it spans. `columns` are the texts of the heading rows, one unique name for each
@@ -191,9 +191,8 @@ class DocumentTable:
 
     def to_parquet(self) -> bytes:
         """Return a Parquet file in which all values are texts."""
-        columns = [pa.array(values, pa.string()) for values in zip(*self.rows, strict=True)] or [
-            pa.array([], pa.string()) for _ in self.columns
-        ]
+        values = [*zip(*self.rows, strict=True)] or [()] * len(self.columns)
+        columns = [pa.array(column, pa.string()) for column in values]
         file = io.BytesIO()
         pq.write_table(pa.table(columns, names=list(self.columns)), file)
         return file.getvalue()
@@ -225,7 +224,7 @@ def places_of(document: Document, parts: Sequence[BlockPart]) -> tuple[RegionPla
     return tuple(RegionPlace(page_ids[part.page], part.page, part.region.index, part.region.box_2d) for part in regions)
 
 
-def document_tables(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[DocumentTable]:
+def document_tables(document: Document, blocks: Sequence[Block]) -> Iterator[DataTable]:
     """Yield the tables of a document in order. `blocks` come from `structure_document`."""
     captions = captions_of(blocks)
     number = 0
@@ -252,10 +251,10 @@ def document_tables(document: Document, blocks: Sequence[DocumentBlock]) -> Iter
         columns = _unique(" / ".join(dict.fromkeys(filter(None, name))) for name in names)
         data = tuple(map(tuple, rows[grid.heading_rows :]))
         places = places_of(document, block.parts)
-        yield DocumentTable(document.doc_id, number, caption, headings, columns, data, places, grid)
+        yield DataTable(document.doc_id, number, caption, headings, columns, data, places, grid)
 
 
-def titles_above(blocks: Sequence[DocumentBlock]) -> list[tuple[str, ...]]:
+def titles_above(blocks: Sequence[Block]) -> list[tuple[str, ...]]:
     """Return the titles above each block, the uppermost first.
 
     A title is not above itself.
@@ -294,7 +293,7 @@ _NEIGHBOURS = 4
 """Most blocks between a caption and its picture or table."""
 
 
-def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
+def captions_of(blocks: Sequence[Block]) -> dict[int, int]:
     """Map the position of each picture and table to that of its caption.
 
     The caption is the nearest one above or below, one that says `(continued)` last.
@@ -303,22 +302,17 @@ def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
     for at, block in enumerate(blocks):
         if block.kind is not BlockKind.CAPTION:
             continue
+        own = block.parts[0].region.box_2d
         for other in range(max(0, at - _NEIGHBOURS), min(len(blocks), at + _NEIGHBOURS + 1)):
-            distance = _distance(block.parts[0], blocks[other])
-            if distance is not None and distance <= _REACH:
-                near.append((CONTINUED.search(block.text) is not None, distance, other, at))
+            if blocks[other].kind not in (BlockKind.PICTURE, BlockKind.TABLE):
+                continue
+            for part in blocks[other].parts:
+                box = part.region.box_2d
+                is_beside = part.page == block.page and min(own.x2, box.x2) > max(own.x1, box.x1)
+                if is_beside and (distance := own.apart(box)[1]) <= _REACH:
+                    near.append((CONTINUED.search(block.text) is not None, distance, other, at))
     captions: dict[int, int] = {}
     for _, _, floating, caption in sorted(near):
         if floating not in captions and caption not in captions.values():
             captions[floating] = caption
     return captions
-
-
-def _distance(caption: BlockPart, block: DocumentBlock) -> float | None:
-    """Return a caption's distance from a picture or table near it, in parts of 1,000."""
-    if block.kind not in (BlockKind.PICTURE, BlockKind.TABLE):
-        return None
-    own = caption.region.box_2d
-    boxes = [part.region.box_2d for part in block.parts if part.page == caption.page]
-    gaps = [own.apart(box)[1] for box in boxes if min(own.x2, box.x2) > max(own.x1, box.x1)]
-    return min(gaps, default=None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kopub.errors import KopubError
 from kopub.search.options import Mode
-from kopub.search.pages import PageView, PlacedText
+from kopub.search.pages import PlacedText, View
 
 
 class CannotSearch(KopubError):
@@ -50,9 +50,9 @@ class Hit:
 
     rank: int
     score: float
-    page: PageView
+    page: View
     match: "Match"
-    also: tuple[PageView, ...] = ()
+    also: tuple[View, ...] = ()
     figure: PlacedText | None = None
     by: tuple[str, ...] = ()
     matches_well: bool | None = None
@@ -89,7 +89,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _place_json(page: PageView) -> dict[str, Any]:
+def _place_json(page: View) -> dict[str, Any]:
     return {"page_id": page.page_id, "doc_id": page.doc_id, "page_no": page.page_no, "shard": page.shard}
 
 

@@ -13,7 +13,7 @@ from kopub.embedding.base import Embedder
 from kopub.fingerprints import CodeVersion, fingerprint
 from kopub.search import metrics, morphemes, words
 from kopub.search.metrics import CONVENTIONS, HISTORY, RUN, SCORES
-from kopub.search.ranking import NO_PAGE, BestPages, Bm25, Ranking, fuse
+from kopub.search.ranking import NO_PAGE, Bm25, Ranker, Ranking, fuse
 from kopub.search.reranking import RankedQuestion, Reranking, kept_scores, order
 from kopub.search.scores import ALL, Contents, ScoredRun
 from kopub.search.words import TOKENS, made_from, tokenise
@@ -149,7 +149,7 @@ def _rankings(
     for kind in corpus.kinds:
         started = time.monotonic()
         queries = corpus.embedding.embed_questions(texts).astype(np.float64) if kind == "meaning" else lexical
-        best = BestPages(len(queries))
+        best = Ranker(len(queries))
         for pages, vectors in corpus.vectors(kind):
             best.add_vectors(pages, vectors, queries)
         rankings.append(Ranking(kind, *best.ranking()))

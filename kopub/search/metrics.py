@@ -186,14 +186,12 @@ class MeasuredScores:
         """Return the scores if they belong to the tables' present rows. Raises `StoreError`."""
         versions = [self._store.published(asset) for asset in (SCORES, *_MEASURED)]
         if self._known is None or self._known[0] != versions:
-            self._known = versions, self._read()
+            scores, table = NOTHING, stored_scores(self._store, SCORES_TABLE)
+            look = self._corpus_check.look
+            if table is not None and HISTORY.is_of_tables_now(self._store, self._shards, look()):
+                wanted = (pc.field("query_type") == ALL_TYPES) & (pc.field("metric") == MAIN)
+                rows = table.filter(wanted & (pc.field("convention") == "first")).to_pylist()
+                by_retriever = {row["retriever"]: row["value"] for row in rows}
+                scores = ModeScores(by_retriever, rows[0]["queries"] if rows else 0)
+            self._known = versions, scores
         return self._known[1]
-
-    def _read(self) -> ModeScores:
-        if (table := stored_scores(self._store, SCORES_TABLE)) is None:
-            return NOTHING
-        if not HISTORY.is_of_tables_now(self._store, self._shards, self._corpus_check.look()):
-            return NOTHING
-        wanted = (pc.field("query_type") == ALL_TYPES) & (pc.field("metric") == MAIN)
-        rows = table.filter(wanted & (pc.field("convention") == "first")).to_pylist()
-        return ModeScores({row["retriever"]: row["value"] for row in rows}, rows[0]["queries"] if rows else 0)

@@ -174,8 +174,8 @@ class PlacedText:
 
 
 @dataclass(frozen=True, slots=True)
-class PageView:
-    """A page as the store knows it; fields without a table are None or empty."""
+class View:
+    """A page as a search shows it; fields without a table are None or empty."""
 
     shard: str
     page_id: str
@@ -192,14 +192,14 @@ _Pages = tuple[pa.Table, dict[str, int], list[str | None]]
 """The table of a shard's pages, the row of each, and the SHA-256 of its picture by row."""
 
 
-class PageLookup:
+class ViewLookup:
     """The lookup of the tables' current pages."""
 
     def __init__(self, store: SearchedTables, cache: ArrowCache) -> None:
         self._store, self._cache = store, cache
         self._open: dict[str, tuple[str, _Pages]] = {}
 
-    def refreshed(self, is_of_corpus: IsOfCorpus) -> "PageViews":
+    def refreshed(self, is_of_corpus: IsOfCorpus) -> "Snapshot":
         """Return the tables' current pages, without those of another corpus."""
         published = {asset: self._store.published(asset) for asset in _SHOWN}
 
@@ -213,11 +213,11 @@ class PageLookup:
                 self._open[shard] = version, (table, rows, table["sha256"].to_pylist())
             return self._open[shard][1]
 
-        return PageViews(opened)
+        return Snapshot(opened)
 
 
 @dataclass(frozen=True)
-class PageViews:
+class Snapshot:
     """The pages of a corpus at one time.
 
     `opened` returns the table of a shard's pages, the row of each, and the pictures by row.
@@ -225,16 +225,16 @@ class PageViews:
 
     opened: Callable[[str], _Pages]
 
-    def page(self, shard: str, page_id: str) -> PageView:
+    def page(self, shard: str, page_id: str) -> View:
         """Return a page by shard and id; an unknown one has neither number nor regions."""
         table, rows, _ = self.opened(shard)
         if page_id not in rows:
-            return PageView(shard, page_id)
+            return View(shard, page_id)
         (row,) = table.slice(rows[page_id], 1).to_pylist()
         regions: list[PlacedText] = []
         for region in json.loads(zlib.decompress(row["regions"])):
             regions.append(PlacedText(region["index"], region["label"], Box(*region["bbox_2d"]), region["text"]))
-        return PageView(shard, regions=tuple(regions), **{column: row[column] for column in _PAGE_COLUMNS})
+        return View(shard, regions=tuple(regions), **{column: row[column] for column in _PAGE_COLUMNS})
 
     def picture(self, shard: str, page_id: str) -> str | None:
         """Return the SHA-256 of a page's encoded picture, or None if the tables lack it."""
@@ -283,7 +283,18 @@ def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table
     readings = {row["page_id"]: row["regions"] or () for row in read[TABLES.readings.name]}
     pages: list[dict[str, Any]] = []
     for page_id in dict.fromkeys([*places, *readings]):
-        regions = _regions(readings.get(page_id, ()), texts.get(page_id, ""))
+        of_page = sorted(readings.get(page_id, ()), key=lambda reading: reading["index"])
+        parts = [page_text(region_texts([reading])) for reading in of_page]
+        # The page's text has words whole that a line's end cuts in the reading of a region.
+        text = texts.get(page_id, "")
+        blocks = text.split("\n\n")
+        counts = [part.count("\n\n") + 1 if part else 0 for part in parts]
+        if sum(counts) == len(blocks) and _CUTS.sub("", "".join(parts)) == _CUTS.sub("", text):
+            parts = ["\n\n".join(blocks[start:end]) for start, end in pairwise([0, *accumulate(counts)])]
+        regions: list[dict[str, Any]] = []
+        for reading, part in zip(of_page, parts, strict=True):
+            region = {name: reading[name] for name in ("index", "label", "bbox_2d")}
+            regions.append({**region, "text": unicodedata.normalize("NFC", part)})
         labels = {region["label"] for region in regions}
         page = {
             "page_id": page_id,
@@ -296,21 +307,3 @@ def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table
         }
         pages.append(page)
     return pa.Table.from_pylist(pages, _PAGES)
-
-
-def _regions(readings: Any, text: str) -> list[dict[str, Any]]:
-    """Return a page's regions in order, each with its part of the page's `text`.
-
-    The page's text has words whole that a line's end cuts in the reading of a region.
-    """
-    readings = sorted(readings, key=lambda reading: reading["index"])
-    parts = [page_text(region_texts([reading])) for reading in readings]
-    blocks = text.split("\n\n")
-    counts = [part.count("\n\n") + 1 if part else 0 for part in parts]
-    if sum(counts) == len(blocks) and _CUTS.sub("", "".join(parts)) == _CUTS.sub("", text):
-        parts = ["\n\n".join(blocks[start:end]) for start, end in pairwise([0, *accumulate(counts)])]
-    regions: list[dict[str, Any]] = []
-    for reading, part in zip(readings, parts, strict=True):
-        region = {name: reading[name] for name in ("index", "label", "bbox_2d")}
-        regions.append({**region, "text": unicodedata.normalize("NFC", part)})
-    return regions

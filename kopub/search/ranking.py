@@ -21,8 +21,8 @@ _PAGE_BITS = np.uint64(32)
 _SIGN = np.uint32(1 << 31)
 
 
-class BestPages:
-    """The best `depth` pages of each query among those added so far.
+class Ranker:
+    """Ranks pages: it holds the best `depth` of each query among those added so far.
 
     Pages are added in any order and in any portions. Of pages with equal scores, the one with the greater id comes
     first, as in trec_eval. A score and its page make one integer, so ties are resolved the same way however the pages
@@ -134,7 +134,7 @@ def fuse(rankings: Sequence[Ranking], weights: Mapping[str, float]) -> np.ndarra
             pages, scores = weighted_scores(ranked, scored, [weights.get(it.retriever, 0) for it in rankings])
         else:
             pages, scores = reciprocal_ranks(ranked)
-        best = BestPages(1)
+        best = Ranker(1)
         best.add(pages, scores[None])
         row = best.ranking()[0][0]
         fused[query, : len(row)] = row
@@ -214,12 +214,12 @@ class Bm25:
         A page without a word of the query is not found. Its score is a share of the highest that a page could have.
         """
         if not self._vocabulary or not queries:
-            return Ranking("bm25", *BestPages(len(queries)).ranking())
+            return Ranking("bm25", *Ranker(len(queries)).ranking())
         index, pages = self.index(), np.array(self._pages)
         ranked, scores = [], []
         for query in queries:
             summed = index.scores(query)
-            best = BestPages(1)
+            best = Ranker(1)
             best.add(pages, np.where(summed > 0, summed, -np.inf)[None])
             of_query, scored = best.ranking()
             ranked.append(of_query)

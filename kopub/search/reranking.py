@@ -36,10 +36,10 @@ _STARTS = 3
 """Multiple of the last start's time that the server's start may take before a search continues without it."""
 
 
-class SeenPages:
-    """The pages of a corpus as a reranker sees them.
+class PairSource:
+    """The source of a reranker's pairs of a question and a page.
 
-    They are pictures as they were read, and texts from the tables.
+    Of the page it sees the picture as it was read, or the text from the tables, or both.
     """
 
     def __init__(self, store: SearchedTables, corpus: Corpus, sees: Seen) -> None:
@@ -105,7 +105,7 @@ class Reranking:
     A page without a score, such as one that cannot be decoded, comes after those with one, in its original order.
     """
 
-    def __init__(self, engine: Reranker, pages: SeenPages) -> None:
+    def __init__(self, engine: Reranker, pages: PairSource) -> None:
         self.engine: Reranker = engine
         self._pages = pages
         self._known: dict[str, float] = {}
@@ -128,15 +128,15 @@ class Reranking:
             raise EngineError("it still works on another question")
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
-        done: SimpleQueue[dict[PageKey, float] | Exception] = SimpleQueue()
+        answers: SimpleQueue[dict[PageKey, float] | Exception] = SimpleQueue()
         try:
-            threading.Thread(target=self._scored_once, args=(ranked, done.put), daemon=True).start()
+            threading.Thread(target=self._scored_once, args=(ranked, answers.put), daemon=True).start()
         except RuntimeError as error:  # the machine has no room for one more
             self._busy.release()
             raise EngineError(first_line(error)) from None
         patience = self.engine.search_seconds + _STARTS * self.engine.start_seconds
         try:
-            scores = done.get(timeout=patience)
+            scores = answers.get(timeout=patience)
         except Empty:
             raise EngineError("no scores within {seconds:.0f} s", patience) from None
         if isinstance(scores, Exception):
@@ -201,7 +201,7 @@ class Reranking:
 
 def reranking_of(engine: Reranker, store: SearchedTables, corpus: Corpus) -> Reranking | None:
     """Return the reranking of a corpus's pages, or None if the engine is off."""
-    return None if engine.off else Reranking(engine, SeenPages(store, corpus, engine.sees))
+    return None if engine.off else Reranking(engine, PairSource(store, corpus, engine.sees))
 
 
 def order(pages: Sequence[PageKey], scores: Mapping[PageKey, float]) -> list[PageKey]:

@@ -101,13 +101,13 @@ class History:
 
         A shard whose tables were all made since is one that the scores lack.
         """
-        measured, footers, known = self.measured(store), FooterCache(store), frozenset(keys)
+        measured, footers, shards = self.measured(store), FooterCache(store), frozenset(keys)
         tables = {asset: footers.tables(asset) for asset in set[str]().union(*measured.values())}
         for shard, contents in measured.items():
             for asset, content in contents.items():
-                if shard not in known or not is_of_corpus(asset, shard) or tables[asset][shard].content != content:
+                if shard not in shards or not is_of_corpus(asset, shard) or tables[asset][shard].content != content:
                     return False
-        for shard in known - measured.keys() if measured else ():
+        for shard in shards - measured.keys() if measured else ():
             if all(shard in of_asset and is_of_corpus(asset, shard) for asset, of_asset in tables.items()):
                 return False
         return True
@@ -134,7 +134,18 @@ class History:
         now = self.read(store, _NOW)
         if now and now.accepted and now.inputs != run.inputs:
             self._write(store, now, _BEFORE)
-        before, compared = self._comparable(self.read(store, _BEFORE), run)
+        before = self.read(store, _BEFORE)
+        if before is None or before.inputs == run.inputs:
+            which = "the first of its kind" if before is None else "the accepted run again"
+            before, compared = None, f"{which}: later runs are compared with it"
+        elif before.kind != run.kind:
+            before, compared = None, "not compared: the run before was scored in another way or against other answers"
+        else:
+            compared = f"compared with run {before.inputs}"
+            common = len(set(before.members) & set(run.members))
+            if common < _COMMON * max(len(before.members), len(run.members)):
+                had = f"{len(before.members)} {self.member}, of which {common} are here"
+                before, compared = None, f"not compared: the run before had {had}"
         scores = self.compare(run.table, before.table if before else None)
         self._write(store, replace(run, accepted=accept or not self.drops(scores)), _NOW)
         self.write_scores(store, scores, run.inputs, compared, measured)
@@ -159,19 +170,6 @@ class History:
         store.write(self.members, role, members, {"inputs": run.inputs})
         metadata = {"inputs": run.inputs, "accepted": "yes" if run.accepted else "no", "kind": run.kind}
         store.write(self.runs, role, run.table, metadata)
-
-    def _comparable(self, before: ScoredRun | None, run: ScoredRun) -> tuple[ScoredRun | None, str]:
-        """Return the run to compare with, if any, and a remark about it."""
-        if before is None or before.inputs == run.inputs:
-            which = "the first of its kind" if before is None else "the accepted run again"
-            return None, f"{which}: later runs are compared with it"
-        if before.kind != run.kind:
-            return None, "not compared: the run before was scored in another way or against other answers"
-        common = len(set(before.members) & set(run.members))
-        if common < _COMMON * max(len(before.members), len(run.members)):
-            had = f"{len(before.members)} {self.member}, of which {common} are here"
-            return None, f"not compared: the run before had {had}"
-        return before, f"compared with run {before.inputs}"
 
 
 FEWEST = 6

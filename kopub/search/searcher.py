@@ -15,7 +15,7 @@ from kopub.errors import KopubError, did_you_mean, first_line
 from kopub.search.answer import Answer, CannotSearch, Hit, NotInCorpus, QueryWords, best_passage, passage_at
 from kopub.search.morphemes import korean_analyser, query_tokens, query_words
 from kopub.search.options import FLOOR, NOTHING, Mode, Scores, Where, best_mode
-from kopub.search.pages import ArrowCache, PageLookup, PageView, PageViews, PlacedText, SearchedTables, TablesNow
+from kopub.search.pages import ArrowCache, PlacedText, SearchedTables, Snapshot, TablesNow, View, ViewLookup
 from kopub.search.ranking import DEPTH, reciprocal_ranks, weighted_scores
 from kopub.search.vectors import VECTORS, KnownQuestions, Neighbour, PageFilter, VectorLookup, Vectors, left_out
 from kopub.search.words import TEXTS, WordLookup, Words
@@ -89,7 +89,7 @@ class Searcher:
         self._shards, self._embedding, self._profile = list(shards), embedding, profile
         self._corpus_check, self._scores, self._mode, self._floor = corpus_check, scores, mode, floor
         self._cache = ArrowCache(folder)
-        self._pages = PageLookup(store, self._cache)
+        self._pages = ViewLookup(store, self._cache)
         self._words = WordLookup(store, self._cache, say, notes)
         self._vectors = VectorLookup(store, self._shards, embedding, profile, self._cache) if embedding else None
         self._known = KnownQuestions(store)
@@ -151,7 +151,7 @@ class Searcher:
             for near in ranked:
                 page = (near.shard, near.page_id)
                 by_picture.setdefault(views.picture(*page) or page, []).append(near)
-            best: list[tuple[Neighbour, list[PageView]]] = []
+            best: list[tuple[Neighbour, list[View]]] = []
             for same in list(by_picture.values())[:top]:
                 best.append((same[0], [views.page(near.shard, near.page_id) for near in same]))
             if self._cache.problem is not None and not self._told_problem:
@@ -185,10 +185,10 @@ class Searcher:
         with self._lock:
             return _values(self._pages.refreshed(self._look()), self._shards, "doc_id")
 
-    def page(self, shard: str, page_id: str) -> PageView:
+    def page(self, shard: str, page_id: str) -> View:
         """Return a page by shard and id; an unknown one has neither number nor regions."""
         if shard not in self._shards:
-            return PageView(shard, page_id)
+            return View(shard, page_id)
         with self._lock:
             return self._pages.refreshed(self._look()).page(shard, page_id)
 
@@ -366,7 +366,7 @@ class Searcher:
         versions = {shard: published[shard] for shard in of_corpus}
         return versions, left_out("texts", self._shards, with_texts, of_corpus)
 
-    def _searched_pages(self, where: Where, views: PageViews) -> PageFilter | None:
+    def _searched_pages(self, where: Where, views: Snapshot) -> PageFilter | None:
         """Return the filter of searched page ids by shard, or None if all are searched."""
         if unknown := sorted(where.shards - set(self._shards)):
             form = "there is no shard {shard}{guess}"
@@ -417,7 +417,7 @@ def _composed(query: str) -> str:
     return unicodedata.normalize("NFC", query)
 
 
-def _values(views: PageViews, shards: Sequence[str], column: str) -> list[str]:
+def _values(views: Snapshot, shards: Sequence[str], column: str) -> list[str]:
     return list(dict.fromkeys(value for shard in shards for value in views.values(shard, column)))
 
 
@@ -456,7 +456,7 @@ def _fuse(rankings: Mapping[Mode, Sequence[Neighbour]], weights: Mapping[str, fl
     return fused
 
 
-def _hit(rank: int, near: Neighbour, pages: Sequence[PageView], words: QueryWords, well: Mapping[_Page, bool]) -> Hit:
+def _hit(rank: int, near: Neighbour, pages: Sequence[View], words: QueryWords, well: Mapping[_Page, bool]) -> Hit:
     """Return the hit of the first of `pages`; the others have the same picture."""
     page, *also = pages
     texts = [region.text for region in page.regions]

@@ -4,8 +4,6 @@ The index covers the texts of all shards, in one memory-mapped file.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from threading import Event
 from typing import Any
 
@@ -36,14 +34,16 @@ _AT_ONCE = 64
 _SHARDS = pa.list_(pa.struct([("shard", pa.string()), ("pages", pa.int64())]))
 
 
-@dataclass(frozen=True)
 class Words:
     """The index of the words, and its pages: those with text, in corpus order."""
 
-    table: pa.Table
-
-    of_notes: bool = False
-    """Whether words of notes on figures are indexed too."""
+    def __init__(self, table: pa.Table, of_notes: bool = False) -> None:
+        self.of_notes = of_notes
+        """Whether words of notes on figures are indexed too."""
+        self._index = Bm25Index(table)
+        self._shards: list[dict[str, Any]] = table["shards"][0].as_py()
+        self._ends = np.cumsum([shard["pages"] for shard in self._shards], dtype=np.int64)
+        self._ids: pa.Array = table["page_ids"].chunk(0).flatten()
 
     def count(self, pages: PageFilter | None = None) -> int:
         """Return the number of indexed pages among the searched ones."""
@@ -77,22 +77,6 @@ class Words:
         ids = self._ids.take(pa.array(best)).to_pylist()
         ranked = zip(shards, ids, scores[best].tolist(), strict=True)
         return [Neighbour(self._shards[at]["shard"], page_id, score) for at, page_id, score in ranked], match
-
-    @cached_property
-    def _index(self) -> Bm25Index:
-        return Bm25Index(self.table)
-
-    @cached_property
-    def _shards(self) -> list[dict[str, Any]]:
-        return self.table["shards"][0].as_py()
-
-    @cached_property
-    def _ends(self) -> np.ndarray:
-        return np.cumsum([shard["pages"] for shard in self._shards], dtype=np.int64)
-
-    @cached_property
-    def _ids(self) -> pa.Array:
-        return self.table["page_ids"].chunk(0).flatten()
 
     def _parts(self) -> Iterator[tuple[str, pa.Table, int]]:
         """Yield (shard, its pages as a table with `page_id`, the number of its first page)."""

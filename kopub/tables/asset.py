@@ -100,6 +100,9 @@ class ShardAsset(ABC):
     reads_regions_of: ClassVar[type["ShardAsset"] | None] = None
     """The asset whose regions are the unit of work; None if the unit is the page."""
 
+    width_of: ClassVar[str] = "dim"
+    """The attribute of the engine that is the width of the vectors, if the table has any."""
+
     engine: Any
     """The engine of `engine_section`; subclasses narrow its type."""
 
@@ -140,9 +143,9 @@ class ShardAsset(ABC):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the table."""
-        assert isinstance(self.table.schema, pa.Schema), "a table of vectors says its width"
-        return self.table.schema
+        """The columns of the table, with vectors as wide as the engine makes them."""
+        schema = self.table.schema
+        return schema if isinstance(schema, pa.Schema) else schema(getattr(self.engine, self.width_of))
 
     @property
     def engines(self) -> tuple[Engine, ...]:
@@ -354,6 +357,9 @@ class RowTable(ShardAsset):
 class EngineTable(RowTable):
     """A `RowTable` of the results of its engine, which takes inputs instead of rows."""
 
+    id_of_result: ClassVar[str] = "page_id"
+    """The attribute of a result that is the id of its row."""
+
     @abstractmethod
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterable[Any]:
         """Return the engine's input for each row of `todo`, in order. Raises `SourceError`, `StoreError`."""
@@ -362,9 +368,9 @@ class EngineTable(RowTable):
     def results(self, inputs: Iterator[Any]) -> Iterable[Any]:
         """Return the engine's result for each input, in any order. Raises `EngineError`."""
 
-    @abstractmethod
     def row_id(self, result: Any) -> str:
         """Return the id of the row that a result belongs to."""
+        return getattr(result, self.id_of_result)
 
     def take_figures(self) -> Mapping[str, float]:
         return self.engine.take_figures()

@@ -104,22 +104,22 @@ class Problems:
         Raises `StoreError`.
         """
         tables = FooterCache(store).tables(asset)
-        states_of = {shard: tables[shard].states for shard in shards if shard in tables}
+        published = [shard for shard in shards if shard in tables]
         problems = self._problems[NOTHING_LOST.name]
         problems.clear()
-        for shard, states in states_of.items():
+        total = Counter[str]()
+        for shard in published:
+            states = tables[shard].states
+            total.update(states)
             lacking = sum(states.get(state, 0) for state in (*LOST, State.PARTIAL))
             if lacking and len(problems) < _NAMED:
                 problems[shard] = losses(store.read(asset, shard, [key, "state", "reason"]), key) or ""
             elif lacking:
                 problems[shard] = f"{lacking} of {sum(states.values())}"
-        total = Counter[str]()
-        for states in states_of.values():
-            total.update(states)
         rows = sum(total.values())
         lost = sum(total[state] for state in LOST)
         self._figures = {
-            "shards": len(states_of),
+            "shards": len(published),
             "rows": rows,
             **{f"rows_{state}": total[state] for state in State},
             "lost_share": lost / rows if rows else 0.0,

@@ -14,7 +14,7 @@ from kopub.corrections.corrected import CorrectedTables
 from kopub.corrections.log import CorrectionLog
 from kopub.documents.chunks import chunk_document
 from kopub.documents.document import Document, DocumentPage
-from kopub.documents.stream import DocumentStream, PlannedDocument
+from kopub.documents.stream import Assembler
 from kopub.documents.structure import structure_document
 from kopub.fingerprints import CodeVersion, fingerprint
 from kopub.states import LOST, Reason, State, joined
@@ -103,7 +103,9 @@ class DocumentChunks(RowTable):
         for other in others:
             of_parents = (self._content(parent.table.name, other) for parent in self.parents)
             contents.append([other, marks.get(other), *of_parents])
-        pages = [[[page.page_id, page.shard] for page in document.pages] for document in across]
+        pages: list[list[list[str]]] = []
+        for document in across:
+            pages.append([[page.page_id, page.shard] for page in document.pages])
         return {**inputs, ELSEWHERE: fingerprint([pages, contents])}
 
     def provenance(self, shard: str) -> Provenance:
@@ -125,7 +127,7 @@ class DocumentChunks(RowTable):
                 "n_pages": len(document.pages),
             }
         specs: dict[str, RowSpec] = {}
-        for document in self._stream.read_some(complete):
+        for document in self._stream.read(chosen=complete):
             specs[document.name] = self._spec(columns[document.name], document)
         for planned in beginning:
             if planned.name in specs:
@@ -172,13 +174,13 @@ class DocumentChunks(RowTable):
         return {parent.table.name: footers.tables(parent.table.name) for parent in self.parents}
 
     @cached_property
-    def _stream(self) -> DocumentStream:
+    def _stream(self) -> Assembler:
         """The documents of all shards whose pages are known."""
         entries = self._entries[RawPages.table.name]
-        return DocumentStream(CorrectedTables(self.store), [key for key in self.corpus.manifest.keys if key in entries])
+        return Assembler(CorrectedTables(self.store), [key for key in self.corpus.manifest.keys if key in entries])
 
-    def _beginning_in(self, shard: str) -> list[PlannedDocument]:
-        return [document for document in self._stream.of_shard(shard) if document.shards[0] == shard]
+    def _beginning_in(self, shard: str) -> list[Document]:
+        return [document for document in self._stream.of_shard(shard) if document.pages[0].shard == shard]
 
     def _content(self, asset: str, shard: str) -> str | None:
         entry = self._entries[asset].get(shard)

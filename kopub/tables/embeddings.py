@@ -34,14 +34,11 @@ class VectorTable(EngineTable):
     engine_section: ClassVar[str | None] = "embedding"
     engine: Embedder
     checks: ClassVar[tuple[Check, ...]] = (*EngineTable.checks, VECTORS_ARE_SOUND)
+    id_of_result: ClassVar[str] = "id"
 
-    @property
-    def schema(self) -> pa.Schema:
-        assert callable(self.table.schema)
-        return self.table.schema(self.engine.dim)
-
-    def row_id(self, result: Embedding) -> str:
-        return result.id
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Any]:
+        # What is embedded is a text, unless a subclass says otherwise.
+        return ((row.id, row.given) for row in todo)
 
     def row(self, spec: RowSpec, result: Embedding) -> RowResult:
         vector = None if result.vector is None else result.vector.astype(np.float16)
@@ -154,16 +151,13 @@ class PassageEmbeddings(TextTable):
     table: ClassVar[Table] = PASSAGE_VECTORS
     code_version: ClassVar[CodeVersion] = CodeVersion("passage_embeddings", {1: "the first release"})
     checks: ClassVar[tuple[Check, ...]] = (*EngineTable.checks, PASSAGES_ARE_SOUND)
+    width_of: ClassVar[str] = "passage_dim"
+    id_of_result: ClassVar[str] = "id"
 
     @classmethod
     def off(cls, resources: Resources) -> str | None:
         makes_them = "meaning" in resources["embedding"].queries_match
         return None if makes_them else "embedding.engine makes no vectors of passages"
-
-    @property
-    def schema(self) -> pa.Schema:
-        assert callable(self.table.schema)
-        return self.table.schema(self.engine.passage_dim)
 
     @property
     def engine_recipes(self) -> list[dict[str, Any]]:
@@ -174,9 +168,6 @@ class PassageEmbeddings(TextTable):
 
     def results(self, inputs: Iterator[tuple[str, str]]) -> Iterator[PassageEmbedding]:
         return self.engine.embed_passages(inputs)
-
-    def row_id(self, result: PassageEmbedding) -> str:
-        return result.id
 
     def row(self, spec: RowSpec, result: PassageEmbedding) -> RowResult:
         passages = [
@@ -221,10 +212,7 @@ class QueryEmbeddings(VectorTable):
         if not queries:
             _log.info("%s has no queries: its table of query vectors is empty", shard)
         for query in queries:
-            yield RowSpec(query.query_id, [self.recipe_hash, query.query], asdict(query))
-
-    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, str]]:
-        return ((row.id, row.known["query"]) for row in todo)
+            yield RowSpec(query.query_id, [self.recipe_hash, query.query], asdict(query), query.query)
 
     def results(self, inputs: Iterator[tuple[str, str]]) -> Iterator[Embedding]:
         return self.engine.embed_queries(inputs)

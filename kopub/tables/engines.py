@@ -87,7 +87,12 @@ class RunEngines:
             yield
         except Exception:
             if asset.name not in self._left_out:
-                self._drop(self._after(asset.name))
+                waiting = {asset.name}
+                # Each asset is listed after its parents, so that this finds all that wait, directly or not.
+                for other in self._assets.values():
+                    if any(parent.table.name in waiting for parent in other.reads):
+                        waiting.add(other.name)
+                self._drop(waiting - {asset.name})
             raise
         except BaseException:
             self._drop({*self._to_come})
@@ -142,8 +147,10 @@ class RunEngines:
         `using`, which has given it its last row.
         """
         own = () if using is None else using.engines
-        ahead = _engines_of(self._assets[name] for name in self._forward)
-        prepared = [engine for engine in ahead if not any(engine is other for other in own)]
+        prepared: list[Engine] = []
+        for engine in _engines_of(self._assets[name] for name in self._forward):
+            if not any(engine is other for other in own):
+                prepared.append(engine)
         for asset in sorted(self._coming, key=lambda asset: (not needs_server(asset), asset is not first)):
             if not any(engine is other for engine in asset.engines for other in prepared):
                 asset.prepare()
@@ -168,7 +175,11 @@ class RunEngines:
             before = {other.name for other in served[:at]}
             if not (parents | sharing <= self._over and before <= self._over | self._drained):
                 return
-            if isinstance(asset, EngineTable) and asset.spans_shards and not asset.after and _is_tested(asset):
+            if not (isinstance(asset, EngineTable) and asset.spans_shards and not asset.after):
+                continue
+            # An engine that failed its self-test is not asked: its step would refuse it.
+            result = run_records.find(asset.corpus.folder, asset.engine.recipe())
+            if result is None or result.passed:
                 left_out = self.left_out(asset)
                 self._forward[asset.name] = ForwardCalls(
                     asset, [shard for shard in self._shards if shard not in left_out]
@@ -184,15 +195,6 @@ class RunEngines:
     @property
     def _coming(self) -> list[ShardAsset]:
         return [asset for asset in self._wanted if asset.name in self._to_come]
-
-    def _after(self, name: str) -> set[str]:
-        """Return the steps that wait for `name`, directly or not."""
-        waiting = {name}
-        # Each asset is listed after its parents.
-        for asset in self._assets.values():
-            if any(parent.table.name in waiting for parent in asset.reads):
-                waiting.add(asset.name)
-        return waiting - {name}
 
 
 def require_tested(asset: ShardAsset, run: RunContext) -> None:
@@ -222,12 +224,6 @@ def require_tested(asset: ShardAsset, run: RunContext) -> None:
         )
         raise ClosedGate(form, result.section, result.engine, str(result))
     run.warn(f"{asset.name}: its self-test {result}; it runs anyway, because: {reason}")
-
-
-def _is_tested(asset: ShardAsset) -> bool:
-    """Return whether an engine may be asked before its step, which would refuse it."""
-    result = run_records.find(asset.corpus.folder, asset.engine.recipe())
-    return result is None or result.passed
 
 
 def urgency(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> int:

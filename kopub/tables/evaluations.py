@@ -181,24 +181,24 @@ class GuardStanding:
 
 def standings_of_guards(settings: Settings) -> list[GuardStanding]:
     """Return the standing of every benchmark that the gates name, from stored scores alone."""
-    return [_standing(settings, request) for request in guards_of(settings)]
+    standings: list[GuardStanding] = []
+    for request in guards_of(settings):
+        standing = GuardStanding(request, False, (), ())
+        if request.is_indexed(settings.home):
+            moved, baseline = settings_in(settings, request), request.baseline(settings.home)
+            drops = verdict(baseline)
+            # The scores must be those of the present tables, gold and scorers, and of the run that is judged.
+            if drops is not None and _is_scored(moved) and same_run(moved.store, baseline):
+                plans = survey(moved.resources, FooterCache(moved.store), _READING).plans()
+                closed = () if settings.gates.override.strip() else drops.closed
+                standing = GuardStanding(request, True, plans, closed)
+        standings.append(standing)
+    return standings
 
 
 def guards_of(settings: Settings) -> list[EvaluationRequest]:
     """Return the evaluations that guard the corpus of `settings`."""
     return guards(settings.gates.benchmarks, settings.gates.benchmark_samples, settings.home)
-
-
-def _standing(settings: Settings, request: EvaluationRequest) -> GuardStanding:
-    if not request.is_indexed(settings.home):
-        return GuardStanding(request, False, (), ())
-    moved, baseline = settings_in(settings, request), request.baseline(settings.home)
-    drops = verdict(baseline)
-    if drops is None or not _is_scored(moved) or not same_run(moved.store, baseline):
-        return GuardStanding(request, False, (), ())
-    plans = survey(moved.resources, FooterCache(moved.store), _READING).plans()
-    closed = () if settings.gates.override.strip() else drops.closed
-    return GuardStanding(request, True, plans, closed)
 
 
 def _is_scored(moved: Settings) -> bool:

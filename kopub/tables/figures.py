@@ -38,7 +38,7 @@ class FigureResults:
 
     page_id: str
     awaited: set[int]
-    made: dict[int, Any] = field(default_factory=dict)
+    results: dict[int, Any] = field(default_factory=dict)
 
 
 class FigureTable(EngineTable):
@@ -55,9 +55,10 @@ class FigureTable(EngineTable):
     takes_tables: ClassVar[bool] = False
     """True if tables count as figures when `figures.tables` is set."""
 
-    @property
-    def figures_wanted(self) -> Figures:
-        return self.resources["figures"]
+    def __init__(self, resources: Resources) -> None:
+        super().__init__(resources)
+        self.figures_wanted: Figures = resources["figures"]
+        self._with_tables = self.takes_tables and self.figures_wanted.tables
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -65,10 +66,6 @@ class FigureTable(EngineTable):
         # Named only if it is on, so that a table from before the setting existed stays current without it.
         tables = {"figures.tables": True} if self._with_tables else {}
         return {"figures.smallest": options.smallest, "figures.most_pixels": options.most_pixels, **tables}
-
-    @property
-    def _with_tables(self) -> bool:
-        return self.takes_tables and self.figures_wanted.tables
 
     def shard_settings(self, shard: str) -> Mapping[str, str]:
         return CorrectionLog(self.store).shard_settings(shard)
@@ -89,12 +86,12 @@ class FigureTable(EngineTable):
         for page, reading in with_parent(CorrectedTables(self.store), pages, OcrResults.table, shard, _COLUMNS):
             size = (page["width"], page["height"]) if self._with_tables and page["width"] else None
             figures = page_figures(reading["regions"], reading["image_crops"], self.figures_wanted.smallest, size)
-            facts = [
-                [f.index, f.label, f.bbox, f.caption, *([f.context] if self.counts_context else [])] for f in figures
-            ]
-            row = RowSpec.after(
-                reading, [self.recipe_hash, *picture_inputs(page), facts], {"page_id": page["page_id"]}, figures
-            )
+            facts: list[list[Any]] = []
+            for figure in figures:
+                context = [figure.context] if self.counts_context else []
+                facts.append([figure.index, figure.label, figure.bbox, figure.caption, *context])
+            made_from = [self.recipe_hash, *picture_inputs(page), facts]
+            row = RowSpec.after(reading, made_from, {"page_id": page["page_id"]}, figures)
             if row.predetermined is None and not figures:
                 row = replace(row, predetermined={self.parts: [], "state": State.BLANK, "reason": None})
             yield row
@@ -135,19 +132,16 @@ class FigureTable(EngineTable):
         for result in self.of_figures(pictures()):
             page_id, _, index = result.id.rpartition("/")
             page = pages[page_id]
-            page.made[int(index)] = result
+            page.results[int(index)] = result
             page.awaited.discard(int(index))
             if not page.awaited:
                 yield pages.pop(page_id)
-
-    def row_id(self, result: FigureResults) -> str:
-        return result.page_id
 
     def row(self, spec: RowSpec, result: FigureResults) -> RowResult:
         figures: list[Figure] = spec.given
         rows = []
         for figure in figures:
-            answer = result.made[figure.index]
+            answer = result.results[figure.index]
             row = {
                 "index": figure.index,
                 "label": figure.label,
@@ -213,7 +207,7 @@ class FigureNotes(FigureTable):
         return {name: value for name, value in asdict(result).items() if name not in ("id", "state", "reason")}
 
     def cost_of(self, result: FigureResults) -> float:
-        return sum(note.seconds for note in result.made.values())
+        return sum(note.seconds for note in result.results.values())
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         pages = table["notes"].to_pylist()
@@ -243,11 +237,6 @@ class FigureEmbeddings(FigureTable):
     @classmethod
     def off(cls, resources: Resources) -> str | None:
         return None if resources["figures"].vectors else "figures.vectors is false"
-
-    @property
-    def schema(self) -> pa.Schema:
-        assert callable(self.table.schema)
-        return self.table.schema(self.engine.dim)
 
     def typical_seconds(self, megabytes: float) -> float:
         return self.engine.typical_image_seconds

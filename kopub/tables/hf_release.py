@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pydantic import Field
@@ -183,9 +183,10 @@ class HfRelease(ShardAsset):
         if self.store.local:
             return {}
         entry = self.corpus.manifest.shard(shard)
-        sources = [
-            source.model_dump(mode="json") for source in self.corpus.manifest.sources if source.name == entry.source
-        ]
+        sources = []
+        for source in self.corpus.manifest.sources:
+            if source.name == entry.source:
+                sources.append(source.model_dump(mode="json"))
         return {"corpus": fingerprint([entry.model_dump(mode="json"), sources, sorted(self.corpus.unknown_pages)])}
 
     def finish(self, run: RunContext, finished: Mapping[str, PublishedShard]) -> None:
@@ -364,11 +365,12 @@ class HfRelease(ShardAsset):
 
 
 def _files(files: list[ReleasedFile], changed: int) -> Metadata:
-    return {
-        "dagster/row_count": sum(file.rows or 0 for file in files),
-        "files_released": len(files),
-        "computed": changed,
-        "kept": len(files) - changed,
-        "bytes": sum(file.bytes for file in files),
-        "files": [{"path": f.path, "rows": f.rows or 0, "bytes": f.bytes} for f in files],
-    }
+    """Return what the UI shows of the released files."""
+    rows = size = 0
+    listed: list[dict[str, Any]] = []
+    for file in files:
+        rows += file.rows or 0
+        size += file.bytes
+        listed.append({"path": file.path, "rows": file.rows or 0, "bytes": file.bytes})
+    counts = {"files_released": len(files), "computed": changed, "kept": len(files) - changed}
+    return {"dagster/row_count": rows, **counts, "bytes": size, "files": listed}

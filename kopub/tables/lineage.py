@@ -55,9 +55,18 @@ def find(store: ShardStore, row_id: str, shards: Sequence[str]) -> dict[str, str
 
     Both kinds are present if a page and a query have the same id. Raises `KopubError`.
     """
-    places = {kind: shard for kind in IDS if (shard := _shard_of(store, row_id, shards, kind))}
+    places: dict[str, str] = {}
+    for kind in IDS:
+        for shard, ids in _ids(store, shards, kind):
+            if pc.index(ids, row_id).as_py() >= 0:
+                places[kind] = shard
+                break
     if not places:
-        hint = did_you_mean(row_id, sorted(other for kind in IDS for other in _ids(store, shards, kind)))
+        every: list[str] = []
+        for kind in IDS:
+            for _, ids in _ids(store, shards, kind):
+                every += ids.to_pylist()
+        hint = did_you_mean(row_id, sorted(every))
         form = "there is no page or query {row!r}{guess}"
         raise KopubError(form, row_id, hint or ": see `kopub status` for what was made")
     return places
@@ -111,29 +120,15 @@ def holds(store: ShardStore, asset: str, shard: str, kind: str) -> bool:
     return store.has(asset, shard) and IDS[kind][1] in store.columns(asset, shard)
 
 
-def _shard_of(store: ShardStore, row_id: str, shards: Sequence[str], kind: str) -> str | None:
+def _ids(store: ShardStore, shards: Sequence[str], kind: str) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    """Yield each shard that has ids of a kind, with the ids."""
     asset, column = IDS[kind]
-
-    def look(shard: str) -> tuple[str, bool]:
-        return shard, pc.index(store.read(asset, shard, [column])[column], row_id).as_py() >= 0
-
-    return next(
-        (shard for shard, is_there in bounded_map(look, _published(store, asset, shards), _READERS) if is_there), None
-    )
-
-
-def _ids(store: ShardStore, shards: Sequence[str], kind: str) -> list[str]:
-    asset, column = IDS[kind]
-
-    def read(shard: str) -> list[str]:
-        return store.read(asset, shard, [column])[column].to_pylist()
-
-    return [row_id for ids in bounded_map(read, _published(store, asset, shards), _READERS) for row_id in ids]
-
-
-def _published(store: ShardStore, asset: str, shards: Sequence[str]) -> list[str]:
     published = store.published(asset)
-    return [shard for shard in shards if shard in published]
+
+    def read(shard: str) -> tuple[str, pa.ChunkedArray]:
+        return shard, store.read(asset, shard, [column])[column]
+
+    return bounded_map(read, [shard for shard in shards if shard in published], _READERS)
 
 
 def _complete(step: dict[str, Any], store: ShardStore, shard: str, versions: Versions, row: pa.Table) -> None:
@@ -143,21 +138,16 @@ def _complete(step: dict[str, Any], store: ShardStore, shard: str, versions: Ver
     step["made_at"] = step["made_at"] and step["made_at"].isoformat()
     step["replaced_since"] = versions[asset] is not None
     step["stale"] = replaced_parents(store, asset, shard, versions[asset])
-    step["vector"] = _vector(row) if "vector" in row.column_names else None
+    step["vector"] = None
+    if "vector" in row.column_names and (vector := row["vector"][0].as_py()) is not None:
+        values = np.array(vector, np.float32)
+        step["vector"] = {
+            "dimensions": len(values),
+            "norm": round(float(np.linalg.norm(values)), 4),
+            "sha256": hashlib.sha256(values.astype("<f2").tobytes()).hexdigest(),
+        }
     if "query" in row.column_names:
         step["query"] = row["query"][0].as_py()
-
-
-def _vector(row: pa.Table) -> dict[str, Any] | None:
-    vector = row["vector"][0].as_py()
-    if vector is None:
-        return None
-    values = np.array(vector, np.float32)
-    return {
-        "dimensions": len(values),
-        "norm": round(float(np.linalg.norm(values)), 4),
-        "sha256": hashlib.sha256(values.astype("<f2").tobytes()).hexdigest(),
-    }
 
 
 def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any]:

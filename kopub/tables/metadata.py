@@ -1,7 +1,7 @@
 """The costs of a run's pages, for the ledger and the UI."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ from kopub.states import State
 from kopub.store import ledger
 from kopub.store.run_records import sum_rows
 from kopub.store.table_store import ShardStore
-from kopub.tables.rows import Key, Work
+from kopub.tables.rows import Work
 from kopub.texts.markup import defuse
 
 _COSTLIEST = 5
@@ -39,21 +39,18 @@ class Account:
 
         Raises `StoreError`.
         """
-        keys = list(work.made)
-        rows = (
-            [self._entries(keys, ledger.shares(work.seconds, list(work.made.values())), work.figures)] if keys else []
-        )
+        rows: list[pa.Table] = []
         if work.found:
+            # A killed run finished them, and their cost is not known.
             recorded = set(ledger.keys_of(ledger.read(self.store, self.asset, shard)))
             unknown = [key for key in work.found if key not in recorded]
-            rows.insert(0, self._entries(unknown, [None] * len(unknown), {}))
+            seconds: list[float | None] = [None] * len(unknown)
+            rows.append(ledger.entries(unknown, seconds, self.gpus, self.run_id, self.own, {}))
+        if work.made:
+            shares = ledger.shares(work.seconds, list(work.made.values()))
+            rows.append(ledger.entries(list(work.made), shares, self.gpus, self.run_id, self.own, work.figures))
         if rows:
             ledger.append(self.store, self.asset, shard, pa.concat_tables(rows), first and not work.found)
-
-    def _entries(
-        self, keys: Sequence[Key], seconds: Sequence[float | None], figures: Mapping[Key, Mapping[str, float]]
-    ) -> pa.Table:
-        return ledger.entries(keys, seconds, self.gpus, self.run_id, self.own, figures)
 
     def metadata(self, work: Work) -> dict[str, Any]:
         """Return the figures that the UI plots and lists; empty if nothing was computed."""

@@ -160,9 +160,6 @@ class OcrResults(EngineTable):
     def results(self, inputs: Iterator[PageToRead]) -> Iterator[PageReading]:
         return read_unknown(self.engine.read, inputs)
 
-    def row_id(self, result: PageReading) -> str:
-        return result.page_id
-
     def row(self, spec: RowSpec, result: PageReading) -> RowResult:
         # The cost of the row: answers that were kept from before took no time now.
         spent = sum(text.seconds for text in result.regions if not text.reused)
@@ -202,13 +199,19 @@ class OcrResults(EngineTable):
         )
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
-        regions = [region for row in table["regions"].to_pylist() for region in row or ()]
+        regions: list[Row] = []
+        failed = characters = 0
+        for of_page in table["regions"].to_pylist():
+            for region in of_page or ():
+                regions.append(region)
+                failed += region["state"] == State.FAILED
+                characters += len(region["content"])
         return {
             "regions": len(regions),
             "regions_by_origin": by_origin(regions),
-            "regions_failed": sum(region["state"] == State.FAILED for region in regions),
+            "regions_failed": failed,
             "pictures": sum(len(crops or ()) for crops in table["image_crops"].to_pylist()),
-            "characters": sum(len(region["content"]) for region in regions),
+            "characters": characters,
             "text": first_markdown(table, "markdown"),
         }
 
@@ -377,10 +380,9 @@ class ParsedTexts(RowTable):
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         wrong = doubtful(table)
-        records = [
-            {"page": page.page_id, "doubt": round(page.doubt, 3), "says": "; ".join(page.doubts)}
-            for page in wrong[:_SHOWN]
-        ]
+        records: list[Row] = []
+        for page in wrong[:_SHOWN]:
+            records.append({"page": page.page_id, "doubt": round(page.doubt, 3), "says": "; ".join(page.doubts)})
         return {
             "characters": sum(filter(None, table["n_chars"].to_pylist())),
             "text": first_text(table, "text"),

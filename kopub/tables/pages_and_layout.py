@@ -6,9 +6,8 @@ upright. `layout_regions` holds the labelled regions of each page in reading ord
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -23,7 +22,6 @@ from kopub.pages.corpus import SourceRow
 from kopub.pages.documents.text_layer import TextLayer
 from kopub.pages.manifest import shard_source
 from kopub.pages.page import Batch, Page
-from kopub.pages.page_reader import ImageReader
 from kopub.parallel import bounded_map, ordered_map
 from kopub.states import State
 from kopub.store.corpus_tables import BENCHMARKS, TABLES, Table
@@ -34,7 +32,7 @@ from kopub.tables.rows import Row, RowResult, RowSpec, ShardResult, page_rows, p
 from kopub.texts.layer_regions import CODE, correct_regions
 
 if TYPE_CHECKING:
-    from kopub.pages.inspection import Inspector
+    pass
 
 
 class RawPages(RowTable):
@@ -113,13 +111,29 @@ class RawPages(RowTable):
         has_layers = self.sets_upright and any(row.known["text_layer_id"] for row in todo)
         layers = self.corpus.text_layers(shard) if has_layers else None
 
-        def may_turn(row: RowSpec) -> bool:
-            layer = layers and layers.layer(row.id, row.known["page_idx"], row.known["text_layer_id"])
-            return self.sets_upright and (layer is None or layer.is_of_scan)
-
         with self.corpus.reader(shard) as source, Inspector(len(todo), self.sets_upright) as inspector:
-            work = partial(_inspect, source, inspector, may_turn)
-            yield from bounded_map(work, todo, inspector.threads)
+
+            def inspect(row: RowSpec) -> RowResult:
+                layer = layers and layers.layer(row.id, row.known["page_idx"], row.known["text_layer_id"])
+                may_turn = self.sets_upright and (layer is None or layer.is_of_scan)
+                page = source.page(row.id, row.known["page_idx"], row.known["sha256"])
+                try:
+                    inspected = inspector.inspect(page.data, may_turn)
+                except UndecodableImage as error:
+                    return RowResult(row.id, {"state": error.state, "reason": str(error)})
+                if inspected.pixels is not None and source.kept is not None:
+                    source.kept.keep(row.known["sha256"], inspected.pixels)
+                columns = {
+                    "format": inspected.format,
+                    "width": inspected.width,
+                    "height": inspected.height,
+                    "upright": inspected.upright and inspected.upright.row(),
+                    "state": State.PARTIAL if inspected.damage else State.OK,
+                    "reason": inspected.damage,
+                }
+                return RowResult(row.id, columns)
+
+            yield from bounded_map(inspect, todo, inspector.threads)
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         formats = Counter(filter(None, table["format"].to_pylist()))
@@ -133,27 +147,6 @@ class RawPages(RowTable):
 
 def _hash(row: SourceRow) -> tuple[SourceRow, str | None]:
     return row, None if row.data is None else hashlib.sha256(row.data).hexdigest()
-
-
-def _inspect(
-    source: ImageReader, inspector: "Inspector", may_turn: Callable[[RowSpec], bool], row: RowSpec
-) -> RowResult:
-    page = source.page(row.id, row.known["page_idx"], row.known["sha256"])
-    try:
-        inspected = inspector.inspect(page.data, may_turn(row))
-    except UndecodableImage as error:
-        return RowResult(row.id, {"state": error.state, "reason": str(error)})
-    if inspected.pixels is not None and source.kept is not None:
-        source.kept.keep(row.known["sha256"], inspected.pixels)
-    columns = {
-        "format": inspected.format,
-        "width": inspected.width,
-        "height": inspected.height,
-        "upright": inspected.upright and inspected.upright.row(),
-        "state": State.PARTIAL if inspected.damage else State.OK,
-        "reason": inspected.damage,
-    }
-    return RowResult(row.id, columns)
 
 
 _READERS = 2
@@ -222,9 +215,6 @@ class LayoutRegions(EngineTable):
     def results(self, inputs: Iterator[Page]) -> Iterator[Layout]:
         return self.engine.detect(inputs)
 
-    def row_id(self, result: Layout) -> str:
-        return result.page_id
-
     def row(self, spec: RowSpec, result: Layout) -> RowResult:
         page, layer = spec.given, self._layers.pop(spec.id, None)
         if layer is not None:
@@ -246,9 +236,10 @@ class LayoutRegions(EngineTable):
     def regions_by_task(self, table: pa.Table) -> Mapping[str, int]:
         """Count regions by task, and those whose text is known once more under `known_<task>`."""
         regions = _regions(table)
-        with_content = regions.filter(pc.field("text") != "")
-        with_text = {f"known_{task}": count for task, count in _count(with_content, "task").items()}
-        return {**_count(regions, "task"), **with_text}
+        counts = dict(_count(regions, "task"))
+        for task, count in _count(regions.filter(pc.field("text") != ""), "task").items():
+            counts[f"known_{task}"] = count
+        return counts
 
 
 def _regions(table: pa.Table) -> pa.Table:

@@ -180,7 +180,8 @@ class Survey:
             for shard, how in shards.items():
                 if how is Standing.MAYBE_STALE:
                     regions, _ = self._regions(asset, shard, None)
-                    perhaps[shard] = Redo(self._pages(asset, shard), regions, 1.0, False, ())
+                    pages = self.expected_rows(asset, shard, self.tables[asset][shard].rows)
+                    perhaps[shard] = Redo(pages, regions, 1.0, False, ())
             plans.append(sum_shards(asset, shards, redo, perhaps, costs.get(asset, Cost(0.0, 0.0, True))))
         return plans
 
@@ -192,8 +193,12 @@ class Survey:
         """
         outdated = []
         for name in assets:
-            is_current = all(standing.stands for standing in self.standings[name].values())
-            if not is_current and not self._changes_engine(name):
+            if all(standing.stands for standing in self.standings[name].values()):
+                continue
+            # The cost of what another engine made says nothing.
+            entry = next(iter(self.tables[name].values()), None)
+            before = entry.made_with if entry else ""
+            if not before or _engines(before) == _engines(self.assets[name].made_with):
                 outdated.append(name)
         measured = ledger.rates(self.store, outdated)
         costs = {}
@@ -210,15 +215,6 @@ class Survey:
                 costs[name] = Cost(seconds, seconds * asset.gpus, False)
         return costs
 
-    def _changes_engine(self, asset: str) -> bool:
-        """Return whether another engine made its tables, so that their cost says nothing."""
-        entry = next(iter(self.tables[asset].values()), None)
-        return (
-            entry is not None
-            and bool(entry.made_with)
-            and _engines(entry.made_with) != _engines(self.assets[asset].made_with)
-        )
-
     def _redo(self, name: str, shard: str, count: bool) -> Redo:
         asset, entry = self.assets[name], self.tables[name][shard]
         inputs = find_inputs(asset, self.tables, shard)
@@ -230,18 +226,25 @@ class Survey:
         # Files of a release have no recipe: which of them change is known only once they are made.
         own_changed = entry.made_with != asset.made_with
         every = isinstance(asset, RowTable) and own_changed and (name, shard) not in self._begun
-        pages, exact = self._pages(name, shard), every
+        pages, exact = self.expected_rows(name, shard, entry.rows), every
         # The rows of a shard can be listed only if its parents are current.
         can_list = all(self.standings[parent.table.name][shard] is Standing.CURRENT for parent in asset.reads)
-        if count and can_list and not exact:
-            rows = _rows_to_make(asset, shard)
-            pages, exact = (pages, False) if rows is None else (rows, True)
-        regions, share = self._regions(name, shard, _tasks_asked(why, asset.engine_section or name))
+        # Only the corpus itself can tell of a table without parents.
+        if count and can_list and not exact and isinstance(asset, RowTable) and asset.parents:
+            # Like a run, it takes rows that a killed run or a kept version finished as done.
+            store, keys = asset.store, [asset.table.key, "fingerprint", "state"]
+            tables = [store.read(name, shard, keys)]
+            tables += [store.read(name, shard, keys, version.recipe) for version in store.versions(name, shard)]
+            tables += [part.select(keys) for part in store.parts(JOURNAL, name, shard).read()]
+            pages, exact = len(asset.unfinished(list(asset.rows(shard)), *tables)), True
+        # If only prompts changed, the answers for other tasks are kept.
+        prompt = f"{asset.engine_section or name}.prompts."
+        tasks: set[str] | None = None
+        if why and all(line.startswith(prompt) for line in why):
+            tasks = {line.removeprefix(prompt).partition(" ")[0] for line in why}
+        regions, share = self._regions(name, shard, tasks)
         share_of_pages = pages / entry.rows if entry.rows else 1.0
         return Redo(pages, round(regions * share_of_pages), share, exact, why)
-
-    def _pages(self, asset: str, shard: str) -> int:
-        return self.expected_rows(asset, shard, self.tables[asset][shard].rows)
 
     def expected_rows(self, name: str, shard: str, rows_now: int | None) -> int:
         """Return how many rows of a shard are to be made.
@@ -251,12 +254,11 @@ class Survey:
         asset, tables = self.assets[name], self.tables[name]
         # A row of chunks is a document, named after its first page.
         of_pages = isinstance(asset, RowTable) and asset.table.key == TABLES.pages.key and name != DOCUMENT_CHUNKS.name
-        moved = sum(
-            count
-            for other, count in (self._moved.get(shard, {}) if of_pages else {}).items()
-            if other in tables and tables[other].made_with == asset.made_with
-        )
-        return max(0, asset.expected_rows(shard, rows_now) - moved)
+        rows = asset.expected_rows(shard, rows_now)
+        for other, count in (self._moved.get(shard, {}) if of_pages else {}).items():
+            if other in tables and tables[other].made_with == asset.made_with:
+                rows -= count
+        return max(0, rows)
 
     @cached_property
     def _moved(self) -> Mapping[str, Mapping[str, int]]:
@@ -268,9 +270,10 @@ class Survey:
         if pages is None:
             return {}
         manifest, entries = pages.corpus.manifest, self.tables[pages.name]
-        changed = {
-            key for key in manifest.keys if key in entries and entries[key].made_from.get(SOURCE) != pages.source(key)
-        }
+        changed: set[str] = set()
+        for key in manifest.keys:
+            if key in entries and entries[key].made_from.get(SOURCE) != pages.source(key):
+                changed.add(key)
         before = (entries.keys() - set(manifest.keys)) | changed
         now: list[str] = []
         for key in manifest.keys:
@@ -305,11 +308,11 @@ class Survey:
             return 0, 1.0
         counts = self.tables[layout.table.name][shard].regions
         reread = getattr(self.assets[asset].engine, "reread", ())
-        to_read = {
-            task: counts.get(task, 0) - (0 if task in reread else counts.get(f"known_{task}", 0)) for task in READ_TASKS
-        }
-        every = sum(to_read.values())
-        again = sum(count for task, count in to_read.items() if tasks is None or task in tasks)
+        every = again = 0
+        for task in READ_TASKS:
+            count = counts.get(task, 0) - (0 if task in reread else counts.get(f"known_{task}", 0))
+            every += count
+            again += count if tasks is None or task in tasks else 0
         return again, again / every if every else 1.0
 
     @cached_property
@@ -364,31 +367,5 @@ def sum_shards(
     )
 
 
-def _tasks_asked(lines: Sequence[str], section: str) -> set[str] | None:
-    """Return the tasks whose regions are read again, or None for all.
-
-    They are known if only prompts changed: the answers for other tasks are kept.
-    """
-    prompt = f"{section}.prompts."
-    if lines and all(line.startswith(prompt) for line in lines):
-        return {line.removeprefix(prompt).partition(" ")[0] for line in lines}
-    return None
-
-
 def _engines(made_with: str) -> list[str]:
     return [engine["engine"] for engine in json.loads(made_with)["engines"]]
-
-
-def _rows_to_make(asset: ShardAsset, shard: str) -> int | None:
-    """Return how many rows a run would compute, judged by their fingerprints.
-
-    None if only the corpus itself can tell. Like a run, it takes rows that a killed run or a kept version finished as
-    done. Raises `StoreError`.
-    """
-    if not isinstance(asset, RowTable) or not asset.parents:
-        return None
-    store, name, keys = asset.store, asset.name, [asset.table.key, "fingerprint", "state"]
-    tables = [store.read(name, shard, keys)]
-    tables += [store.read(name, shard, keys, version.recipe) for version in store.versions(name, shard)]
-    tables += [part.select(keys) for part in store.parts(JOURNAL, name, shard).read()]
-    return len(asset.unfinished(list(asset.rows(shard)), *tables))

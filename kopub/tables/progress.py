@@ -181,7 +181,19 @@ class Forecast:
                 expected += stage.watched * stage.seconds_each
                 actual += stage.watching(now)
         pace = (actual / expected) ** _CARRIED
-        return sum(_remaining(stage, now, 1.0 if stage.measured else pace) for stage in self.stages.values())
+        remaining = 0.0
+        for stage in self.stages.values():
+            if to_come := stage.work_to_come:
+                supposed = min(_WEIGHT * stage.work, _MOST)
+                expected = supposed * stage.seconds_each * (1.0 if stage.measured else pace)
+                seconds_each = (stage.watching(now) + expected) / (stage.watched + supposed)
+                to_start = max(stage.seconds_to_start - stage.elapsed(now), 0.0) if stage.first is None else 0.0
+                remaining += to_start + to_come * seconds_each + stage.seconds_more
+            elif stage.ended is None:
+                # All rows are made, and the asset's time besides them runs since the last one.
+                since = stage.began if stage.last is None else stage.last
+                remaining += stage.seconds_more if since is None else max(stage.seconds_more - (now - since), 0.0)
+        return remaining
 
     @property
     def seconds_to_start(self) -> float:
@@ -193,16 +205,3 @@ class Forecast:
         over = sum(stage.elapsed(now) for stage in self.stages.values())
         remaining = self.remaining(now)
         return over / (over + remaining) if over + remaining else 1.0
-
-
-def _remaining(stage: Stage, now: float, pace: float) -> float:
-    to_come = stage.work_to_come
-    if to_come:
-        supposed = min(_WEIGHT * stage.work, _MOST)
-        seconds_each = (stage.watching(now) + supposed * stage.seconds_each * pace) / (stage.watched + supposed)
-        to_start = max(stage.seconds_to_start - stage.elapsed(now), 0.0) if stage.first is None else 0.0
-        return to_start + to_come * seconds_each + stage.seconds_more
-    if stage.ended is not None:
-        return 0.0
-    since = stage.began if stage.last is None else stage.last
-    return stage.seconds_more if since is None else max(stage.seconds_more - (now - since), 0.0)

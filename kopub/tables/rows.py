@@ -141,8 +141,10 @@ def tried_again(table: pa.Table, id_column: str, parts: str) -> set[Key]:
     if parts not in table.column_names:
         return set()
     partial = table.filter(pc.field("state") == State.PARTIAL)
-    lost = [any(TRIES_AGAIN in (part["reason"] or "") for part in row) for row in partial[parts].to_pylist()]
-    return set(keys(partial.filter(pa.array(lost, pa.bool_())), id_column))
+    again: list[bool] = []
+    for of_row in partial[parts].to_pylist():
+        again.append(any(TRIES_AGAIN in (part["reason"] or "") for part in of_row))
+    return set(keys(partial.filter(pa.array(again, pa.bool_())), id_column))
 
 
 def assemble(specs: Sequence[RowSpec], rows: pa.Table, id_column: str, parts: str = "") -> pa.Table:
@@ -158,7 +160,13 @@ def assemble(specs: Sequence[RowSpec], rows: pa.Table, id_column: str, parts: st
         if state in FINAL:
             finished[key].append(position)
     positions = {key: position for position, (key, _) in places}
-    positions |= {key: _least_lost(rows, tries, parts) for key, tries in finished.items()}
+    for key, tries in finished.items():
+        positions[key] = tries[-1]
+        if parts and len(tries) > 1:
+            # The try that lost the fewest parts counts, and the newest of equals.
+            tries_parts = rows[parts].take(pa.array(tries, pa.int64())).to_pylist()
+            lost = [sum(part["state"] in LOST for part in of_try or ()) for of_try in tries_parts]
+            positions[key] = min(zip(lost, tries, strict=True), key=lambda pair: (pair[0], -pair[1]))[1]
     specs_made = [spec for spec in specs if spec.key in positions]
     table = rows.take(pa.array([positions[spec.key] for spec in specs_made], pa.int64())).combine_chunks()
     for name in specs_made[0].known if specs_made else ():
@@ -166,15 +174,6 @@ def assemble(specs: Sequence[RowSpec], rows: pa.Table, id_column: str, parts: st
         values = pa.array([spec.known[name] for spec in specs_made], rows.schema.field(column).type)
         table = table.set_column(column, rows.schema.field(column), values)
     return table
-
-
-def _least_lost(rows: pa.Table, tries: Sequence[int], parts: str) -> int:
-    """Return the position of the try that lost the fewest parts; the newest of equals."""
-    if not parts or len(tries) == 1:
-        return tries[-1]
-    tries_parts = rows[parts].take(pa.array(tries, pa.int64())).to_pylist()
-    lost = [sum(part["state"] in LOST for part in of_try or ()) for of_try in tries_parts]
-    return min(zip(lost, tries, strict=True), key=lambda pair: (pair[0], -pair[1]))[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +236,9 @@ class Progress:
             self._first = now
         if now - self._reported >= _PROGRESS_SECONDS:
             self._reported = now
-            self._log(f"{self._what}: {self._done}/{self._total}{self._pace(now)}")
-
-    def _pace(self, now: float) -> str:
-        """Return the pace without the first row, which may have waited for a model."""
-        if now == self._first:
-            return ""
-        seconds_each = (now - self._first) / (self._done - 1)
-        return f", {seconds_each:.2f} s each, {seconds_each * (self._total - self._done):.0f} s to go"
+            pace = ""
+            # The first row does not count, since it may have waited for a model.
+            if now != self._first:
+                seconds_each = (now - self._first) / (self._done - 1)
+                pace = f", {seconds_each:.2f} s each, {seconds_each * (self._total - self._done):.0f} s to go"
+            self._log(f"{self._what}: {self._done}/{self._total}{pace}")

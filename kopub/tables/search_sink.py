@@ -57,17 +57,14 @@ class ChunkEmbeddings(VectorTable):
                 # The pieces of a long table row have one place, and may have one text.
                 name = f"{content} {alike[content]}"
                 alike[content] += 1
-                known = {
+                columns = {
                     "id": str(uuid.uuid5(uuid.NAMESPACE_OID, name)),
                     "doc_id": document["doc_id"],
                     **{column: chunk[column] for column in ("places", "headings", "kinds", "text")},
                     "made_with": made_with,
                 }
-                given = "\n".join((*chunk["headings"], chunk["text"]))
-                yield RowSpec(known["id"], [self.recipe_hash, given], known, given)
-
-    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, str]]:
-        return ((row.id, row.given) for row in todo)
+                text = "\n".join((*chunk["headings"], chunk["text"]))
+                yield RowSpec(columns["id"], [self.recipe_hash, text], columns, text)
 
     def results(self, inputs: Iterator[tuple[str, str]]) -> Iterator[Embedding]:
         return self.engine.embed_texts(inputs)
@@ -135,9 +132,9 @@ class SearchSink(ShardAsset):
         for _ in range(computed):
             watcher().computed(self.name, shard)
         if computed:
-            run.log(f"{self.name} {shard}: " + ", ".join(f"{count} {done}" for done, count in counts.items()))
-        kept = len(wanted) - counts["added"] - counts["replaced"]
-        shown = {"dagster/row_count": len(wanted), "computed": computed, "kept": kept, **counts}
+            run.log(f"{self.name} {shard}: " + ", ".join(f"{count} {change}" for change, count in counts.items()))
+        unchanged = len(wanted) - counts["added"] - counts["replaced"]
+        shown = {"dagster/row_count": len(wanted), "computed": computed, "kept": unchanged, **counts}
         return PublishedShard(stamp.recipe, {**shown, "sink": self.engine.place})
 
     def finish(self, run: RunContext, finished: Mapping[str, PublishedShard]) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -56,7 +56,11 @@ class ShardWork:
         self._journal = asset.store.journal(asset.name, shard, asset.schema)
         self._before = self._journal.rows()
         todo = asset.unfinished(self._specs, self._previous, self._before, retry_partial=retry)
-        self._elsewhere = self._from_versions(todo)
+        self._elsewhere = schema.empty_table()
+        if self._stored is not None:
+            # A replaced table may still hold rows of these keys, as when an upgrade is undone.
+            keys_left = [spec.key for spec in todo]
+            self._elsewhere = known_rows(asset.store, asset.name, shard, schema, asset.table.key, keys_left)
         todo = asset.unfinished(todo, self._elsewhere, retry_partial=retry)
         if keys_left := [spec.key for spec in todo if spec.predetermined is None]:
             moved = asset.moved_rows.find(shard, keys_left)
@@ -72,9 +76,9 @@ class ShardWork:
         """Take the rows whose outcome is known beforehand. Raises `StoreError`."""
         self._progress = Progress(f"{self._asset.name} {self.shard}", len(self._unanswered), self._run.log)
         watcher().planned(self._asset.name, self.shard, len(self._unanswered))
-        for spec in [spec for spec in self._unanswered.values() if spec.predetermined is not None]:
-            assert spec.predetermined is not None
-            self.take(RowResult(spec.id, spec.predetermined, cost=0.0), {})
+        for spec in list(self._unanswered.values()):
+            if spec.predetermined is not None:
+                self.take(RowResult(spec.id, spec.predetermined, cost=0.0), {})
 
     def take(self, result: RowResult, figures: Mapping[str, float]) -> None:
         """Keep a row, for which the engine counted `figures`.
@@ -135,29 +139,19 @@ class ShardWork:
             self.summary = (
                 f"{asset.name} {shard}: {result.computed} computed, {result.kept} kept, {self.seconds:.1f} s ({states})"
             )
-        counts = {
+        shown: Metadata = {
             "dagster/row_count": table.num_rows,
             **result.states,
             "computed": result.computed,
             "kept": result.kept,
+            **asset.describe(shard, table),
         }
-        return PublishedShard(self._stamp.recipe, counts | asset.describe(shard, table) | self._took(result))
-
-    def _took(self, result: ShardResult) -> Metadata:
-        """Return the cost of this run's rows.
-
-        Empty if it made none, because a plot would show their speed as zero.
-        """
-        if not result.computed:
-            return {}
-        gpu = self._gpu_figures()
-        return {
-            "published": Moment(time.time()),
-            "seconds": self.seconds,
-            **self.figures,
-            **self._account.metadata(result.work),
-            **gpu,
-        }
+        # A plot would show the speed of no rows as zero.
+        if result.computed:
+            gpu = self._gpu_figures()
+            shown |= {"published": Moment(time.time()), "seconds": self.seconds, **self.figures}
+            shown |= {**self._account.metadata(result.work), **gpu}
+        return PublishedShard(self._stamp.recipe, shown)
 
     @property
     def _account(self) -> Account:
@@ -167,16 +161,6 @@ class ShardWork:
     @property
     def _work(self) -> Work:
         return Work(self._costs, list(keys(self._before, self._asset.table.key)), self.seconds, self._figures)
-
-    def _from_versions(self, todo: Sequence[RowSpec]) -> pa.Table:
-        """Return the rows of `todo` that a replaced table still holds.
-
-        This happens when an upgrade is undone.
-        """
-        if self._stored is None:
-            return self._asset.schema.empty_table()
-        asset, keys_left = self._asset, [spec.key for spec in todo]
-        return known_rows(asset.store, asset.name, self.shard, asset.schema, asset.table.key, keys_left)
 
 
 @dataclass(eq=False)

@@ -184,8 +184,8 @@ class WordLoader:
         while finding.is_alive():
             finding.join(_PATIENCE)
             # The words of a few pages are found in a moment.
-            if finding.is_alive() and (found := self._searcher.words_found) is not None:
-                return found
+            if finding.is_alive() and (progress := self._searcher.words_found) is not None:
+                return progress
         return None
 
     def start(self) -> None:

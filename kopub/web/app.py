@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
@@ -35,7 +35,7 @@ from kopub.web.gate import ApiGate
 from kopub.web.metrics import PATH as METRICS
 from kopub.web.metrics import CountedRequests, RoomMetrics
 from kopub.web.own_pages import LOOPBACK, ForeignRequest
-from kopub.web.pictures import FULL, SIDES, NoPicture, ServedPicture, picture_stamp
+from kopub.web.pictures import FULL, SIDES, NoPicture, picture_stamp
 from kopub.web.requests import (
     CHOICES,
     LONGEST_QUERY,
@@ -113,37 +113,33 @@ def reading_room(
 
         return answer
 
-    def picture(view_request: ViewRequest) -> tuple[ServedPicture, bool]:
+    def picture(view_request: ViewRequest) -> Response:
         subject, size = page_of(room, view_request), view_request.text("size")
         size = size if size in SIDES or size == FULL else "small"
         served = room.pictures.page(picture_stamp(subject), lambda: subject.upright_bytes, size)
-        return served, view_request.text("of") == picture_stamp(subject)[:16] != ""
+        is_named = view_request.text("of") == picture_stamp(subject)[:16] != ""
+        return Response(served.data, 200, _HEADERS | (_FOR_EVER if is_named else _A_WHILE), served.kind)
 
-    def figure(view_request: ViewRequest) -> tuple[ServedPicture, bool]:
+    def figure(view_request: ViewRequest) -> Response:
         subject, number = page_of(room, view_request), view_request.number("region", 0)
         region = next((region for region in subject.regions if region.index == number), None)
         if region is None:
             raise NoPicture(view_request.t("message.nowhere"))
         served = room.pictures.crop(picture_stamp(subject), lambda: subject.upright_bytes, region.box)
-        return served, False
+        return Response(served.data, 200, _HEADERS | _A_WHILE, served.kind)
 
-    def pictured(make: Callable[[ViewRequest], tuple[ServedPicture, bool]]) -> Callable[[Request], Any]:
+    def file(kind: DownloadKind, view_request: ViewRequest) -> Response:
+        data, named = download(room, view_request, kind)
+        return Response(data, 200, _HEADERS | named, kind.media_type)
+
+    def made_by(make: Callable[[ViewRequest], Response], threads: ThreadPoolExecutor) -> Callable[[Request], Any]:
+        """Return the endpoint whose response is made in one of the threads."""
+
         async def answer(request: Request) -> Response:
             try:
-                served, same = await get_running_loop().run_in_executor(picturing, make, asked_of(request))
+                return await get_running_loop().run_in_executor(threads, make, asked_of(request))
             except KopubError as error:
                 return PlainTextResponse(str(error), 404, _HEADERS)
-            return Response(served.data, 200, _HEADERS | (_FOR_EVER if same else _A_WHILE), served.kind)
-
-        return answer
-
-    def downloaded(kind: DownloadKind) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            try:
-                data, named = await get_running_loop().run_in_executor(loading, download, room, asked_of(request), kind)
-            except KopubError as error:
-                return PlainTextResponse(str(error), 404, _HEADERS)
-            return Response(data, 200, _HEADERS | named, kind.media_type)
 
         return answer
 
@@ -177,9 +173,12 @@ def reading_room(
         lifespan=lasting,
         routes=[
             *(Route(path, view(path), methods=["GET"]) for path in _VIEWS),
-            Route("/picture", pictured(picture), methods=["GET"]),
-            Route("/figure", pictured(figure), methods=["GET"]),
-            *(Route(f"/{name}", downloaded(kind), methods=["GET"]) for name, kind in DOWNLOADS.items()),
+            Route("/picture", made_by(picture, picturing), methods=["GET"]),
+            Route("/figure", made_by(figure, picturing), methods=["GET"]),
+            *(
+                Route(f"/{name}", made_by(partial(file, kind), loading), methods=["GET"])
+                for name, kind in DOWNLOADS.items()
+            ),
             *([] if room.editor is None else [Route("/correct", _correction(room, asked_of), methods=["POST"])]),
             *([] if reader is None else _file_routes(room, reader, hosts, asked_of)),
             *([] if place else [Route(METRICS, metrics, methods=["GET"])]),

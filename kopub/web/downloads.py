@@ -23,7 +23,7 @@ from kopub.web.views.document import document_of
 from kopub.web.views.page import page_of
 
 if TYPE_CHECKING:
-    from kopub.documents.tables import DocumentTable
+    from kopub.documents.tables import DataTable
 
 
 class _NoTables(Exception):
@@ -45,10 +45,6 @@ def _markdown(room: Room, of: kopub.Page | kopub.Document) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _json(room: Room, of: kopub.Page | kopub.Document) -> bytes:
-    return json.dumps(of.to_dict(), ensure_ascii=False, indent=1).encode("utf-8", "replace")
-
-
 def _pdf(room: Room, of: kopub.Page | kopub.Document) -> bytes:
     pages = [of] if isinstance(of, kopub.Page) else of.pages
     return searchable_pdf(of.id, (_pictured(room, page) for page in pages))
@@ -65,10 +61,6 @@ def _pictured(room: Room, page: kopub.Page) -> PdfPicture:
     return PdfPicture(jpeg, Image.open(io.BytesIO(jpeg)).size, size, lines)
 
 
-def _xlsx(room: Room, of: kopub.Page | kopub.Document) -> bytes:
-    return tables_workbook(_tables(of))
-
-
 def _csv(room: Room, of: kopub.Page | kopub.Document) -> bytes:
     """Return a ZIP file with a CSV of each table."""
     file = io.BytesIO()
@@ -78,7 +70,7 @@ def _csv(room: Room, of: kopub.Page | kopub.Document) -> bytes:
     return file.getvalue()
 
 
-def _tables(of: kopub.Page | kopub.Document) -> "Sequence[DocumentTable]":
+def _tables(of: kopub.Page | kopub.Document) -> "Sequence[DataTable]":
     """Return the tables of a page or document. Raises `_NoTables`."""
     if isinstance(of, kopub.Page):
         at = of.document.pages.ids.index(of.id)
@@ -90,9 +82,17 @@ def _tables(of: kopub.Page | kopub.Document) -> "Sequence[DocumentTable]":
 
 DOWNLOADS: Mapping[str, DownloadKind] = {
     "markdown": DownloadKind(".md", "text/markdown; charset=utf-8", _markdown),
-    "json": DownloadKind(".json", "application/json", _json),
+    "json": DownloadKind(
+        ".json",
+        "application/json",
+        lambda _, of: json.dumps(of.to_dict(), ensure_ascii=False, indent=1).encode("utf-8", "replace"),
+    ),
     "pdf": DownloadKind(".pdf", "application/pdf", _pdf, 200),
-    "xlsx": DownloadKind(".xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", _xlsx),
+    "xlsx": DownloadKind(
+        ".xlsx",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+        lambda _, of: tables_workbook(_tables(of)),
+    ),
     "csv": DownloadKind(".csv.zip", "application/zip", _csv),
 }
 

@@ -135,11 +135,16 @@ def cells(content: str) -> list[list[tuple[int, str]]]:
 
     The result is empty if they cannot be edited singly: there are too many, or one has no end tag.
     """
-    numbers = count()
-    rows = re.split(r"<tr\b", content, flags=re.IGNORECASE)
-    numbered = [[(next(numbers), _said(cell[2])) for cell in _CELL.finditer(row)] for row in rows]
-    numbered = [row for row in numbered if row]
-    return numbered if sum(map(len, numbered)) == len(_OPENED.findall(content)) <= _MOST_CELLS else []
+    numbered: list[list[tuple[int, str]]] = []
+    number = 0
+    for row in re.split(r"<tr\b", content, flags=re.IGNORECASE):
+        of_row: list[tuple[int, str]] = []
+        for cell in _CELL.finditer(row):
+            of_row.append((number, _said(cell[2])))
+            number += 1
+        if of_row:
+            numbered.append(of_row)
+    return numbered if number == len(_OPENED.findall(content)) <= _MOST_CELLS else []
 
 
 def _said(cell: str) -> str:
@@ -162,48 +167,49 @@ def _with_cells(content: str, sent: Mapping[str, str]) -> str:
 
 def edit_view(editor: Editor, store: "ShardStore", page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
     """Return the values that the view of the forms needs besides the page."""
-    done = CorrectionLog(store).page(page.id)
+    history = CorrectionLog(store).page(page.id)
     return {
         "place_of": _place,
         "cells_of": lambda region: cells(region.content) if is_table(region.content or "") else [],
         "labels": _GIVEN,
-        "seen": done.seen,
+        "seen": history.seen,
         "form": editor.form,
         "author": editor.author,
         "asks_token": bool(editor.token),
-        "checked": done.checked,
-        "done": [shown_change(each, request, each in done.lasting) for each in reversed(done.every)],
+        "checked": history.checked,
+        "done": [shown_change(change, request, change in history.lasting) for change in reversed(history.every)],
         "conflict": None,
         "problem": "",
         "mine": "",
     }
 
 
-def shown_change(each: Correction, request: ViewRequest, lasts: bool) -> dict[str, Any]:
-    shows = each.action in (Action.TEXT, Action.LABEL, Action.ADD, Action.STRIKE)
+def shown_change(change: Correction, request: ViewRequest, lasts: bool) -> dict[str, Any]:
+    shows = change.action in (Action.TEXT, Action.LABEL, Action.ADD, Action.STRIKE)
     return {
-        "id": each.id,
-        "action": request.t.word("correction", each.action),
-        "author": each.author,
-        "at": f"{each.at:%Y-%m-%d %H:%M} UTC",
-        "before": _said(each.before)[:300] if shows else "",
-        "after": _said(each.after)[:300] if shows else "",
-        "reason": each.reason,
-        "lasts": lasts and each.action is not Action.UNDO,
+        "id": change.id,
+        "action": request.t.word("correction", change.action),
+        "author": change.author,
+        "at": f"{change.at:%Y-%m-%d %H:%M} UTC",
+        "before": _said(change.before)[:300] if shows else "",
+        "after": _said(change.after)[:300] if shows else "",
+        "reason": change.reason,
+        "lasts": lasts and change.action is not Action.UNDO,
     }
-
-
-def _written(sent: Mapping[str, str]) -> str:
-    """Return the text that a form sent, or a table's cells, one a line."""
-    cells = ((int(name.removeprefix("cell-")), text) for name, text in sent.items() if _CELL_NAME.fullmatch(name))
-    return sent.get("text") or "\n".join(text for _, text in sorted(cells))
 
 
 def refused_values(
     error: KopubError, store: "ShardStore", page: kopub.Page, sent: Mapping[str, str], request: ViewRequest
 ) -> dict[str, Any]:
     """Return the values of the view of the forms after a correction was refused."""
-    values: dict[str, Any] = {"mine": _written(sent) if sent.get("do") in ("text", "add") else ""}
+    values: dict[str, Any] = {"mine": ""}
+    if sent.get("do") in ("text", "add"):
+        # The text that was sent, or a table's cells, one a line.
+        numbered: list[tuple[int, str]] = []
+        for name, text in sent.items():
+            if _CELL_NAME.fullmatch(name):
+                numbered.append((int(name.removeprefix("cell-")), text))
+        values["mine"] = sent.get("text") or "\n".join(text for _, text in sorted(numbered))
     if isinstance(error, CorrectedMeanwhile):
         last = CorrectionLog(store).page(page.id).every[-1]
         return values | {"conflict": shown_change(last, request, False)}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class PageCard:
+class ListCard:
     """A page in a list: name, state, picture's URL, and why it is listed.
 
     `source` is given if the corpus has several.
@@ -46,13 +46,13 @@ class PageCard:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentCard:
+class Cover:
     """A document in a list: its first page with the document's name, and two counts.
 
     `pages` counts all its pages; `calls` counts the pages that a person should look at.
     """
 
-    cover: PageCard
+    cover: ListCard
     href: str
     pages: int
     calls: int
@@ -68,11 +68,11 @@ def document_name(document: kopub.Document, request: ViewRequest) -> str:
     return document.id or request.t("document.none")
 
 
-def page_card(page: kopub.Page, request: ViewRequest, name: str = "", why: str = "", **way: object) -> PageCard:
+def page_card(page: kopub.Page, request: ViewRequest, name: str = "", why: str = "", **way: object) -> ListCard:
     """Return the card of a page, whose link keeps the `way` that a person came."""
     # A page whose bytes cannot be used has no picture.
     has_picture = page.state not in LOST or (page.sha256 is not None and page.width is not None)
-    return PageCard(
+    return ListCard(
         page.id,
         name or page_name(page, request),
         page.state.value,
@@ -102,7 +102,7 @@ def documents_named(documents: Sequence[str], name: str) -> list[str]:
     return [document for document in documents if wanted in plain(document)]
 
 
-def document_cards(documents: Sequence[kopub.Document], request: ViewRequest) -> list[DocumentCard]:
+def document_cards(documents: Sequence[kopub.Document], request: ViewRequest) -> list[Cover]:
     cards = []
     for document in documents:
         first = page_card(document.pages[0], request, document_name(document, request))
@@ -110,7 +110,7 @@ def document_cards(documents: Sequence[kopub.Document], request: ViewRequest) ->
         cover = replace(first, state=State.OK.value, is_doubtful=False)
         pages = document.pages
         calls = len({*pages.where(state=(State.PARTIAL, *LOST)).ids, *pages.doubtful.ids})
-        cards.append(DocumentCard(cover, request.to.document(document), len(document), calls))
+        cards.append(Cover(cover, request.to.document(document), len(document), calls))
     return cards
 
 
@@ -146,16 +146,18 @@ class Rendering:
 def rendered(region: kopub.Region, words: QueryWords | None) -> Rendering:
     """Return what a page shows of a region, with the question's words marked."""
     content = printable(region.content or "")
-    said = []
+    running: list[tuple[Sequence[Piece], bool]] = []
+    is_held = False
     for text, is_code in _paragraphs(region):
         marks = [] if words is None else [(start, end) for start, end, _ in words.marks(text)]
-        said.append((list(pieces(text, marks)), is_code))
+        running.append((list(pieces(text, marks)), is_code))
+        is_held = is_held or bool(marks)
     return Rendering(
         region,
         hue=hue(region.label),
-        held=any(is_mark for pieces_of, _ in said for is_mark, _ in pieces_of),
+        held=is_held,
         content=content,
-        paragraphs=said,
+        paragraphs=running,
         table=table(content) if is_table(content) else None,
         lines=placed_lines(region.text[:MOST], region.box),
         from_pdf=region.origin in (TextOrigin.TEXT_LAYER, TextOrigin.DOCUMENT),
@@ -173,8 +175,8 @@ def _paragraphs(region: kopub.Region) -> Iterator[tuple[str, bool]]:
     elif hue(region.label) == "title":
         yield one_line(content), False
     else:
-        for each in paragraphs(content, region.box.width, region.box.height):
-            yield f"{each.bullet} {each.text}".lstrip(), each.is_code
+        for paragraph in paragraphs(content, region.box.width, region.box.height):
+            yield f"{paragraph.bullet} {paragraph.text}".lstrip(), paragraph.is_code
 
 
 def pieces(text: str, marks: Sequence[tuple[int, int]]) -> Iterator[Piece]:
@@ -264,14 +266,12 @@ def _cleaned(html: str, tags: set[str], picture: Callable[[str], str | None], co
 @cache
 def _renderer() -> MarkdownIt:
     # Formulas are written as blocks; printed text between two dollar signs is more likely a price.
-    renderer = MarkdownIt("commonmark", {"html": True}).use(dollarmath_plugin, renderer=_formula)
+    formula = Markup("<code>{}</code>")
+    renderer = MarkdownIt("commonmark", {"html": True})
+    renderer.use(dollarmath_plugin, renderer=lambda content, options: str(formula.format(content.strip())))
     renderer.disable("math_inline")
     renderer.core.ruler.push("lower_headings", _lower_headings)
     return renderer
-
-
-def _formula(content: str, options: object) -> str:
-    return str(Markup("<code>{}</code>").format(content.strip()))
 
 
 def _lower_headings(state: object) -> None:

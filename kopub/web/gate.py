@@ -86,7 +86,7 @@ class ApiGate:
         if answering.done() or began:
             return await answering
         late = True
-        answering.add_done_callback(lambda done: done.cancelled() or done.exception())
+        answering.add_done_callback(lambda task: task.cancelled() or task.exception())
         says = f"the answer took more than {_SECONDS:.0f} s: ask for less, or ask again"
         await problem_response(503, says)(scope, receive, send)
 
@@ -106,9 +106,9 @@ def require_allowed(headers: Iterable[tuple[bytes, bytes]], names: Collection[st
         raise ApiProblem(421, "the Host header is not a name of this server: use the address that the command printed")
     if foreign_origins(sent, hosts[0]) or set(sent.get("sec-fetch-site", [])) - {"same-origin", "none"}:
         raise ApiProblem(403, "requests from pages of other sites are refused")
-    scheme, _, given = sent.get("authorization", [""])[0].partition(" ")
+    scheme, _, secret = sent.get("authorization", [""])[0].partition(" ")
     # Header values are decoded as Latin-1, in which every byte is one letter; clients send UTF-8.
-    is_known = secrets.compare_digest(given.strip().encode("latin-1"), token.encode())
+    is_known = secrets.compare_digest(secret.strip().encode("latin-1"), token.encode())
     if token and not (is_known and scheme.lower() == "bearer"):
         raise ApiProblem(401, "send the token that the command printed: Authorization: Bearer TOKEN")
 

@@ -92,7 +92,7 @@ class McpText(BaseModel):
     next: int | None
 
 
-class McpDocuments(BaseModel):
+class McpList(BaseModel):
     """Documents with their numbers of pages; `next` is where the rest begins, null at the end."""
 
     documents: list[dict[str, Any]]
@@ -187,7 +187,7 @@ class CorpusTools:
         name: Annotated[str, Field(max_length=200, description="Part of the id; empty for all.")] = "",
         limit: Annotated[Number, Field(ge=1, le=200)] = 50,
         start: Start = 0,
-    ) -> McpDocuments:
+    ) -> McpList:
         """List the documents of the corpus."""
         corpus = self._corpus
         ids = documents_named(corpus.documents.ids, name)
@@ -196,7 +196,7 @@ class CorpusTools:
             document = corpus.documents[document_id]
             entries.append({"id": document.id, "pages": len(document), "link": self._url + self._to.document(document)})
         rest = start + limit if start + limit < len(ids) else None
-        return McpDocuments(documents=entries, count=len(ids), next=rest)
+        return McpList(documents=entries, count=len(ids), next=rest)
 
     def table(
         self,
@@ -263,11 +263,13 @@ def server_of(room: Room, url: str) -> "MCPServer":
                 # The older name of `query`.
                 arguments = {"query": arguments["question"], **arguments}
                 del arguments["question"]
-            known = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
-            for argument in arguments if name in known else ():
-                if argument not in known[name]:
-                    near = did_you_mean(argument[:_LONGEST_ERROR], known[name])
-                    raise ToolError(f"{name} has no argument {quoted(argument)}{near}; it has {', '.join(known[name])}")
+            arguments_of = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
+            for argument in arguments if name in arguments_of else ():
+                if argument not in arguments_of[name]:
+                    near = did_you_mean(argument[:_LONGEST_ERROR], arguments_of[name])
+                    raise ToolError(
+                        f"{name} has no argument {quoted(argument)}{near}; it has {', '.join(arguments_of[name])}"
+                    )
             try:
                 return await super().call_tool(name, arguments, context)
             except ToolError as error:

@@ -81,7 +81,7 @@ class ViewResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class Pager:
+class PartLinks:
     """The pager of a list: the part's number from 1, the last, and neighbours' URLs."""
 
     at: int
@@ -90,7 +90,7 @@ class Pager:
     next: str | None
 
 
-def part(count: int, size: int, request: ViewRequest, address: Any) -> tuple[slice, Pager]:
+def part(count: int, size: int, request: ViewRequest, address: Any) -> tuple[slice, PartLinks]:
     """Return the slice of a list that the value `part` selects, and its pager.
 
     The list has `count` items; `address(part=…)` returns the URL of another part.
@@ -99,7 +99,7 @@ def part(count: int, size: int, request: ViewRequest, address: Any) -> tuple[sli
     at = min(request.number("part"), last)
     before = address(part=at - 1) if at > 1 else None
     after = address(part=at + 1) if at < last else None
-    return slice((at - 1) * size, at * size), Pager(at, last, before, after)
+    return slice((at - 1) * size, at * size), PartLinks(at, last, before, after)
 
 
 STATIC = "/static"
@@ -177,6 +177,6 @@ class Addresses:
         return self._address(f"{STATIC}/{name}", {"of": self._versions[name]})
 
     def _address(self, path: str, request: Mapping[str, object]) -> str:
-        given = {name: value for name, value in request.items() if value not in ("", None)}
+        values = {name: value for name, value in request.items() if value not in ("", None)}
         # An id from a hostile file may contain half of a surrogate pair, which cannot be encoded.
-        return f"{self._place}{path}?{urlencode(given, errors='replace')}" if given else f"{self._place}{path}"
+        return f"{self._place}{path}?{urlencode(values, errors='replace')}" if values else f"{self._place}{path}"

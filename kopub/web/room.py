@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -65,9 +65,9 @@ class Now:
         self._changes: tuple[str, tuple[ShardDiff, Sequence[Upgrade]]] | None = None
         self.others = {table.name: settings.store.published(table.name) for table in _OTHERS}
         """The tables that are not about pages, with stamps that change if their files are replaced."""
-        done = CorrectionLog(settings.store).by_page()
-        self.others["corrections"] = {page_id: history.seen for page_id, history in done.items()}
-        self.checked = {page_id for page_id, history in done.items() if history.checked}
+        histories = CorrectionLog(settings.store).by_page()
+        self.others["corrections"] = {page_id: history.seen for page_id, history in histories.items()}
+        self.checked = {page_id for page_id, history in histories.items() if history.checked}
         """The pages that a person marked as right."""
 
     def count(self) -> None:
@@ -98,7 +98,10 @@ class Now:
             of_corpus = [entries[key] for key in keys if key in entries and self._is_of_corpus(asset, key)]
             if asset in off and not of_corpus:
                 continue
-            states = {state: sum(entry.states.get(state, 0) for entry in of_corpus) for state in count_states(())}
+            states = count_states(())
+            for entry in of_corpus:
+                for state in states:
+                    states[state] += entry.states.get(state, 0)
             counted.append(TableCounts(asset, len(of_corpus), states))
         return counted
 
@@ -118,15 +121,37 @@ class Now:
 
     @cached_property
     def figures(self) -> pa.Table:
-        """The figures, of schema `FIGURES`."""
-        return figures_of(self._settings.store, self.corpus.shards, self._is_of_corpus)
+        """The figures in corpus order, as people corrected them, of schema `FIGURES`."""
+        store, asset = self._settings.store, TABLES.readings.name
+        published, corrected = store.published(asset), CorrectedTables(store)
+        tables: list[pa.Table] = []
+        for shard in self.corpus.shards:
+            if shard in published and self._is_of_corpus(asset, shard):
+                readings = corrected.read(asset, shard, ["page_id", "image_crops"])
+                crops = readings["image_crops"].combine_chunks()
+                figures = crops.flatten()
+                regions = pa.array([crop_index(path) for path in figures.field("path").to_pylist()], pa.int32())
+                pages = readings["page_id"].combine_chunks().take(crops.value_parent_indices())
+                tables.append(pa.Table.from_arrays([pages, regions, figures.field("label")], schema=FIGURES))
+        return pa.concat_tables(tables) if tables else FIGURES.empty_table()
 
     @cached_property
     def replaced(self) -> Sequence[str]:
         """The shards with tables of the same pages kept from before an upgrade."""
-        store, shards = self._settings.store, self.corpus.shards
-        # A shard that then belonged to another corpus, with none of its present pages, has nothing to compare.
-        return [shard for shard in shards if any(_has_pages_of_before(store, asset, shard) for asset in _COMPARED)]
+        store = self._settings.store
+        replaced: list[str] = []
+        for shard in self.corpus.shards:
+            for asset in _COMPARED:
+                versions = store.versions(asset, shard) if store.has(asset, shard) else []
+                if not versions:
+                    continue
+                before = store.read(asset, shard, ["page_id"], version=versions[0].recipe)["page_id"].to_pylist()
+                now = store.read(asset, shard, ["page_id"])["page_id"].to_pylist()
+                # A shard that then belonged to another corpus, with none of its present pages, has nothing to compare.
+                if not set(before).isdisjoint(now):
+                    replaced.append(shard)
+                    break
+        return replaced
 
     def changes(self, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:
         """Return what the last upgrade changed in a shard.
@@ -134,7 +159,10 @@ class Now:
         The result of the last shard is cached.
         """
         if self._changes is None or self._changes[0] != shard:
-            self._changes = shard, shard_versions(self._settings.store, shard)
+            store = self._settings.store
+            old, new = edition(store, shard, PREVIOUS), edition(store, shard, CURRENT)
+            diff = compare_versions(store, shard, old, new)
+            self._changes = shard, (diff, upgrades_between(store, shard, old, new))
         return self._changes[1]
 
     @cached_property
@@ -145,15 +173,27 @@ class Now:
     @cached_property
     def known_answers(self) -> frozenset[str]:
         """The ids of the pages with known answers."""
-        return frozenset(sample.id for each in self.scored for sample in each.samples)
+        ids: set[str] = set()
+        for benchmark in self.scored:
+            ids.update(sample.id for sample in benchmark.samples)
+        return frozenset(ids)
 
     @cached_property
     def scores(self) -> "Sequence[MeanScore]":
         """Return the scores that were measured on the current tables."""
         store, keys = self._settings.store, self._settings.corpus.manifest.keys
-        has_answers = has_known_answers(self._settings.corpus, store)
-        of_readings = reading_scores(store, keys, self._is_of_corpus) if has_answers else []
-        return [*of_readings, *retrieval_scores(store, keys, self._is_of_corpus)]
+        means: list[MeanScore] = []
+        if has_known_answers(self._settings.corpus, store):
+            scores = stored_scores(store, OCR_SCORES)
+            if scores is not None and reading.are_of_readings_now(store, keys, self._is_of_corpus):
+                for row in reading.headline(scores):
+                    means.append(MeanScore(READING, row["benchmark"], row["metric"], row["value"], row["samples"]))
+        scores = stored_scores(store, SCORES)
+        if scores is not None and finding.HISTORY.is_of_tables_now(store, keys, self._is_of_corpus):
+            queries = max(scores["queries"].to_pylist(), default=0)
+            for retriever, values in finding.headline(scores).items():
+                means.append(MeanScore(FINDING, retriever, "nDCG@10", values["ndcg@10"], queries))
+        return means
 
 
 class Room:
@@ -249,51 +289,8 @@ class MeanScore:
     samples: int
 
 
-def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
-    """Return the headline scores of readings, or none if tables have changed since."""
-    scores = stored_scores(store, OCR_SCORES)
-    if scores is None or not reading.are_of_readings_now(store, keys, is_of_corpus):
-        return []
-    return [
-        MeanScore(READING, row["benchmark"], row["metric"], row["value"], row["samples"])
-        for row in reading.headline(scores)
-    ]
-
-
-def retrieval_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
-    """Return every retriever's nDCG@10, or none if tables have changed since."""
-    scores = stored_scores(store, SCORES)
-    if scores is None or not finding.HISTORY.is_of_tables_now(store, keys, is_of_corpus):
-        return []
-    queries = max(scores["queries"].to_pylist(), default=0)
-    return [
-        MeanScore(FINDING, retriever, "nDCG@10", means["ndcg@10"], queries)
-        for retriever, means in finding.headline(scores).items()
-    ]
-
-
 _COMPARED = (TABLES.regions.name, TABLES.readings.name)
 """The tables whose replaced versions are worth comparing."""
-
-
-def _has_pages_of_before(store: ShardStore, asset: str, shard: str) -> bool:
-    versions = store.versions(asset, shard) if store.has(asset, shard) else []
-    if not versions:
-        return False
-    before, now = (
-        set(store.read(asset, shard, ["page_id"], version=version)["page_id"].to_pylist())
-        for version in (versions[0].recipe, None)
-    )
-    return not before.isdisjoint(now)
-
-
-def shard_versions(store: ShardStore, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:
-    """Return what the last upgrade changed in a shard, and which tables.
-
-    Raises `StoreError`.
-    """
-    old, new = edition(store, shard, PREVIOUS), edition(store, shard, CURRENT)
-    return compare_versions(store, shard, old, new), upgrades_between(store, shard, old, new)
 
 
 def page_versions(store: ShardStore, shard: str, page_id: str) -> Mapping[str, Any] | None:
@@ -322,22 +319,3 @@ def page_versions(store: ShardStore, shard: str, page_id: str) -> Mapping[str, A
 
 FIGURES = pa.schema([("page_id", pa.string()), ("region", pa.int32()), ("label", pa.string())])
 """A row for each figure: its page, the index of its region, and that region's label."""
-
-
-def figures_of(store: ShardStore, shards: Iterable[str], is_of_corpus: IsOfCorpus) -> pa.Table:
-    """Return the figures of the shards in order, as people corrected them, with schema `FIGURES`.
-
-    Raises `StoreError`.
-    """
-    asset = TABLES.readings.name
-    published, corrected = store.published(asset), CorrectedTables(store)
-    tables: list[pa.Table] = []
-    for shard in shards:
-        if shard in published and is_of_corpus(asset, shard):
-            readings = corrected.read(asset, shard, ["page_id", "image_crops"])
-            crops = readings["image_crops"].combine_chunks()
-            figures = crops.flatten()
-            regions = pa.array([crop_index(path) for path in figures.field("path").to_pylist()], pa.int32())
-            pages = readings["page_id"].combine_chunks().take(crops.value_parent_indices())
-            tables.append(pa.Table.from_arrays([pages, regions, figures.field("label")], schema=FIGURES))
-    return pa.concat_tables(tables) if tables else FIGURES.empty_table()

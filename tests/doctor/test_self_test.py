@@ -207,7 +207,7 @@ def test_an_untested_gpu_engine_is_named_once(platform: Platform) -> None:
 
 def test_the_plan_names_the_doctor_for_a_gpu_profile_alone(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     def plan() -> str:
-        monkeypatch.setattr("kopub.cli.commands.plan.what_if", lambda changes: platform.settings)
+        monkeypatch.setattr("kopub.config.settings.what_if", lambda changes: platform.settings)
         return CliRunner().invoke(app, ["plan"], env={"COLUMNS": "200"}).output
 
     assert "kopub doctor" not in plan()
@@ -222,10 +222,10 @@ def test_the_plan_names_the_doctor_for_a_gpu_profile_alone(platform: Platform, m
 
 @pytest.fixture
 def doctor(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr("kopub.cli.commands.doctor.read_samples", samples)
+    monkeypatch.setattr("kopub.doctor.self_test.read_samples", samples)
 
     def run(*arguments: str) -> Result:
-        monkeypatch.setattr("kopub.cli.commands.doctor.load_settings", lambda: platform.settings)
+        monkeypatch.setattr("kopub.config.settings.load_settings", lambda: platform.settings)
         return CliRunner().invoke(app, ["doctor", *arguments], env={"COLUMNS": "200"})
 
     return run

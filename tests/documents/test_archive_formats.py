@@ -10,7 +10,7 @@ import pytest
 from bs4 import BeautifulSoup
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
-from kopub.documents.document import PageFacts
+from kopub.documents.document import Review
 from kopub.documents.export import write_documents
 from kopub.states import State
 from tests.support.sources.documents import DocumentTables, PageRow, Printed
@@ -58,8 +58,8 @@ class Read(DocumentTables):
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("archive")
-    facts = {"보고서.pdf_1": PageFacts(0.3, ("3 numbers differ",))}
-    write_documents(Read(s=PAGES), ["s"], folder, FORMATS, facts=facts)
+    reviews = {"보고서.pdf_1": Review(0.3, ("3 numbers differ",))}
+    write_documents(Read(s=PAGES), ["s"], folder, FORMATS, reviews=reviews)
     return folder
 
 

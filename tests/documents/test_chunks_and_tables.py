@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kopub.documents.chunks import Chunk, chunk_document, estimate_tokens
 from kopub.documents.document import BlockKind, Document
 from kopub.documents.structure import structure_document
-from kopub.documents.tables import DocumentTable, document_tables
+from kopub.documents.tables import DataTable, document_tables
 from tests.support.sources.documents import Printed, document
 
 SENTENCE = "데비안은 자유 운영 체제입니다. "
@@ -23,7 +23,7 @@ def chunks(made: Document, max_tokens: int = 512) -> list[Chunk]:
     return list(chunk_document(made, structure_document(made).blocks, max_tokens))
 
 
-def tables(made: Document) -> list[DocumentTable]:
+def tables(made: Document) -> list[DataTable]:
     return list(document_tables(made, structure_document(made).blocks))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.reading.text_quality import read_pages
 from kopub.documents.docling import document_json
-from kopub.documents.document import BlockKind, Document, DocumentBlock
+from kopub.documents.document import Block, BlockKind, Document
 from kopub.documents.joins import glue_lines
 from kopub.documents.markdown import document_markdown
 from kopub.documents.structure import structure_document
@@ -361,7 +361,7 @@ def letters(text: str) -> Counter[str]:
     return Counter(re.sub(r"[\W_]", "", text))
 
 
-def body_of(blocks: Sequence[DocumentBlock]) -> str:
+def body_of(blocks: Sequence[Block]) -> str:
     return " ".join(block.text for block in blocks)
 
 

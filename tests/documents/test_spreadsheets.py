@@ -8,13 +8,13 @@ import pytest
 
 from kopub.documents.spreadsheets import number_of, tables_workbook
 from kopub.documents.structure import structure_document
-from kopub.documents.tables import DocumentTable, document_tables
+from kopub.documents.tables import DataTable, document_tables
 from tests.support.sources.documents import Printed, document
 
 EDGES, NEXT_EDGES, CAPTION = (100, 700, 900, 950), (100, 60, 900, 300), (100, 660, 900, 690)
 
 
-def tables(*pages: list[Printed]) -> list[DocumentTable]:
+def tables(*pages: list[Printed]) -> list[DataTable]:
     made = document(*pages)
     return list(document_tables(made, structure_document(made).blocks))
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kopub.config.settings import ROOT
 from kopub.search import metrics, morphemes
 from kopub.search.metrics import METRICS, RUN, compare, headline, headline_changes, score, significant_drops
-from kopub.search.ranking import NO_PAGE, BestPages, Bm25, Ranking, fuse
+from kopub.search.ranking import NO_PAGE, Bm25, Ranker, Ranking, fuse
 from kopub.search.scores import ALL, ScoredRun, interval
 from kopub.store.table_store import ShardStore
 from tests.support.installed import imported
@@ -31,7 +31,7 @@ from tests.support.installed import imported
 )
 def test_the_best_pages_are_the_same_however_they_are_portioned(scores: list[float], portion: int, depth: int):
     pages = np.arange(len(scores))[::-1]
-    best = BestPages(1, depth)
+    best = Ranker(1, depth)
     for start in range(0, len(scores), portion):
         best.add(pages[start : start + portion], np.array([scores[start : start + portion]]))
     by_score_then_id = sorted(zip(scores, pages.tolist(), strict=True), reverse=True)
@@ -44,7 +44,7 @@ def test_equal_vectors_tie_wherever_they_lie():
     vectors = generator.normal(size=(5000, 64)).astype(np.float16)
     vectors[[3, 2047, 2048, 4999]] = vectors[3]
     query = vectors[[3]].astype(np.float64)
-    best = BestPages(1, 4)
+    best = Ranker(1, 4)
     best.add_vectors(np.arange(5000), vectors, query)
     assert best.ranking()[0][0].tolist() == [4999, 2048, 2047, 3]
 
@@ -53,13 +53,13 @@ def test_few_equal_vectors_tie_too():
     """Single precision adds up the last vectors of a block in another order."""
     generator = np.random.default_rng(0)
     vectors = np.tile(generator.normal(size=2048).astype(np.float16), (37, 1))
-    best = BestPages(3, 37)
+    best = Ranker(3, 37)
     best.add_vectors(np.arange(37), vectors, generator.normal(size=(3, 2048)))
     assert best.ranking()[0].tolist() == [list(range(36, -1, -1))] * 3
 
 
 def test_the_best_of_several_vectors_of_a_page_counts():
-    best = BestPages(1)
+    best = Ranker(1)
     vectors = np.array([[0, 1], [1, 0], [0.75, 0.5]], np.float16)
     best.add_vectors(np.array([0, 0, 1]), vectors, np.array([[1.0, 0.0]]))
     assert best.ranking()[0].tolist() == [[0, 1]]
@@ -69,7 +69,7 @@ def test_a_vector_ranking_is_that_of_all_dot_products():
     generator = np.random.default_rng(1)
     vectors = generator.normal(size=(300, 32)).astype(np.float16)
     queries = generator.normal(size=(7, 32)).astype(np.float16).astype(np.float64)
-    best = BestPages(7, 20)
+    best = Ranker(7, 20)
     for start in range(0, 300, 70):
         best.add_vectors(np.arange(start, min(start + 70, 300)), vectors[start : start + 70], queries)
     expected = np.argsort(-(queries @ vectors.astype(np.float64).T), axis=1)[:, :20]
@@ -159,7 +159,7 @@ def test_fusion_with_weights_is_the_sum_of_scores():
 
 
 def test_scores_of_a_ranking_are_those_that_were_added():
-    best = BestPages(1)
+    best = Ranker(1)
     best.add(np.array([4, 7, 9]), np.array([[-0.25, 0.5, -np.inf]]))
     found, scores = best.ranking()
     assert (found.tolist(), scores.tolist()) == ([[7, 4, NO_PAGE]], [[0.5, -0.25, 0.0]])

@@ -74,9 +74,14 @@ class ReleaseSource:
         """
         self._folder = folder
         self._files = OpenFiles()
-        self._parts = parts or {
-            config: {path.stem: _stamp(path) for path in config_files(folder, config)} for config in _OPENED
-        }
+        stamps: dict[str, dict[str, str]] = {}
+        for config in () if parts else _OPENED:
+            stamps[config] = {}
+            for path in config_files(folder, config):
+                # A stamp tells a file from another at its place, and can be used in the name of a file.
+                stat = path.stat()
+                stamps[config][path.stem] = f"{stat.st_mtime_ns:x}-{stat.st_size:x}"
+        self._parts: Mapping[str, Mapping[str, str]] = parts or stamps
         self._ends: dict[str, np.ndarray] = {}
         self._lock = Lock()
 
@@ -137,7 +142,11 @@ class ReleaseSource:
 
     def regions(self, place: Place) -> tuple[Region, ...]:
         # The regions of a file are in the order of its pages, and each page has the number of its regions.
-        ends = self._region_ends(place.shard)
+        with self._lock:
+            if place.shard not in self._ends:
+                counts = self.rows(PAGES, place.shard).read(["n_regions"])["n_regions"].to_pylist()
+                self._ends[place.shard] = np.cumsum([count or 0 for count in counts])
+            ends = self._ends[place.shard]
         if place.row >= len(ends):
             raise self._gone(place)
         start = int(ends[place.row - 1]) if place.row else 0
@@ -196,14 +205,6 @@ class ReleaseSource:
         parts = [rows.slice(at, 1, columns) for at, page_id in enumerate(ids) if page_id == place.page_id]
         return pa.concat_tables(parts) if parts else rows.slice(0, 0, columns)
 
-    def _region_ends(self, shard: str) -> np.ndarray:
-        """Return, for each page of a shard, the row after its last region."""
-        with self._lock:
-            if shard not in self._ends:
-                counts = self.rows(PAGES, shard).read(["n_regions"])["n_regions"].to_pylist()
-                self._ends[shard] = np.cumsum([count or 0 for count in counts])
-            return self._ends[shard]
-
     def stamp(self, config: str, shard: str) -> str | None:
         """Return an identifier of a release file's contents; None for a missing file."""
         return self._parts[config].get(shard)
@@ -228,15 +229,6 @@ class ReleaseSource:
 def is_release(folder: Path) -> bool:
     """Return whether a folder holds a shard of a release."""
     return bool(config_files(folder, PAGES))
-
-
-def _stamp(path: Path) -> str:
-    """Return a text that tells a file from another at its place.
-
-    It can be used in the name of a file.
-    """
-    stat = path.stat()
-    return f"{stat.st_mtime_ns:x}-{stat.st_size:x}"
 
 
 _CONFIG_OF_ASSET = {
@@ -309,7 +301,11 @@ class ReleaseTables:
         if "page_idx" in columns:
             table = table.append_column("page_idx", pa.array(range(table.num_rows), pa.int32()))
         if _STATE.name in columns:
-            table = table.append_column(_STATE, pa.array(self._states(asset, shard, table.num_rows), _STATE.type))
+            # The files besides that of pages hold only rows that were made.
+            states: list[str] = [State.OK] * table.num_rows
+            if _CONFIG_OF_ASSET[asset] == PAGES:
+                states = [of_page[asset] for of_page in rows.read(["states"])["states"].to_pylist()]
+            table = table.append_column(_STATE, pa.array(states, _STATE.type))
         return table.select(list(columns))
 
     def metadata(self, asset: str, shard: str) -> Mapping[str, str]:
@@ -317,24 +313,15 @@ class ReleaseTables:
         columns = ["asset", "engine", "parameters", "versions", "code_version"]
         lineage = self._release.rows("lineage", shard).read(columns)
         row = next((row for row in lineage.to_pylist() if row["asset"] == asset and row["engine"]), None)
-        return {MADE_WITH: json.dumps({"engines": [self._engine(row)] if row else []})}
-
-    def _engine(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the recipe of an engine from a lineage.
-
-        A lineage lists the recipe's other fields among its parameters.
-        """
+        if row is None:
+            return {MADE_WITH: json.dumps({"engines": []})}
+        # A lineage lists the recipe's other fields among its parameters.
         parameters: dict[str, Any] = json.loads(row["parameters"] or "{}")
         beside = {name: parameters.pop(name) for name in self._beside & parameters.keys()}
         version = json.loads(row["code_version"] or "{}").get("engine")
         own = {"engine": row["engine"], "version": version, "parameters": parameters}
-        return {**own, "weights": json.loads(row["versions"] or "{}"), **beside}
-
-    def _states(self, asset: str, shard: str, count: int) -> list[str]:
-        if _CONFIG_OF_ASSET[asset] != PAGES:
-            # The other files hold only rows that were made.
-            return [State.OK] * count
-        return [states[asset] for states in self._release.rows(PAGES, shard).read(["states"])["states"].to_pylist()]
+        engine = {**own, "weights": json.loads(row["versions"] or "{}"), **beside}
+        return {MADE_WITH: json.dumps({"engines": [engine]})}
 
 
 _DIGITS = 16

@@ -154,15 +154,11 @@ class ParquetRows:
 
         The one at number `at` is tried first.
         """
-        row = self._with(key, value, self.slice(at, 1, [key, *columns]))
-        if row is None:
+        rows = self.slice(at, 1, [key, *columns]).to_pylist()
+        if not rows or rows[0][key] != value:
             place = pc.index(self.read([key])[key], value).as_py()
-            row = None if place < 0 else self._with(key, value, self.slice(place, 1, [key, *columns]))
-        return row
-
-    def _with(self, key: str, value: str, table: pa.Table) -> dict[str, Any] | None:
-        rows = table.to_pylist()
-        return rows[0] if rows and rows[0][key] == value else None
+            rows = [] if place < 0 else self.slice(place, 1, [key, *columns]).to_pylist()
+        return rows[0] if rows else None
 
     def _require(self, columns: Sequence[str]) -> None:
         if column := lacking(self._file.schema_arrow, columns, self._schema):

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from kopub.cli.console import said, say, table_console, tell
 from kopub.cli.options import local_path, open_located, user_name
-from kopub.corrections.corrected import CorrectedTables, PageStanding
+from kopub.corrections.corrected import CorrectedTables, CorrectionStanding
 from kopub.corrections.log import Action, Correction, CorrectionLog
 from kopub.documents.label_studio import add_annotations, annotated_pages
 from kopub.errors import ConfigError, KopubError, counted, visible
@@ -103,8 +103,8 @@ def _add_annotations(located: "Location", path: Path) -> None:
         raise typer.Exit(1)
 
 
-def _undo(standings: list[PageStanding], wanted: str, reason: str) -> None:
-    matches: list[tuple[PageStanding, Correction]] = []
+def _undo(standings: list[CorrectionStanding], wanted: str, reason: str) -> None:
+    matches: list[tuple[CorrectionStanding, Correction]] = []
     for page in standings:
         matches += [(page, correction) for correction in page.done.every if correction.id.startswith(wanted)]
     if len(matches) != 1:
@@ -122,7 +122,7 @@ def _undo(standings: list[PageStanding], wanted: str, reason: str) -> None:
     tell(phrase(form, said(correction.action), visible(correction.page_id)))
 
 
-def _state(page: PageStanding, correction: Correction) -> str:
+def _state(page: CorrectionStanding, correction: Correction) -> str:
     """Return what became of a correction, in a word or two."""
     if correction not in page.done.lasting:
         return "undone"

@@ -16,7 +16,7 @@ from kopub.states import phrase
 if TYPE_CHECKING:
     from kopub.config.settings import Settings
     from kopub.search.answer import Answer, Hit
-    from kopub.search.pages import PageView
+    from kopub.search.pages import View
     from kopub.search.searcher import Searcher
 
 _INDENT = 4
@@ -129,7 +129,7 @@ def _place(hit: "Hit", sources: Mapping[str, str], is_weak: bool) -> Text:
     return text
 
 
-def _where(page: "PageView", sources: Mapping[str, str]) -> str:
+def _where(page: "View", sources: Mapping[str, str]) -> str:
     source = sources.get(page.shard)
     number = None if page.page_no is None else said(phrase("page {number}", page.page_no))
     return ", ".join(part for part in (page.doc_id, number, source and said(phrase("of {source}", source))) if part)

@@ -1,13 +1,13 @@
 """The view of a document: its pages as pictures, or the whole as text."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 import kopub
-from kopub.documents.document import BlockKind, Document, DocumentBlock
+from kopub.documents.document import Block, BlockKind, Document
 from kopub.errors import visible
 from kopub.states import LOST, Reason, State
 from kopub.texts.text_quality import DOUBTFUL
@@ -33,6 +33,12 @@ def document(room: Room, request: ViewRequest) -> ViewResponse:
     view = TEXT if request.text("view") == TEXT else ""
     title = document_name(subject, request)
     before, after = room.now.documents_beside(subject.id)
+    if view:
+        values = _text(room.now, subject, request)
+    else:
+        places, pager = part(len(subject), _PAGES, request, lambda **at: to.document(subject, **at))
+        cards = [page_card(page, request, _short(page, request)) for page in subject.pages[places]]
+        values = {"pages": cards, "pager": pager}
     return ViewResponse(
         "document.html.jinja",
         {
@@ -46,21 +52,15 @@ def document(room: Room, request: ViewRequest) -> ViewResponse:
             "states": [(state.value, count) for state, count in subject.states.items()],
             "view": view,
             "views": [("", to.document(subject)), (TEXT, to.document(subject, view=TEXT))],
-            **(_text(room.now, subject, request) if view else _pages(subject, request)),
+            **values,
         },
     )
 
 
-def _pages(document: kopub.Document, request: ViewRequest) -> dict[str, Any]:
-    places, pager = part(len(document), _PAGES, request, lambda **at: request.to.document(document, **at))
-    cards = [page_card(page, request, _short(page, request)) for page in document.pages[places]]
-    return {"pages": cards, "pager": pager}
-
-
-def _text(now: Now, found: kopub.Document, request: ViewRequest) -> dict[str, Any]:
+def _text(now: Now, subject: kopub.Document, request: ViewRequest) -> dict[str, Any]:
     to = request.to
-    shown, pager = part(len(found), TEXT_PAGES, request, lambda **at: to.document(found, view=TEXT, **at))
-    of = kopub.Document(found.id, found.pages[shown])
+    places, pager = part(len(subject), TEXT_PAGES, request, lambda **at: to.document(subject, view=TEXT, **at))
+    of = kopub.Document(subject.id, subject.pages[places])
     figures: dict[str, str] = {}
 
     def picture(page_id: str, region: int) -> str:
@@ -69,9 +69,20 @@ def _text(now: Now, found: kopub.Document, request: ViewRequest) -> dict[str, An
         return link
 
     html = elements.markdown(of.to_markdown(picture), figures.get, _LONGEST_TEXT, comments=True)
-    marked = [now.corpus.page(page.page_id) for document, _ in of.structured for page in document.pages]
-    losses: dict[str, Reason] = {loss: loss for structured in of.structured for loss in _losses(*structured)}
-    html = _QUOTED.sub(lambda quoted: _told(quoted[1], losses, request), html)
+    marked: list[kopub.Page] = []
+    losses: dict[str, Reason] = {}
+    for document, blocks in of.structured:
+        marked += [now.corpus.page(page.page_id) for page in document.pages]
+        for loss in _losses(document, blocks):
+            losses[loss] = loss
+
+    def in_language(quoted: re.Match[str]) -> str:
+        """Return why a page or region was not read, quoted in the person's language."""
+        text = str(Markup(quoted[1]).unescape())
+        message, language = request.t.reason(losses.get(text, text))
+        return Markup('<blockquote><p lang="{}">{}</p></blockquote>').format(language, message)
+
+    html = _QUOTED.sub(in_language, html)
     marks: list[Markup] = []
     for page in marked:
         states = [page.state.value] if page.state != State.OK else []
@@ -95,7 +106,7 @@ def _text(now: Now, found: kopub.Document, request: ViewRequest) -> dict[str, An
     return {"rendered": Markup("").join(pieces), "source": of.to_markdown(), "pager": pager}
 
 
-def _losses(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[Reason]:
+def _losses(document: Document, blocks: Sequence[Block]) -> Iterator[Reason]:
     """Yield what a document's markdown says of pages and regions without a reading."""
     for page in document.pages:
         if page.state in LOST and page.reason:
@@ -104,13 +115,6 @@ def _losses(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[Rea
         if block.kind is BlockKind.LOST and (region := block.parts[0].region).reason:
             why = visible(region.reason)
             yield Reason(_REGION_LOST, region=region.index, label=region.label, page=block.page, reason=why)
-
-
-def _told(quoted: str, losses: Mapping[str, Reason], request: ViewRequest) -> str:
-    """Return why a page or region was not read, quoted in the person's language."""
-    text = str(Markup(quoted).unescape())
-    said, language = request.t.reason(losses.get(text, text))
-    return Markup('<blockquote><p lang="{}">{}</p></blockquote>').format(language, said)
 
 
 def page_anchor(page: kopub.Page) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from kopub.errors import KopubError
 from kopub.states import State
 from kopub.web.answers import explained, legend, other_evaluations
-from kopub.web.elements import PageCard, counted_lists, document_cards, page_card
+from kopub.web.elements import ListCard, counted_lists, document_cards, page_card
 from kopub.web.requests import ViewRequest, ViewResponse
 from kopub.web.room import CALLS, READING, Room
 
@@ -17,7 +17,11 @@ def home(room: Room, request: ViewRequest) -> ViewResponse:
     now, t = room.now, request.t
     corpus = now.corpus
     scores: list[dict[str, Any]] = []
+    metrics: list[str] = []
+    is_evaluated = False
     for score in now.scores:
+        metrics.append(score.metric)
+        is_evaluated = is_evaluated or score.kind == READING
         scores.append(
             {
                 "name": t(f"home.{score.kind}", benchmark=score.of, retriever=score.of, metric=score.metric),
@@ -36,8 +40,8 @@ def home(room: Room, request: ViewRequest) -> ViewResponse:
             "lists": counted_lists(now, CALLS),
             "questions": _questions(room),
             "scores": scores,
-            "legend": legend((score.metric for score in now.scores), t),
-            "evaluated": any(score.kind == READING for score in now.scores),
+            "legend": legend(metrics, t),
+            "evaluated": is_evaluated,
             "versions": len(now.replaced),
             "documents": document_cards(corpus.documents[:_DOCUMENTS], request),
             "tables": now.tables,
@@ -87,7 +91,7 @@ def evaluation(room: Room, request: ViewRequest) -> ViewResponse:
                 }
             )
         ids = [sample.id for sample in benchmark.samples if sample.id in corpus.pages and sample.id in benchmark.values]
-        worst: list[PageCard] = []
+        worst: list[ListCard] = []
         for page_id in ids[:_WORST]:
             scores = benchmark.values[page_id]
             figures: list[str] = []

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import kopub
 from kopub.errors import KopubError
 from kopub.search.answer import Hit
 from kopub.search.options import MOST, Mode, Where
-from kopub.search.pages import PageView
+from kopub.search.pages import View
 from kopub.web.elements import (
-    PageCard,
+    ListCard,
     counted_lists,
     document_cards,
     documents_named,
@@ -57,10 +56,9 @@ def search(room: Room, request: ViewRequest) -> ViewResponse:
         return ViewResponse("search.html.jinja", {**values, "error": t("search.too_long", most=LONGEST_QUERY)}, 400)
     top = min(request.number("top"), MOST) if request.values.get("top", "").isdecimal() else _TOP
     mode = Mode(request.text("mode")) if request.text("mode") in list(Mode) else None
-    if (found := room.words.waits(mode)) is not None:
-        return ViewResponse(
-            "search.html.jinja", {**values, "finding": t("search.finding", at=found[0], count=found[1])}
-        )
+    if (progress := room.words.waits(mode)) is not None:
+        finding = t("search.finding", at=progress[0], count=progress[1])
+        return ViewResponse("search.html.jinja", {**values, "finding": finding})
     try:
         answer = room.searcher.search(query, top, mode, _where(room, request))
     except KopubError as error:
@@ -86,7 +84,12 @@ def _where(room: Room, request: ViewRequest) -> Where:
 
 def _hit(hit: Hit, request: ViewRequest, way: dict[str, str], weak: bool) -> dict[str, Any]:
     page, passage = hit.page, hit.match.passage
-    matching = [page.regions[at] for at in hit.match.regions]
+    boxes: list[dict[str, Any]] = []
+    matching: list[int] = []
+    for at in hit.match.regions:
+        region = page.regions[at]
+        boxes.append({"region": region, "hue": hue(region.label), "held": True})
+        matching.append(region.index)
     # The page lights the region of the passage, whatever way found it.
     place = "" if hit.match.best is None else f"#text-{page.regions[hit.match.best].index}"
     return {
@@ -99,14 +102,14 @@ def _hit(hit: Hit, request: ViewRequest, way: dict[str, str], weak: bool) -> dic
         "thumb": request.to.picture(page.page_id, "small", page.sha256) if page.width else None,
         "width": page.width,
         "height": page.height,
-        "boxes": [{"region": region, "hue": hue(region.label), "held": True} for region in matching],
-        "matching": [region.index for region in matching],
+        "boxes": boxes,
+        "matching": matching,
         "has_text": bool(passage.text),
         "pieces": list(pieces(passage.text, passage.marks)),
     }
 
 
-def _name(page: PageView, request: ViewRequest) -> str:
+def _name(page: View, request: ViewRequest) -> str:
     if not page.doc_id or page.page_no is None:
         return page.page_id
     return request.t("page.name", document=page.doc_id, number=page.page_no)
@@ -125,6 +128,11 @@ def pages(room: Room, request: ViewRequest) -> ViewResponse:
         kind = next((name for name, count in counts if count), DOUBTFUL)
     listed = now.lists[kind]
     places, pager = part(len(listed), _PAGES, request, lambda **at: request.to.pages(kind, **at))
+    cards: list[ListCard] = []
+    for page in listed[places]:
+        lines = page.doubts if kind == DOUBTFUL else [page.reason or ""]
+        why = "; ".join(request.t.reason(line)[0] for line in lines)[:_WHY]
+        cards.append(page_card(page, request, why=why, walk=kind))
     return ViewResponse(
         "pages.html.jinja",
         {
@@ -132,18 +140,12 @@ def pages(room: Room, request: ViewRequest) -> ViewResponse:
             "title": request.t(f"list.{kind}"),
             "kind": kind,
             "lists": counts,
-            "pages": [page_card(page, request, why=_why(page, kind, request), walk=kind) for page in listed[places]],
+            "pages": cards,
             "first": request.to.page(listed[0].id, walk=kind) if len(listed) else None,
             "start": places.start,
             "pager": pager,
         },
     )
-
-
-def _why(page: kopub.Page, kind: str, request: ViewRequest) -> str:
-    if kind == DOUBTFUL:
-        return "; ".join(request.t.reason(line)[0] for line in page.doubts)[:_WHY]
-    return request.t.reason(page.reason or "")[0][:_WHY]
 
 
 _DOCUMENTS = 48
@@ -184,7 +186,7 @@ def versions(room: Room, request: ViewRequest) -> ViewResponse:
     diff, upgrades = now.changes(shard)
     changed = [page for page in diff.changed if page.page_id in now.corpus.pages]
     places, pager = part(len(changed), _PAGES, request, lambda **at: request.to.versions(shard=shard, **at))
-    cards: list[PageCard] = []
+    cards: list[ListCard] = []
     for page in changed[places]:
         cards.append(
             page_card(

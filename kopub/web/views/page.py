@@ -12,7 +12,7 @@ from kopub.recognition.regions import crop_index
 from kopub.search.answer import QueryWords
 from kopub.texts.text_quality import DOUBTFUL
 from kopub.web import elements
-from kopub.web.answers import HeadlineScore, answers_of, explained, page_scores
+from kopub.web.answers import answers_of, explained, page_scores
 from kopub.web.editing import edit_view
 from kopub.web.elements import document_name, page_name, rendered
 from kopub.web.pictures import FULL, picture_stamp
@@ -49,49 +49,66 @@ def page(room: Room, request: ViewRequest) -> ViewResponse:
     if room.editor is not None and request.text("view") == EDIT:
         # An editor sees the page as it is, not as it was a moment ago.
         room.look_again()
-    found = _numbered(page_of(room, request), request)
-    t, to = request.t, request.to
-    way = {name: request.values[name] for name in _WAY if request.values.get(name)}
-    views = _views(room, found)
+    subject, now = page_of(room, request), room.now
+    if request.text("number").isdecimal():
+        number = request.number("number")
+        subject = next((other for other in subject.document.pages if other.number == number), subject)
+    views = [TEXT, MARKDOWN, HISTORY]
+    if subject.id in now.known_answers:
+        views.append(ANSWER)
+    if subject.shard in now.replaced:
+        views.append(VERSIONS)
+    if room.editor is not None:
+        views.append(EDIT)
     view = request.text("view") if request.text("view") in views else TEXT
-    kept = {**way, **({"view": view} if view != TEXT else {})}
-    title = page_name(found, request)
-    document = found.document
-    problem = _no_picture(found)
+    t, to, document = request.t, request.to, subject.document
+    way = {name: request.values[name] for name in _WAY if request.values.get(name)}
+    lasting = {**way, **({"view": view} if view != TEXT else {})}
+    # A neighbour in the document drops the list, because the person leaves the way through it.
+    off_the_list = {name: value for name, value in lasting.items() if name != "walk"}
+    problem = None if subject.width else subject.reason or ""
+    try:
+        subject.image_bytes  # noqa: B018
+    except KopubError as error:
+        problem = str(error)
+    neighbours: dict[str, kopub.Page | None] = {"previous": subject.previous, "next": subject.next}
+    for name, other in zip(("document_before", "document_after"), now.documents_beside(document.id), strict=True):
+        neighbours[name] = None if other is None else other.pages[0]
+    is_checked = subject.id in now.checked
+    scores: list[dict[str, Any]] = []
+    for score in page_scores(now.scored, subject.id, is_checked):
+        shown = {"value": f"{score.value:.3f}", "href": to.page(subject.id, **way, view=ANSWER)}
+        scores.append({**asdict(score), **shown, "says": explained(score.metric, t)})
     words = QueryWords.of(request.text("q")[:LONGEST_QUERY]) if way.get("q") else None
     return ViewResponse(
         PAGE,
         {
             "room": "documents",
-            "title": title,
+            "title": page_name(subject, request),
             "path": [
                 (t("room.documents"), to.documents()),
                 (document_name(document, request), to.document(document)),
-                (found.id if found.number is None else t("page.short", number=found.number), None),
+                (subject.id if subject.number is None else t("page.short", number=subject.number), None),
             ],
-            "page": found,
+            "page": subject,
             "query": request.text("q")[:LONGEST_QUERY],
-            "walk": _walk(room, found, request, kept),
-            "previous": _to(found.previous, request, kept),
-            "next": _to(found.next, request, kept),
-            "scores": [
-                _score(score, to.page(found.id, **way, view=ANSWER), request)
-                for score in page_scores(room.now.scored, found.id, found.id in room.now.checked)
-            ],
-            "jump": _jump(found, kept),
-            "in_text": text_address(found, request),
-            **_documents_beside(room, found, request, kept),
-            "doubtful": (found.doubt or 0) >= DOUBTFUL and found.id not in room.now.checked,
-            "doubts": [t.reason(line) for line in found.doubts] if (found.doubt or 0) > 0 else [],
-            "reason": t.reason(found.reason or ""),
+            "walk": _walk(room, subject, request, lasting),
+            **{name: other and to.page(other.id, **off_the_list) for name, other in neighbours.items()},
+            "scores": scores,
+            # The fields of the form that goes to another page of the document, if there is one.
+            "jump": {} if subject.number is None or len(document) < 2 else {"id": subject.id, **off_the_list},
+            "in_text": text_address(subject, request),
+            "doubtful": (subject.doubt or 0) >= DOUBTFUL and not is_checked,
+            "doubts": [t.reason(line) for line in subject.doubts] if (subject.doubt or 0) > 0 else [],
+            "reason": t.reason(subject.reason or ""),
             "no_picture": problem,
-            "picture": to.picture(found.id, "small", picture_stamp(found)),
-            "sharp": to.picture(found.id, "large", picture_stamp(found)),
-            "full": to.picture(found.id, FULL, picture_stamp(found)),
-            "regions": [rendered(region, words) for region in found.regions],
+            "picture": to.picture(subject.id, "small", picture_stamp(subject)),
+            "sharp": to.picture(subject.id, "large", picture_stamp(subject)),
+            "full": to.picture(subject.id, FULL, picture_stamp(subject)),
+            "regions": [rendered(region, words) for region in subject.regions],
             "view": view,
-            "views": [(name, to.page(found.id, **way, view=name if name != TEXT else "")) for name in views],
-            **(_MORE[view](room, found, request) if view in _MORE else {}),
+            "views": [(name, to.page(subject.id, **way, view=name if name != TEXT else "")) for name in views],
+            **(_MORE[view](room, subject, request) if view in _MORE else {}),
         },
     )
 
@@ -104,68 +121,7 @@ def page_of(room: Room, request: ViewRequest) -> kopub.Page:
     return corpus.page(page_id)
 
 
-def _numbered(page: kopub.Page, request: ViewRequest) -> kopub.Page:
-    """Return the page of the document with the requested number, else the page itself."""
-    if not request.text("number").isdecimal():
-        return page
-    number = request.number("number")
-    return next((each for each in page.document.pages if each.number == number), page)
-
-
-def _jump(page: kopub.Page, kept: Mapping[str, str]) -> dict[str, str]:
-    """Return the fields of the form that goes to another page, if there is one."""
-    if page.number is None or len(page.document) < 2:
-        return {}
-    return {"id": page.id, **{name: value for name, value in kept.items() if name != "walk"}}
-
-
-def _score(score: HeadlineScore, href: str, request: ViewRequest) -> dict[str, Any]:
-    says = explained(score.metric, request.t)
-    return {**asdict(score), "value": f"{score.value:.3f}", "href": href, "says": says}
-
-
-def _views(room: Room, page: kopub.Page) -> list[str]:
-    views = [TEXT, MARKDOWN, HISTORY]
-    if page.id in room.now.known_answers:
-        views.append(ANSWER)
-    if page.shard in room.now.replaced:
-        views.append(VERSIONS)
-    if room.editor is not None:
-        views.append(EDIT)
-    return views
-
-
-def _no_picture(page: kopub.Page) -> str | None:
-    """Return why the picture cannot be shown, or None if it can."""
-    try:
-        page.image_bytes  # noqa: B018
-    except KopubError as error:
-        return str(error)
-    return None if page.width else page.reason or ""
-
-
-def _to(page: kopub.Page | None, request: ViewRequest, kept: Mapping[str, str]) -> str | None:
-    """Return the URL of a neighbour in the document, in the same view.
-
-    It drops the list, because the person leaves the way through it.
-    """
-    if page is None:
-        return None
-    return request.to.page(page.id, **{name: value for name, value in kept.items() if name != "walk"})
-
-
-def _documents_beside(
-    room: Room, page: kopub.Page, request: ViewRequest, kept: Mapping[str, str]
-) -> dict[str, str | None]:
-    """Return the URLs of the first pages of neighbouring documents."""
-    before, after = room.now.documents_beside(page.document.id)
-    return {
-        "document_before": _to(None if before is None else before.pages[0], request, kept),
-        "document_after": _to(None if after is None else after.pages[0], request, kept),
-    }
-
-
-def _walk(room: Room, page: kopub.Page, request: ViewRequest, kept: Mapping[str, str]) -> Walk | None:
+def _walk(room: Room, page: kopub.Page, request: ViewRequest, lasting: Mapping[str, str]) -> Walk | None:
     t, to = request.t, request.to
     kind = request.text("walk")
     if kind in LISTS:
@@ -174,11 +130,11 @@ def _walk(room: Room, page: kopub.Page, request: ViewRequest, kept: Mapping[str,
         name, back = t(f"list.{kind}"), to.pages(kind)
         if at is None:
             return Walk(name, back, t("walk.back"))
-        before = to.page(ids[at - 1], **kept) if at else None
-        after = to.page(ids[at + 1], **kept) if at + 1 < len(ids) else None
+        before = to.page(ids[at - 1], **lasting) if at else None
+        after = to.page(ids[at + 1], **lasting) if at + 1 < len(ids) else None
         return Walk(name, back, t("walk.back"), at + 1, len(ids), before, after)
     if query := request.text("q")[:LONGEST_QUERY]:
-        way = {name: value for name, value in kept.items() if name in _WAY}
+        way = {name: value for name, value in lasting.items() if name in _WAY}
         back = f"{to.search(**way)}#{quote(page.id, errors='replace')}"
         return Walk(t("walk.results", query=query), back, t("walk.back_to_results"))
     return None
