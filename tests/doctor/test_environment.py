@@ -81,6 +81,15 @@ def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     return run
 
 
+def test_a_machine_that_confines_nothing_is_named(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks.confinement, "why_open", lambda: "the kernel 4.18 has no Landlock")
+    shown = json.loads(doctor("--json").output)
+    (finding,) = [finding for finding in shown["findings"] if finding["check"] == "hostile files"]
+    assert finding["level"] == "warning"
+    assert finding["says"].endswith("or are refused for them: the kernel 4.18 has no Landlock")
+    assert "on a machine that confines whatever opens them" in finding["do"]
+
+
 def test_the_cpu_profile_needs_no_gpu(doctor: Doctor) -> None:
     done = doctor("--json")
     assert done.exit_code == 0, done.output
