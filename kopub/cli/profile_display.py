@@ -144,7 +144,7 @@ def profile_run(
         profile=settings.profile_name,
         run=run,
         observed=observed,
-        limits={each.stage.name: _limit(settings, each) for each in run.stages},
+        limits={entry.stage.name: _limit(settings, entry) for entry in run.stages},
         settings=settings,
         steps=step_times(steps),
         slow_pages=sorted(_pages(store, home.shards), key=lambda page: -page[2])[:_SLOWEST],
@@ -152,30 +152,30 @@ def profile_run(
     )
 
 
-def tables(found: RunProfile) -> list[ReportTable]:
+def tables(profile: RunProfile) -> list[ReportTable]:
     """Return the stages, the slowest pages and the slowest regions, as text."""
     head = ["stage", "wall s", "pages/s", "start s", "CPU s"]
     head += ["requests", "tokens in", "tokens out", "limited by"]
-    stages = [ReportTable("stages", head, [_row(each, found) for each in found.run.stages])]
-    if found.observed.cards:
-        stages.append(ReportTable("GPU: mean, median, most", _GPU_HEAD, [_gpu_row(each) for each in found.run.stages]))
-    if found.steps:
+    stages = [ReportTable("stages", head, [_row(entry, profile) for entry in profile.run.stages])]
+    if profile.observed.cards:
+        stages.append(ReportTable("GPU: mean, median, most", _GPU_HEAD, list(map(_gpu_row, profile.run.stages))))
+    if profile.steps:
         rows: list[list[str]] = []
-        for step in found.steps:
+        for step in profile.steps:
             milliseconds = [f"{1000 * seconds:.1f}" for seconds in (step.mean, step.p50, step.p95)]
             rows.append([step.step, str(step.calls), f"{step.seconds:.1f}", f"{step.share:.0%}", *milliseconds])
         stages.append(ReportTable("inside OCR", _STEP_HEAD, rows))
-    for title, slowest in (("slowest pages", found.slow_pages), ("slowest regions", found.slow_regions)):
+    for title, slowest in (("slowest pages", profile.slow_pages), ("slowest regions", profile.slow_regions)):
         if slowest:
             cells = [(visible(name), of, f"{seconds:.2f}") for name, of, seconds in slowest]
             stages.append(ReportTable(title, ["", "of", "seconds"], cells))
     return stages
 
 
-def page_of(found: RunProfile) -> str:
+def page_of(profile: RunProfile) -> str:
     """Return the HTML page."""
-    title = f"{counted(found.pages, 'page')} with profile {found.profile}"
-    shown: RunSection = section("Timeline", found.run, found.observed, tables(found), found.lines)
+    title = f"{counted(profile.pages, 'page')} with profile {profile.profile}"
+    shown: RunSection = section("Timeline", profile.run, profile.observed, tables(profile), profile.lines)
     return render(title, [shown])
 
 
@@ -198,35 +198,35 @@ def _gpu_row(stage: StageReport) -> list[str]:
     return [stage.stage.name, *shares, memory, energy]
 
 
-def _row(each: StageReport, found: RunProfile) -> list[str]:
-    stage = each.stage
+def _row(entry: StageReport, profile: RunProfile) -> list[str]:
+    stage = entry.stage
     cells = [
         stage.name,
         f"{stage.span.seconds:.1f}",
-        f"{each.rate:.2f}",
-        f"{each.split.starting:.1f}",
-        f"{each.cores * (os.cpu_count() or 1) * stage.span.seconds:.1f}",
+        f"{entry.rate:.2f}",
+        f"{entry.split.starting:.1f}",
+        f"{entry.cores * (os.cpu_count() or 1) * stage.span.seconds:.1f}",
     ]
-    requests = each.requests
+    requests = entry.requests
     if not requests:
         for figures in stage.metadata.values():
             requests += sum(float(value) for name, value in figures.items() if name.startswith("finished_"))
-    tokens_in = stage.figure("prompt_tokens") or each.prompt_tokens
-    tokens_out = stage.figure("generated_tokens") or each.generated_tokens
+    tokens_in = stage.figure("prompt_tokens") or entry.prompt_tokens
+    tokens_out = stage.figure("generated_tokens") or entry.generated_tokens
     cells += [f"{count:.0f}" if count else "-" for count in (requests, tokens_in, tokens_out)]
-    return [*cells, Reason(found.limits[stage.name].name or "-")]
+    return [*cells, Reason(profile.limits[stage.name].name or "-")]
 
 
-def _limit(settings: Settings, each: StageReport) -> Limit:
-    section_name = GRAPH.by_name[each.stage.name].engine_section
+def _limit(settings: Settings, entry: StageReport) -> Limit:
+    section_name = GRAPH.by_name[entry.stage.name].engine_section
     engine = settings.resources.get(section_name or "")
     has: list[str] = []
     if isinstance(engine, Engine):
         has = [*type(engine).model_fields]
         server = getattr(engine, "server", None)
         has += [f"server.{name}" for name in (type(server).model_fields if server is not None else ())]
-    span = each.stage.span
-    return limit(section_name, span.seconds, each.split, each.busy, each.cores + each.stolen, has)
+    span = entry.stage.span
+    return limit(section_name, span.seconds, entry.split, entry.busy, entry.cores + entry.stolen, has)
 
 
 def _with_value(settings: Settings, asset: str, key: str) -> str:

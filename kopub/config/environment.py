@@ -103,7 +103,8 @@ def _value(override: Override, annotation: Any) -> Any:
             return json.loads(override.text)
         except ValueError:
             return override.text
-    if not any(_is_container(option) for option in types):
+    kinds = [get_origin(option) or option for option in types]
+    if not any(isinstance(kind, type) and issubclass(kind, list | dict | BaseModel) for kind in kinds):
         return override.text
     try:
         value = yaml.safe_load(override.text)
@@ -113,11 +114,6 @@ def _value(override: Override, annotation: Any) -> Any:
         form = "{source}: {text!r} is neither a list, as [a, b], nor a mapping, as {{key: value}}"
         raise ConfigError(form, override.source, override.text)
     return value
-
-
-def _is_container(option: Any) -> bool:
-    kind = get_origin(option) or option
-    return isinstance(kind, type) and issubclass(kind, list | dict | BaseModel)
 
 
 SECTIONS = (
@@ -189,7 +185,11 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         path = tuple(name.removeprefix(PREFIX).lower().split(BETWEEN))
         if path[0] in SECTIONS or path[0] in VALUES:
             overrides.append(Override(name, path, text))
-        elif not _is_known(name):
+        elif not (
+            name in VARIABLES
+            or name.startswith(_FOR_TESTS)
+            or (BETWEEN not in name and _OF_A_CLUSTER.fullmatch(name) is not None)
+        ):
             bare = name.removeprefix(PREFIX)
             head, between, key = bare.partition(BETWEEN)
             sections = [section.upper() for section in SECTIONS]
@@ -214,12 +214,6 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         raise ConfigError("KOPUB_LANG is {language!r}: choose ko or en", language)
     home = variables.get("KOPUB_HOME", "data")
     return Environment(_home(home), variables.get("KOPUB_PROFILE", "cpu"), tuple(overrides))
-
-
-def _is_known(name: str) -> bool:
-    if name in VARIABLES or name.startswith(_FOR_TESTS):
-        return True
-    return BETWEEN not in name and _OF_A_CLUSTER.fullmatch(name) is not None
 
 
 def _home(text: str) -> Path:

@@ -190,9 +190,8 @@ def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
     # The relative folders of a profile lie beside its file.
     for section, keys in _FOLDERS.items():
         values = content.get(section)
-        for key in keys if isinstance(values, dict) else ():
-            if key in values:
-                values[key] = _beside(path, values[key])
+        if isinstance(values, dict):
+            values.update({key: _beside(path, values[key]) for key in keys if key in values})
     if EXTENDS not in content:
         return content
     name, chain = content.pop(EXTENDS), (*extended_by, path.resolve())

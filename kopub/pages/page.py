@@ -129,6 +129,8 @@ _TIFF_SUBFILE = 0x00FE
 _COPY, _MASK = 0b001, 0b100
 """Bits of the TIFF subfile tag: a smaller copy of another picture, and a mask for one."""
 _TIFF_COMPRESSION = 0x0103
+_SCAN, _MOST_SCANS = b"\xff\xda", 100
+"""The mark of a scan of a JPEG, and the most that are decoded: programs write ten, and each takes all pixels again."""
 _MOST_COUNTED = 1000
 """Most pictures of a TIFF that are counted; a hostile one could have millions."""
 _MP_ENTRIES = 0xB002
@@ -325,6 +327,8 @@ def _open(data: bytes | memoryview, form: str) -> "Iterator[ImageFile]":
             if image.format == "PNG" and not image.tile:
                 raise UndecodableImage(form, error="the PNG has no pixels")
             _refuse_several(image)
+            if _format(image) == "JPEG" and bytes(data).count(_SCAN) > _MOST_SCANS:
+                raise UndecodableImage("the JPEG is drawn in more than {most} scans: save it anew", most=_MOST_SCANS)
             yield image
     except UndecodableImage:
         raise

@@ -102,7 +102,7 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class DoubtfulPage:
+class DoubtfulText:
     """A page whose text looks wrong, and the reasons."""
 
     page_id: str
@@ -137,13 +137,13 @@ def total(signs: Sequence[Doubt]) -> float:
     return round(1 - sound, 3)
 
 
-def doubtful(table: pa.Table) -> list[DoubtfulPage]:
+def doubtful(table: pa.Table) -> list[DoubtfulText]:
     """Return the pages of a `parsed_texts` table that look wrong, worst first."""
-    pages: list[DoubtfulPage] = []
+    pages: list[DoubtfulText] = []
     for at, doubt in enumerate(table["doubt"].to_pylist()):
         if (doubt or 0.0) >= DOUBTFUL:
             signs = table["doubts"][at].as_py()
-            pages.append(DoubtfulPage(table["page_id"][at].as_py(), doubt, tuple(signs or ())))
+            pages.append(DoubtfulText(table["page_id"][at].as_py(), doubt, tuple(signs or ())))
     return sorted(pages, key=lambda page: -page.doubt)
 
 

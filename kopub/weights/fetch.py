@@ -73,7 +73,8 @@ def check_cache(
     folder = snapshot_folder(weights)
     partial = (repository_folder(weights) / "blobs").glob(f"*{PARTIAL}")
     files = CachedFiles(partial_bytes=sum(path.stat().st_size for path in partial))
-    for file in listed or _by_blobs(folder):
+    cached = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    for file in listed or (RepositoryFile(str(path.relative_to(folder)), path.stat().st_size, None) for path in cached):
         path = folder / file.path
         if not path.is_file():
             files.missing[file.path] = file.size
@@ -99,12 +100,6 @@ def _problem(path: Path, file: RepositoryFile) -> str | None:
     actual = file_sha256(path) if len(expected) == SHA256 else git_hash(path.read_bytes())
     form = "its hash is {actual}, not {pinned}"
     return None if actual == expected else phrase(form, actual[:8], expected[:8])
-
-
-def _by_blobs(folder: Path) -> list[RepositoryFile]:
-    """Return the files of a snapshot as they are in the cache."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
-    return [RepositoryFile(str(path.relative_to(folder)), path.stat().st_size, None) for path in files]
 
 
 def _add_lacking(folder: Path, files: CachedFiles) -> None:

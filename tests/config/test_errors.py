@@ -153,7 +153,6 @@ PINNED = (
             "profile mine: gates.max_empty_jump is 2, and must be a number, from 0 to 1",
         ),
         (CPU + "hub: {branch: ''}", "profile mine: hub.branch is '', and must be text, not empty"),
-        (CPU + "release: &a {title: *a}", "profile mine: release.title is {"),
         (
             CPU + "upgrades: {by: sensor}",
             "profile mine: upgrades has no key 'by'; it has enabled, start, end, timezone",

@@ -192,6 +192,14 @@ def test_the_environment_overrides_a_section_and_then_its_keys(load: Load):
     assert (settings.embedding.dim, settings.embedding.threads) == (512, 2)
 
 
+def test_lists_and_mappings_are_typed_as_yaml_or_json(load: Load):
+    for scripts in ("[HANGUL, LATIN]", '["HANGUL", "LATIN"]', "[HANGUL,\n  LATIN]"):
+        settings = load("extends: h200", {"recognition.scripts": scripts})
+        assert settings.recognition.scripts == ["HANGUL", "LATIN"]  # pyright: ignore[reportAttributeAccessIssue]
+    settings = load("extends: h200", {"recognition.sampling": "{temperature: 0.5}"})
+    assert settings.recognition.sampling["temperature"] == 0.5  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def test_a_text_of_the_environment_becomes_what_its_key_takes(load: Load):
     glm = "layout: {engine: cpu}\nrecognition: {engine: glm_ocr, model: glm_ocr}\nembedding: {engine: hashed}\n"
     engine = load(

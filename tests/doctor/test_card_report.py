@@ -182,7 +182,7 @@ def test_a_server_that_is_killed_is_started_again_and_counted(
 @pytest.fixture
 def doctor(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     def run(*arguments: str) -> Result:
-        monkeypatch.setattr("kopub.cli.commands.doctor.load_settings", lambda: platform.settings)
+        monkeypatch.setattr("kopub.config.settings.load_settings", lambda: platform.settings)
         return CliRunner().invoke(app, ["doctor", "--full", *arguments], env={"COLUMNS": "200"})
 
     return run
@@ -193,7 +193,7 @@ def test_the_cpu_profile_is_measured_by_its_real_engines(
     platform: Platform, doctor: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     known = first_samples(2)
-    monkeypatch.setattr("kopub.cli.commands.doctor.read_samples", lambda: known)
+    monkeypatch.setattr("kopub.doctor.self_test.read_samples", lambda: known)
     platform.engines |= {"layout": CpuLayout(), "recognition": TesseractRecognizer()}
     done = doctor("--out", str(tmp_path / "card.json"))
     assert done.exit_code == 0, done.output
@@ -228,7 +228,7 @@ def test_pages_that_failed_are_no_speed(platform: Platform) -> None:
 def test_a_report_that_cannot_be_written_is_printed_all_the_same(
     doctor: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("kopub.cli.commands.doctor.read_samples", drawn)
+    monkeypatch.setattr("kopub.doctor.self_test.read_samples", drawn)
     assert doctor("--out", str(tmp_path / "reports" / "card.json")).exit_code == 1  # the double reads rubbish
     assert json.loads((tmp_path / "reports" / "card.json").read_text("utf-8"))["profile"] == "cpu"
     (tmp_path / "a file").touch()
@@ -242,7 +242,7 @@ def test_a_report_that_cannot_be_written_is_printed_all_the_same(
 
 def test_without_a_gpu_a_profile_of_a_card_ends_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_driver = {"torch": "2.13.0+cu130", "cuda": "13.0", "driver": None, "problem": "Found no NVIDIA driver"}
-    monkeypatch.setattr("kopub.cli.commands.doctor.ask_torch", lambda: no_driver)
+    monkeypatch.setattr("kopub.doctor.checks.ask_torch", lambda: no_driver)
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path))
     done = CliRunner().invoke(app, ["doctor", "--full", "--profile", "rtx4090+paddleocr_vl"])
     assert done.exit_code == 1

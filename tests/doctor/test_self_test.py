@@ -1,7 +1,7 @@
 """The self-test finds and records a model that reads rubbish, and runs refuse it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,13 @@ from kopub.doctor.checks import Finding, Level
 from kopub.doctor.self_test import Engines, Samples, Step, character_error_rate, read_samples, self_test
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.layout.cpu.engine import CpuLayout
+from kopub.layout.regions import Region
 from kopub.pages.corpus import Query
 from kopub.pages.page import Page
+from kopub.recognition.regions import PageReading
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer
 from kopub.release.gates import Gates
+from kopub.states import TRIES_AGAIN, State
 from kopub.store import run_records
 from kopub.tables.asset import RunContext
 from kopub.tables.checks import Problems
@@ -97,6 +100,26 @@ def test_a_wrong_engine_is_found(section: str, engine: Any, says: str, tmp_path:
     if section == "layout":
         assert "not judged" in found["recognition"][0].says
         assert run_records.find(tmp_path, KnownReader(known=TEXTS).recipe()) is None
+
+
+class LateReader(KnownReader):
+    """Has no time for one page, or for any page."""
+
+    every: bool = False
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        for reading in super().read(pages):
+            is_late = self.every or reading.page_id == "faq"
+            why = f"Tesseract took too long for this page; {TRIES_AGAIN}"
+            yield PageReading(reading.page_id, State.PARTIAL, why, ()) if is_late else reading
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_a_page_that_took_too_long_is_not_blamed_on_the_weights(every: bool, tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, recognition=LateReader(known=TEXTS, every=every))["recognition"]
+    assert "took too long" in " ".join(finding.says for finding in found)
+    assert not any("weights" in finding.do for finding in found)
+    assert levels(found) == ({Level.WARNING, Level.PROBLEM} if every else {Level.WARNING, Level.OK})
 
 
 def test_an_engine_that_cannot_run_was_not_tested(tmp_path: Path) -> None:
@@ -184,7 +207,7 @@ def test_an_untested_gpu_engine_is_named_once(platform: Platform) -> None:
 
 def test_the_plan_names_the_doctor_for_a_gpu_profile_alone(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     def plan() -> str:
-        monkeypatch.setattr("kopub.cli.commands.plan.what_if", lambda changes: platform.settings)
+        monkeypatch.setattr("kopub.config.settings.what_if", lambda changes: platform.settings)
         return CliRunner().invoke(app, ["plan"], env={"COLUMNS": "200"}).output
 
     assert "kopub doctor" not in plan()
@@ -199,10 +222,10 @@ def test_the_plan_names_the_doctor_for_a_gpu_profile_alone(platform: Platform, m
 
 @pytest.fixture
 def doctor(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr("kopub.cli.commands.doctor.read_samples", samples)
+    monkeypatch.setattr("kopub.doctor.self_test.read_samples", samples)
 
     def run(*arguments: str) -> Result:
-        monkeypatch.setattr("kopub.cli.commands.doctor.load_settings", lambda: platform.settings)
+        monkeypatch.setattr("kopub.config.settings.load_settings", lambda: platform.settings)
         return CliRunner().invoke(app, ["doctor", *arguments], env={"COLUMNS": "200"})
 
     return run

@@ -306,6 +306,28 @@ def test_no_text_that_was_read_is_a_link_or_a_picture(tmp_path: Path, label: str
     assert re.findall(r"(?:href|src)=|<script", renderer.render(text)) == []
 
 
+def test_no_export_has_characters_that_control_or_turn_what_is_shown(tmp_path: Path) -> None:
+    controls = "\x00\x07\x1b\x9b\u202e\u2066\u200f"
+    said = f"앞{controls}[31m뒤"
+    table = f"<table><tr><th>{said}</th></tr><tr><td>{said}</td></tr></table>"
+    labels = ("doc_title", "text", "display_formula", "footnote", "header")
+    regions = [*(Printed(label, said) for label in labels), Printed("table", table)]
+    write_documents(
+        DocumentTables(s=[page(1, "a.pdf", *regions)]), ["s"], tmp_path, ["markdown", "docling", "chunks", "tables"]
+    )
+    files = [path for path in tmp_path.rglob("*") if path.suffix in (".md", ".json", ".jsonl", ".csv")]
+    assert len(files) >= 5
+    for path in files:
+        text = path.read_text("utf-8-sig")
+        assert "뒤" in text or path.name == MARKER, path.name
+        assert not set(controls) & set(text), path.name
+        assert not re.search(r"\\u00(00|07|1b|9b)|\\u20(2e|66|0f)", text), path.name
+    (book,) = tmp_path.rglob("*.xlsx")
+    cells = [str(cell.value) for sheet in openpyxl.load_workbook(book) for row in sheet.iter_rows() for cell in row]
+    assert cells
+    assert not set(controls) & set("".join(cells))
+
+
 def test_reasons_name_no_folder_of_the_machine(tmp_path: Path) -> None:
     why = "cannot identify image file '/home/me/scans/page 1.png'"
     text = write(tmp_path, s=[PageRow("a_1", "a.pdf", 1, state=State.QUARANTINED, reason=why)])["a.md"]

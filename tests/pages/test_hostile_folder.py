@@ -11,6 +11,7 @@ import pytest
 from kopub.pages.documents import office
 from kopub.pages.documents.text_layer import TextLayer
 from tests.support.sources import hostile_files
+from tests.support.sources.hostile_formats import hostile_formats
 from tests.support.sources.office_files import docx, open_document, pptx, xlsx
 from tests.support.sources.pdf_files import sheet as pdf_sheet
 from tests.support.sources.pdf_files import text_pdf, written
@@ -43,8 +44,10 @@ def test_good_files_among_hostile_ones_come_out_and_nothing_of_the_machine_does(
     hostile = {
         **hostile_files.references(secret, "http://127.0.0.1:9"),
         **hostile_files.bombs(),
+        **hostile_formats(secret, "http://127.0.0.1:9"),
         **hostile_files.damaged({name: content for name, content in good.items() if name.startswith("good 0")}),
     }
+    assert len(hostile) >= 300
     for name, content in (good | hostile).items():
         folder.put(name, content)
     with _Memory() as memory:

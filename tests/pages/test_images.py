@@ -587,6 +587,15 @@ def test_a_page_for_which_memory_is_short_is_failed_and_made_by_the_next_run(
     assert platform.states("corpus_image_embeddings") == {"a_1": State.OK, "a_2": State.OK}
 
 
+def test_a_jpeg_of_more_scans_than_programs_write_is_not_decoded() -> None:
+    """Each scan takes all pixels again: 125 kB of them kept a process for half an hour."""
+    whole = page_image(format="JPEG", progressive=True)
+    assert inspect(whole).damage is None
+    last = whole[whole.rindex(b"\xff\xda") : -2]
+    with pytest.raises(UndecodableImage, match="the JPEG is drawn in more than 100 scans: save it anew"):
+        inspect(whole[:-2] + last * 100 + whole[-2:])
+
+
 def test_a_layout_for_which_memory_is_short_is_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_images, "_decode_plain", without_memory)
     (found,) = CpuLayout().detect([Page("a_1", page_image())])

@@ -145,6 +145,13 @@ def test_what_is_locked_or_hostile_is_one_line(folder: SourceFolder) -> None:
         assert (rows[name].data, said in problem, "\n" in problem) == (None, True, False), (name, problem)
 
 
+def test_a_compound_file_without_a_workbook_is_not_read_as_a_text(tmp_path: Path) -> None:
+    """LibreOffice would print its bytes as the cells of a table."""
+    (tmp_path / "a.xls").write_bytes(compound({"Contents": b"1,2,3"}, {}))
+    with pytest.raises(UndecodableImage, match="no office document: it has no workbook"):
+        office.convert(tmp_path / "a.xls", tmp_path / "a.pdf")
+
+
 @pytest.mark.parametrize("suffix", ["docx", "xlsx", "pptx", "odt"])
 def test_a_document_that_is_cut_off_is_one_line(tmp_path: Path, suffix: str) -> None:
     letters = random.Random(0)

@@ -743,6 +743,7 @@ JBIG2 = _segment(0, 48, struct.pack(">IIIIBH", 64, 64, 0, 0, 0, 0)) + _segment(
 """A JBIG2 page with one region, whose pixels are those of the fax."""
 
 
+ROWS_OF_2_GB = b"/DecodeParms<</Predictor 15/Columns 2147483647/Colors 32/BitsPerComponent 16>>"
 PICTURES: dict[str, tuple[bytes, bytes | None, bytes, str]] = {
     "a cut JPEG": (_noise_jpeg()[:900] + b"\xff\xd9", _noise_jpeg(), b"DCTDecode", "is damaged: Corrupt JPEG data"),
     "zeros for a JPEG": (bytes(900), _noise_jpeg(), b"DCTDecode", "cannot be drawn (DCTDecode"),
@@ -750,6 +751,7 @@ PICTURES: dict[str, tuple[bytes, bytes | None, bytes, str]] = {
     "broken": (NOISE[:1500] + bytes(80) + NOISE[1580:], NOISE, b"FlateDecode", "a picture of the page is damaged: "),
     "cut off": (NOISE[:2000], NOISE, b"FlateDecode", "is damaged: it is cut off"),
     "without its checksum": (NOISE[:-4], NOISE, b"FlateDecode", ""),
+    "rows of 2 GB": (NOISE, None, b"FlateDecode" + ROWS_OF_2_GB, "cannot be drawn (FlateDecode"),
     "a cut fax": (FAX[:200], FAX, FAX_FILTER, "a picture of the page is damaged: its fax data is damaged"),
     "zeros in a fax": (
         FAX[:200] + bytes(50) + FAX[250:],

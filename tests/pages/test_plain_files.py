@@ -16,6 +16,7 @@ from kopub.pages.documents.conversion import Conversions
 from kopub.pages.documents.folder import find_documents
 from kopub.pages.documents.pieces import Conversion
 from kopub.pages.documents.text_layer import Failure
+from tests.support.processes import forked
 
 pytestmark = pytest.mark.skipif(
     any(map(office.lacks, office.SUFFIXES)) or not conversion.has_korean_font(),
@@ -151,3 +152,20 @@ def test_a_text_beside_a_page_of_its_name_changes_no_id(tmp_path: Path):
     assert before == [after["a.pdf"], after["b.png"]]
     assert len(set(after.values())) == 5
     assert after["c.md"] == "c"
+
+
+@pytest.mark.slow
+def test_a_lower_limit_of_the_machine_stays_and_ends_no_conversion(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Plain words.")
+    program = (
+        "import resource, sys, kopub\n"
+        "for limit, most in ((resource.RLIMIT_CPU, 60), (resource.RLIMIT_FSIZE, 50 << 20)):\n"
+        "    resource.setrlimit(limit, (most, most))\n"
+        "print(kopub.read(sys.argv[1]).markdown)"
+    )
+    environment = forked.inherited() | {
+        "KOPUB_HOME": str(tmp_path / "home"),
+        "KOPUB_RUNTIME": str(tmp_path / "runtime"),
+    }
+    done = forked.run(["python", "-c", program, str(tmp_path / "a.txt")], environment)
+    assert "Plain words." in done.stdout, done.stderr

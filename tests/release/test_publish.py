@@ -502,6 +502,8 @@ def test_the_gates_are_shown_without_a_repository(hub: WritableHub, corpus: Rele
         *value["quality"],
         *value["licences"],
     ]
+    (unjudged,) = [line for line in shown.stdout.splitlines() if line.startswith("not judged: ")]
+    assert [unjudged.partition(": ")[2]] == value["unjudged"]
 
 
 def test_the_gates_are_shown_although_the_hub_does_not_answer(hub: WritableHub, corpus: ReleasedCorpus):

@@ -16,17 +16,14 @@ from rich.text import Text
 
 from kopub.cli.console import print_json, said, say, table_console
 from kopub.cli.options import corpus_check, local_file
-from kopub.cli.score_lines import scripts_not_read
-from kopub.config.settings import Settings, load_settings
-from kopub.doctor.checks import Finding, ask_torch, is_well, need_gpus, warning
-from kopub.doctor.environment import examine
-from kopub.doctor.self_test import Engines, read_samples, self_test
 from kopub.errors import ConfigError, counted, visible
 from kopub.files import replace_bytes
 from kopub.states import phrase
 
 if TYPE_CHECKING:
+    from kopub.config.settings import Settings
     from kopub.doctor.card_report import CardMeasurement
+    from kopub.doctor.checks import Finding
 
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 _INDENT = 9
@@ -54,6 +51,8 @@ def doctor(
     With --full the pages are then read for speed, with the card watched, and the last lines are a report of this card
     to paste into an issue. No path, host, user or key of this machine is in it.
     """
+    from kopub.config.settings import load_settings
+
     if full and quick:
         raise ConfigError("--quick and --full cannot be combined: choose one")
     if out and not full:
@@ -89,9 +88,11 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _measurement(settings: Settings) -> "CardMeasurement":
+def _measurement(settings: "Settings") -> "CardMeasurement":
     """Measure this machine's cards. Raises `KopubError` if the profile cannot run on it."""
     from kopub.doctor.card_report import CardMeasurement, require_cards
+    from kopub.doctor.checks import ask_torch, need_gpus
+    from kopub.doctor.self_test import read_samples
 
     seen = ask_torch() if need_gpus(settings.engines) else {}
     require_cards(settings, seen)
@@ -99,8 +100,13 @@ def _measurement(settings: Settings) -> "CardMeasurement":
 
 
 def _examine(
-    settings: Settings, quick: bool, measurement: "CardMeasurement | None", progress: Progress
-) -> Iterator[Finding]:
+    settings: "Settings", quick: bool, measurement: "CardMeasurement | None", progress: Progress
+) -> "Iterator[Finding]":
+    from kopub.cli.score_lines import scripts_not_read
+    from kopub.doctor.checks import is_well, warning
+    from kopub.doctor.environment import examine
+    from kopub.doctor.self_test import Engines, read_samples, self_test
+
     task = progress.add_task(said("looking at the machine"), total=None)
 
     def reads(file: str, size: int) -> None:
@@ -158,7 +164,7 @@ def _progress(show: bool) -> Iterator[Progress]:
         yield progress
 
 
-def _show(finding: Finding, out: Console) -> None:
+def _show(finding: "Finding", out: Console) -> None:
     level = said(finding.level)
     line = Text.assemble(
         (f"{level}{' ' * max(1, _INDENT - cell_len(level))}", _STYLES[finding.level]),

@@ -18,7 +18,7 @@ from kopub.errors import counted, visible
 from kopub.states import Reason, joined, phrase
 from kopub.store.corpus_tables import TABLES
 from kopub.texts.layer_counts import layer_figures
-from kopub.texts.text_quality import DoubtfulPage, doubtful
+from kopub.texts.text_quality import DoubtfulText, doubtful
 
 if TYPE_CHECKING:
     from kopub.pages.manifest import Manifest
@@ -61,9 +61,9 @@ def doubts(
         say(out, line)
 
 
-def doubtful_pages(texts: Mapping[str, pa.Table]) -> tuple[list[tuple[str, DoubtfulPage]], int]:
+def doubtful_pages(texts: Mapping[str, pa.Table]) -> tuple[list[tuple[str, DoubtfulText]], int]:
     """Return (shard, page) of doubtful texts, worst first, and the number of texts."""
-    suspects: list[tuple[str, DoubtfulPage]] = []
+    suspects: list[tuple[str, DoubtfulText]] = []
     for shard, table in texts.items():
         suspects += [(shard, page) for page in doubtful(table)]
     pages = sum(len(table) - table["doubt"].null_count for table in texts.values())
@@ -114,6 +114,6 @@ def about_layers(texts: Sequence[pa.Table]) -> list[str]:
     ]
 
 
-def _line(shard: str, page: DoubtfulPage, stored: Mapping[str, Reason]) -> Text:
+def _line(shard: str, page: DoubtfulText, stored: Mapping[str, Reason]) -> Text:
     doubts = "; ".join(said(stored.get(doubt, doubt)) for doubt in page.doubts)
     return Text.assemble((visible(page.page_id), "bold"), (f"  {shard}  ", "dim"), (doubts, "yellow"))

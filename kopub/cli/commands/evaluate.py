@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -13,23 +13,18 @@ from rich.text import Text
 import kopub
 from kopub.cli.commands.search import searcher_of
 from kopub.cli.console import print_json, print_table, right, said, say, table_console
-from kopub.cli.evaluation_display import as_json_values, reading, show, write_page
 from kopub.cli.options import local_file, local_folder, local_path, open_settings
 from kopub.config.profile_files import find_profile
-from kopub.config.settings import Settings, load_settings, read_settings
-from kopub.corrections.gold import write_checked_pages
 from kopub.errors import STOPPED_BY_HAND, ConfigError, KopubError, counted
-from kopub.evaluation.home import CHECKED_PAGES, EvaluationRequest, KnownAnswers, first_by_hash
-from kopub.evaluation.questions import question_values, read_questions, scored
-from kopub.evaluation.reading_scores import readings, write_predictions
-from kopub.evaluation.scoring import ADAPTERS, load
 from kopub.states import phrase
-from kopub.tables.evaluations import Evaluation, prepare_answers, settings_in
-from kopub.tables.evaluations import evaluate as read_and_score
-from kopub.weights.fetch import require_ready
 
 MEANING = "meaning"
 _MEANING_SAYS = "questions in other words than their pages, asked of the corpus (benchmarks/finding/questions)"
+
+if TYPE_CHECKING:
+    from kopub.config.settings import Settings
+    from kopub.evaluation.home import EvaluationRequest, KnownAnswers
+    from kopub.tables.evaluations import Evaluation
 
 
 def evaluate(
@@ -69,6 +64,10 @@ def evaluate(
     below $KOPUB_HOME/evaluations. What is read is kept: a second run reads
     nothing, and a new scorer scores what was read before.
     """
+    from kopub.cli.evaluation_display import as_json_values, show, write_page
+    from kopub.corrections.gold import write_checked_pages
+    from kopub.evaluation.home import CHECKED_PAGES, EvaluationRequest
+
     if benchmark == "list":
         return _list(as_json)
     if benchmark == MEANING:
@@ -99,8 +98,10 @@ def evaluate(
         show(answers, evaluated, table_console())
 
 
-def _ask(folder: Path, profiles: Sequence[Settings], limit: int | None, as_json: bool) -> None:
+def _ask(folder: Path, profiles: "Sequence[Settings]", limit: int | None, as_json: bool) -> None:
     """Show how well the corpus is searched by the questions of a folder or file."""
+    from kopub.evaluation.questions import question_values, read_questions, scored
+
     questions = read_questions(folder)[:limit]
     by_profile = {}
     for settings in profiles:
@@ -125,6 +126,8 @@ def _ask(folder: Path, profiles: Sequence[Settings], limit: int | None, as_json:
 
 
 def _list(as_json: bool) -> None:
+    from kopub.evaluation.scoring import ADAPTERS
+
     if as_json:
         named = {name: adapter.says for name, adapter in ADAPTERS.items()} | {MEANING: _MEANING_SAYS}
         print_json([{"benchmark": name, "says": says} for name, says in named.items()])
@@ -135,11 +138,14 @@ def _list(as_json: bool) -> None:
     say(out, f"{MEANING:<15}{said(_MEANING_SAYS)}", indent=15)
 
 
-def _profiles(names: Sequence[str]) -> list[Settings]:
+def _profiles(names: Sequence[str]) -> "list[Settings]":
     """Return the settings of each profile.
 
     Their names must differ, because tables are in a folder with that name.
     """
+    from kopub.config.settings import load_settings, read_settings
+    from kopub.weights.fetch import require_ready
+
     for name in names:
         find_profile(name, "--profile ")
     chosen = [read_settings({**os.environ, "KOPUB_PROFILE": name}) for name in names] or [load_settings()]
@@ -153,9 +159,13 @@ def _profiles(names: Sequence[str]) -> list[Settings]:
 
 
 def _evaluate(
-    request: EvaluationRequest, chosen: Sequence[Settings], out: Console
-) -> tuple[KnownAnswers, list[Evaluation]]:
+    request: "EvaluationRequest", chosen: "Sequence[Settings]", out: Console
+) -> "tuple[KnownAnswers, list[Evaluation]]":
     # In a plain string, rich would read parts of a name in brackets as markup.
+    from kopub.cli.evaluation_display import reading
+    from kopub.tables.evaluations import evaluate as read_and_score
+    from kopub.tables.evaluations import prepare_answers, settings_in
+
     with out.status(Text(f"{request.benchmark} {request.folder}")) as status:
         answers = prepare_answers(request, chosen[0].home, lambda line: status.update(Text(said(line))))
     evaluated = []
@@ -166,8 +176,14 @@ def _evaluate(
     return answers, evaluated
 
 
-def _write_predictions(folder: Path, request: EvaluationRequest, evaluated: Sequence[Evaluation], out: Console) -> None:
+def _write_predictions(
+    folder: Path, request: "EvaluationRequest", evaluated: "Sequence[Evaluation]", out: Console
+) -> None:
     """Write the predictions, with a folder for each profile if there are several."""
+    from kopub.evaluation.home import first_by_hash
+    from kopub.evaluation.reading_scores import readings, write_predictions
+    from kopub.evaluation.scoring import load
+
     samples = first_by_hash(load(request.benchmark, request.folder), request.limit)
     for evaluation in evaluated:
         place = folder / evaluation.profile if len(evaluated) > 1 else folder

@@ -11,23 +11,19 @@ from rich.text import Text
 
 from kopub.cli.console import count, duration, print_json, print_table, right, said, say, table_console
 from kopub.cli.options import COMMAND, corpus_check, first_look_lines, newer_lines, with_profile
-from kopub.config.settings import Settings, what_if
-from kopub.corrections.gold import has_known_answers
 from kopub.errors import ConfigError, counted, visible
 from kopub.pages.page_reader import changed_files
-from kopub.release.versions import require_place
 from kopub.states import Reason, State, phrase
 from kopub.store import run_records
 from kopub.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES
 from kopub.store.faults import require_reachable
 from kopub.store.table_source import FooterCache
-from kopub.tables.evaluations import standings_of_guards
-from kopub.tables.plan import Survey, survey
 from kopub.tables.progress import Forecast, Stage
-from kopub.weights.hub import server_of
 
 if TYPE_CHECKING:
+    from kopub.config.settings import Settings
     from kopub.engine import Engine
+    from kopub.tables.plan import Survey
 
 _FIGURES = "0123456789."
 _ALWAYS = ("asset", "current", "stale")
@@ -48,6 +44,9 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Show what is stale, why, and what making it again will cost; --set tries other values."""
+    from kopub.config.settings import what_if
+    from kopub.release.versions import require_place
+
     values: dict[str, str] = {}
     for change in changes or ():
         key, equals, value = change.partition("=")
@@ -72,17 +71,23 @@ def plan(
             say(out, phrase(form, doctor))
 
 
-def untested(settings: Settings) -> bool:
+def untested(settings: "Settings") -> bool:
     """Return whether the profile has an engine on a GPU that is untested."""
-    engines = [engine for section, engine in settings.engines.items() if section in run_records.TESTED]
-    return any(each.gpus and run_records.find(settings.home, each.recipe()) is None for each in engines)
+    for section, engine in settings.engines.items():
+        is_tested_kind = section in run_records.TESTED and engine.gpus
+        if is_tested_kind and run_records.find(settings.home, engine.recipe()) is None:
+            return True
+    return False
 
 
-def plan_values(settings: Settings) -> dict[str, Any]:
+def plan_values(settings: "Settings") -> dict[str, Any]:
     """Return the plan as JSON values.
 
     It has figures for every asset, their sums, and the time of `kopub run`. Raises `StoreError`.
     """
+    from kopub.tables.evaluations import standings_of_guards
+    from kopub.tables.plan import survey
+
     scan = survey(settings.resources, FooterCache(settings.store))
     forecast = forecast_of_everything(settings, scan)
     assets = []
@@ -214,7 +219,7 @@ _SHARD_SECONDS = 0.02
 """Seconds that Dagster takes for each shard, and `_STEP_SECONDS` for a step."""
 
 
-def forecast_of(settings: Settings, scan: Survey, assets: Sequence[str], shards: Sequence[str]) -> Forecast:
+def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], shards: Sequence[str]) -> Forecast:
     """Return the forecast of a run that makes `assets` of `shards`."""
     is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
     costs = scan.costs([name for name in assets if name in scan.assets])
@@ -251,6 +256,8 @@ def _seconds_to_start(engines: "Iterable[Engine]", started: set[str]) -> float:
 
     Those in `started` take no time; the others are added to it.
     """
+    from kopub.weights.hub import server_of
+
     seconds = 0.0
     for engine in engines:
         server = server_of(engine)
@@ -261,8 +268,10 @@ def _seconds_to_start(engines: "Iterable[Engine]", started: set[str]) -> float:
     return seconds
 
 
-def forecast_of_everything(settings: Settings, scan: Survey) -> Forecast:
+def forecast_of_everything(settings: "Settings", scan: "Survey") -> Forecast:
     """Return the forecast of `kopub run` without an option."""
+    from kopub.corrections.gold import has_known_answers
+
     scores = [SCORES.name, *([OCR_SCORES.name] if has_known_answers(settings.corpus, settings.store) else [])]
     return forecast_of(settings, scan, [*scan.assets, *scores], settings.corpus.manifest.keys)
 

@@ -13,13 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kopub import Corpus, Page
-from kopub.api.reading import Reading
 from kopub.cli.console import lost_line, plain_reason, print_json, said, tell
 from kopub.cli.options import OCR_HELP, TEXT_LAYER_HELP, local_path, text_layer_choice
-from kopub.documents.export import require_own_folder, write_documents
-from kopub.documents.markdown import document_markdown
-from kopub.documents.stream import Assembler
-from kopub.documents.structure import structure_document
 from kopub.errors import ConfigError, KopubError, StoppedByHand, counted, visible
 from kopub.states import LOST, State, joined, phrase
 from kopub.store.corpus_tables import TABLES
@@ -30,6 +25,7 @@ from kopub.texts.text_quality import DOUBTFUL
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kopub.api.reading import Reading
     from kopub.api.sources.home import HomeSource
 
 _LINE_SECONDS = 15.0
@@ -66,6 +62,9 @@ def read(
     pages that are blank, could not be read, or whose text looks wrong. After Ctrl-C, the output has the pages read so
     far. The exit status is 3 if a page or a part of it could not be read.
     """
+    from kopub.api.reading import Reading
+    from kopub.documents.export import require_own_folder
+
     if out is not None and as_json_values:
         raise ConfigError("--json and -o cannot be combined: choose one")
     if out is not None:
@@ -99,7 +98,7 @@ def read(
         raise typer.Exit(_LOST_PAGES)
 
 
-def _read(reading: Reading) -> "tuple[list[HomeSource], KopubError | KeyboardInterrupt | None]":
+def _read(reading: "Reading") -> "tuple[list[HomeSource], KopubError | KeyboardInterrupt | None]":
     """Return the parts that were read, and what ended the reading early, if anything."""
     parts: list[HomeSource] = []
     with _progress(reading.pages) as watcher, watched_by(watcher):
@@ -176,6 +175,11 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
 
     In printed documents, words replace the pictures.
     """
+    from kopub.documents.export import write_documents
+    from kopub.documents.markdown import document_markdown
+    from kopub.documents.stream import Assembler
+    from kopub.documents.structure import structure_document
+
     tables = _Tables(parts)
     if out is not None:
         done = write_documents(tables, tables.shards, out, ["markdown"], keep_others=True)

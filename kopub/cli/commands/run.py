@@ -8,28 +8,21 @@ import typer
 from rich.console import Console
 
 from kopub.cli.commands.index import SOURCE_HELP, Add, Dpi, Home, Replace, index_source, use_home
-from kopub.cli.commands.plan import about, forecast_of
 from kopub.cli.console import lasting_console, say, tell
 from kopub.cli.dagster_home import instance_at
 from kopub.cli.options import OCR_HELP, TEXT_LAYER_HELP, text_layer_choice
-from kopub.cli.run_display import RunDisplay, RunEnd
-from kopub.config.settings import Settings, load_settings
-from kopub.doctor.checks import find_idle_card
 from kopub.errors import STOPPED_BY_HAND, ConfigError, KopubError, counted
-from kopub.pages.indexing import retry_failed
-from kopub.release.versions import require_place
 from kopub.states import phrase
 from kopub.store.corpus_tables import RELEASED_FILES, TABLES
 from kopub.store.faults import require_reachable
 from kopub.store.table_source import FooterCache
-from kopub.tables.graph import GRAPH
-from kopub.tables.plan import Survey, survey
 from kopub.tables.progress import Forecast, watched_by
 from kopub.texts.layer_counts import from_layers
-from kopub.weights.fetch import require_ready
 
 if TYPE_CHECKING:
+    from kopub.config.settings import Settings
     from kopub.engine import Engine
+    from kopub.tables.plan import Survey
 
 
 def run(
@@ -63,6 +56,11 @@ def run(
     3 if it ended with pages that failed, are quarantined or were read in part, with reading or finding worse than
     before, or with a closed gate; 130 after Ctrl-C.
     """
+    from kopub.config.settings import load_settings
+    from kopub.doctor.checks import find_idle_card
+    from kopub.pages.indexing import retry_failed
+    from kopub.weights.fetch import require_ready
+
     use_home(home)
     if shards is not None and not shards.strip(" ,"):
         # An empty variable in a script looks like this, and would make all shards.
@@ -91,12 +89,18 @@ def run(
         raise typer.Exit(status)
 
 
-def run_assets(settings: Settings, wanted: Sequence[str], shards: str, out: Console) -> int:
+def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Console) -> int:
     """Make `wanted` assets of `shards`, and return the exit status.
 
     All are made if none is named. Raises `KopubError` for a wrong name, and if a shard failed, after the others are
     made.
     """
+    from kopub.cli.commands.plan import about, forecast_of
+    from kopub.cli.run_display import RunDisplay, RunEnd
+    from kopub.release.versions import require_place
+    from kopub.tables.graph import GRAPH
+    from kopub.tables.plan import survey
+    from kopub.weights.fetch import require_ready
     from kopub_assets.definitions import definitions_of
     from kopub_assets.running.execution import chosen, execute, join_failures, shard_ranges
 
@@ -143,7 +147,7 @@ def run_assets(settings: Settings, wanted: Sequence[str], shards: str, out: Cons
     return end.status
 
 
-def _engines_at_work(settings: Settings, scan: Survey, forecast: Forecast) -> "dict[str, Engine]":
+def _engines_at_work(settings: "Settings", scan: "Survey", forecast: Forecast) -> "dict[str, Engine]":
     """Return the engines by section that have rows to make."""
     at_work: set[int] = set()
     for name, stage in forecast.stages.items():
@@ -152,7 +156,7 @@ def _engines_at_work(settings: Settings, scan: Survey, forecast: Forecast) -> "d
     return {section: engine for section, engine in settings.engines.items() if id(engine) in at_work}
 
 
-def _say_from_layers(settings: Settings, assets: Sequence[str], out: Console) -> None:
+def _say_from_layers(settings: "Settings", assets: Sequence[str], out: Console) -> None:
     """Say how many regions have their text from the PDF itself, if any."""
     if TABLES.readings.name in assets:
         with_layers = (shard.key for shard in settings.corpus.manifest.shards if shard.text_layers)

@@ -22,14 +22,6 @@ from kopub.cli.options import (
     told_reasons,
     with_profile,
 )
-from kopub.cli.score_lines import (
-    ScriptNotRead,
-    reading_lines,
-    reading_values,
-    retrieval_lines,
-    retrieval_values,
-    scripts_not_read,
-)
 from kopub.errors import DamagedTable, counted, visible
 from kopub.pages.page_reader import changed_files
 from kopub.release.files import differences
@@ -38,12 +30,12 @@ from kopub.store import ledger
 from kopub.store.corpus_tables import RELEASED_FILES, TABLES
 from kopub.store.table_source import FooterCache, IsOfCorpus
 from kopub.store.table_store import JOURNAL, ShardStore
-from kopub.tables.plan import Survey, survey
-from kopub.tables.staleness import Standing
 
 if TYPE_CHECKING:
+    from kopub.cli.score_lines import ScriptNotRead
     from kopub.config.settings import Settings
     from kopub.store.ledger import LastRun
+    from kopub.tables.plan import Survey
 
 _LISTED = 20
 """Most lost pages listed on a terminal; the tables have them all."""
@@ -64,6 +56,8 @@ def status(
 
 def status_values(settings: "Settings") -> dict[str, Any]:
     """Return the status as JSON values, with all lost or partial pages. Raises `StoreError`."""
+    from kopub.cli.score_lines import reading_values, retrieval_values
+
     status = _StatusValues.of(settings)
     store = settings.store
     todo, looks = _counts_to_do(status.assets), first_looks(settings.corpus.manifest)
@@ -109,21 +103,24 @@ class _StatusValues:
     lost: Sequence[dict[str, Any]]
     """The pages that failed or are quarantined, each with the first readable asset where it is."""
     partial: Sequence[dict[str, Any]]
-    scripts: Sequence[ScriptNotRead]
+    scripts: "Sequence[ScriptNotRead]"
     damage: Sequence[str]
     """The damaged tables, and files of corrections, for which everything that depends on corrections waits."""
 
     @classmethod
     def of(cls, settings: "Settings") -> "_StatusValues":
+        from kopub.cli.score_lines import scripts_not_read
+        from kopub.tables.plan import survey
+
         unreadable: dict[str, str] = {}
         damage: set[str] = set()
         scan = survey(settings.resources, FooterCache(settings.store), unreadable=unreadable, damage=damage)
         is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
         assets = [_AssetStatus.of(settings, scan, asset, is_of_corpus) for asset in scan.standings]
         unfinished = list(_unfinished(settings, scan, is_of_corpus))
-        worked_on = {each.asset: set(each.made) for each in assets}
-        for each in unfinished:
-            worked_on[each.asset].add(each.shard)
+        worked_on = {asset.asset: set(asset.made) for asset in assets}
+        for shard in unfinished:
+            worked_on[shard.asset].add(shard.shard)
         last, differs = ledger.last_run(settings.store, worked_on), list(_release_differs(settings, assets))
         files_differ = list(changed_files(settings.corpus.manifest))
         lost, partial = (_pages_in(settings.store, assets, states, damage) for states in (LOST, (State.PARTIAL,)))
@@ -147,6 +144,8 @@ def _noted(damage: set[str]) -> Iterator[None]:
 
 def show_status(settings: "Settings", out: Console) -> None:
     """Print the tables, lost rows, next commands, and where everything is."""
+    from kopub.cli.score_lines import reading_lines, retrieval_lines
+
     status = _StatusValues.of(settings)
     store, assets = settings.store, status.assets
     _show_table(settings, assets, out)
@@ -156,8 +155,8 @@ def show_status(settings: "Settings", out: Console) -> None:
         *first_look_lines(settings.corpus.manifest),
         *status.files_differ,
         *_of_another_corpus(settings, assets),
-        *newer_lines(sum(each.newer for each in assets)),
-        *(each.line for each in status.scripts),
+        *newer_lines(sum(asset.newer for asset in assets)),
+        *(script.line for script in status.scripts),
     ):
         say(out, line, "yellow")
     stored = told_reasons(store)
@@ -169,9 +168,9 @@ def show_status(settings: "Settings", out: Console) -> None:
             say(out, visible(said(_lost_line(settings, page, stored))), style)
         if len(pages) > _LISTED:
             say(out, phrase(more, len(pages) - _LISTED), style)
-    for each in status.unfinished:
+    for shard in status.unfinished:
         form = "{asset} of {shard}: {finished:,} of {rows:,} rows are finished and kept for the next run"
-        say(out, phrase(form, each.asset, each.shard, each.finished, each.rows))
+        say(out, phrase(form, shard.asset, shard.shard, shard.finished, shard.rows))
     for asset, reason in status.unreadable.items():
         say(out, phrase("{asset} cannot be read, and counts as missing: {reason}", asset, reason), "red")
     # Scores are of all tables, so none are shown without some of them.
@@ -221,7 +220,9 @@ class _AssetStatus:
     states: Counter[str]
 
     @classmethod
-    def of(cls, settings: "Settings", scan: Survey, asset: str, is_of_corpus: IsOfCorpus) -> "_AssetStatus":
+    def of(cls, settings: "Settings", scan: "Survey", asset: str, is_of_corpus: IsOfCorpus) -> "_AssetStatus":
+        from kopub.tables.staleness import Standing
+
         shards = [shard for shard in settings.corpus.manifest.keys if shard in scan.tables[asset]]
         made = [shard for shard in shards if is_of_corpus(asset, shard)]
         standings = [scan.standings[asset][shard] for shard in made]
@@ -282,7 +283,7 @@ def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Conso
     pages = counted(settings.corpus.manifest.rows, "page")
     title = phrase("{pages} in {shards}, profile {profile}", pages, counted(len(keys), "shard"), settings.profile_name)
     counts = {"stale": "yellow"} | dict.fromkeys(State, "") | {State.PARTIAL: "yellow"} | dict.fromkeys(LOST, "red")
-    shown = {name: style for name, style in counts.items() if any(_count(each, name) for each in assets)}
+    shown = {name: style for name, style in counts.items() if any(_count(asset, name) for asset in assets)}
     rows: list[list[str | Text]] = []
     for asset in assets:
         cells = [
@@ -376,7 +377,7 @@ class _UnfinishedShard:
     rows: int
 
 
-def _unfinished(settings: "Settings", scan: Survey, is_of_corpus: IsOfCorpus) -> Iterator[_UnfinishedShard]:
+def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: IsOfCorpus) -> Iterator[_UnfinishedShard]:
     store = settings.store
     begun = {tuple(name.split("/", 2)[:2]) for name in store.parts(JOURNAL).names()}
     for asset in scan.standings:

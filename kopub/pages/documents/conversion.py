@@ -197,11 +197,15 @@ def work(connection: Connection) -> None:
     """Convert the one file that the parent names."""
     path, folder = connection.recv()
     Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
-    with suppress(ValueError, OSError):  # macOS has no limit of memory
-        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))
-    resource.setrlimit(resource.RLIMIT_CPU, (_COMPUTING_SECONDS, _COMPUTING_SECONDS + 5))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for limit, most in (
+        (resource.RLIMIT_DATA, _MEMORY),
+        (resource.RLIMIT_FSIZE, _MOST_WRITTEN),
+        (resource.RLIMIT_CPU, _COMPUTING_SECONDS),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        # macOS has no limit of memory, and a lower one of this machine stays.
+        with suppress(ValueError, OSError):
+            resource.setrlimit(limit, (most, most + 5))
     # Converters put their temporary files into the folder, which is removed later.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # converters print only about their own workings
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)

@@ -165,7 +165,7 @@ def _require_usable(path: Path) -> None:
 
 
 def _require_unlocked(path: Path) -> None:
-    """Raise `UndecodableImage` for a compound file that is encrypted."""
+    """Raise `UndecodableImage` for a compound file that is encrypted or lacks its workbook."""
     with olefile.OleFileIO(str(path)) as file:
         if file.exists("EncryptedPackage") or file.exists("EncryptedSummary"):
             raise UndecodableImage(LOCKED)
@@ -181,3 +181,5 @@ def _require_unlocked(path: Path) -> None:
                 if record == 0x2F:  # FilePass is among the first records
                     raise UndecodableImage(LOCKED)
                 at += 4 + size
+        elif path.suffix.lower() == ".xls" and not file.exists("Book"):
+            raise UndecodableImage("the file is damaged or no office document: {error}", error="it has no workbook")

@@ -75,6 +75,7 @@ CODE = CodeVersion(
         3: "a page whose content cannot be read is none, and pages that are only counted are none",
         4: "content and pictures that are damaged in their middle are said",
         5: "damaged pictures of fax and JBIG2 data are said",
+        6: "deflated pictures that cannot be drawn are said",
     },
 )
 """A new version renders every page again."""
@@ -282,7 +283,7 @@ def _picture_damage(page: PdfPage, pixels: np.ndarray) -> str | None:
                 damage = _inflate(bytes(picture.get_data()))[1]
             elif filters == [_JBIG2]:
                 damage = jbig2_damage(bytes(picture.get_data()))
-            if not damage and filters[-1] not in (_JPEG, _FLATE) and _is_empty(pixels_of(picture, page, pixels)):
+            if not damage and _is_empty(pixels_of(picture, page, pixels)):
                 picture.get_bitmap()
         except (PdfiumError, ValueError) as error:
             # It names the picture by its address in memory, which is another one in every process.

@@ -35,7 +35,8 @@ def make_beside_stopped(
     fields = {name: getattr(history, name) for name in ("home", "layout", "recognition", "embedding", "profile")}
     writer = CONTEXT.Process(target=_make, args=(fields, assets, checks, is_late, told))
     writer.start()
-    until(lambda: writer.exitcode is not None or _is_stopped(writer.pid))
+    assert writer.pid is not None
+    until(lambda: writer.exitcode is not None or _is_stopped(writer.pid or 0))
     if writer.exitcode is None:
         # Whoever takes a lock over replaces the file that says who holds it.
         for holder in (history.home / "store").glob(".locks/*.lease/holder"):

@@ -8,7 +8,7 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image
@@ -30,8 +30,8 @@ def secrets(folder: Path) -> None:
     """Write files of the machine that hostile files refer to: a picture, a PDF, a text, a style sheet."""
     folder.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (400, 400), COLOUR).save(folder / "secret.png")
-    (folder / "secret.svg").write_text(_svg('<rect width="400" height="400" fill="#ff00ff"/>'))
-    (folder / "secret.pdf").write_bytes(_pdf(b"1 0 1 rg 0 0 595 842 re f", []))
+    (folder / "secret.svg").write_text(svg('<rect width="400" height="400" fill="#ff00ff"/>'))
+    (folder / "secret.pdf").write_bytes(page_pdf(b"1 0 1 rg 0 0 595 842 re f", []))
     (folder / "secret.txt").write_text(TOKEN)
     (folder / "secret.html").write_text(f"<p>{TOKEN}</p>")
     (folder / "secret.docx").write_bytes(docx(TOKEN))
@@ -54,13 +54,13 @@ def references(folder: Path, url: str) -> dict[str, bytes]:
 
 def _pictures(to: str) -> Iterator[tuple[str, bytes]]:
     """Yield files that show a picture elsewhere."""
-    inside = _svg(f'<image width="400" height="400" xlink:href="{to}"/><use xlink:href="{to}#a"/>')
+    inside = svg(f'<image width="400" height="400" xlink:href="{to}"/><use xlink:href="{to}#a"/>')
     yield (
         "include.rtf",
         f'{{\\rtf1 {{\\field{{\\*\\fldinst {{INCLUDEPICTURE "{to}" \\\\d }}}}{{\\fldrslt x}}}}}}'.encode(),
     )
-    yield "svg.docx", _with_picture("media/i.svg", {"word/media/i.svg": inside}, "embed")
-    yield "linked.docx", _with_picture(to, {}, "link")
+    yield "svg.docx", with_picture("media/i.svg", {"word/media/i.svg": inside}, "embed")
+    yield "linked.docx", with_picture(to, {}, "link")
     shown = f'<draw:frame svg:width="9cm" svg:height="9cm"><draw:image xlink:href="%s" xmlns:xlink="{_XLINK}"/></draw:frame>'
     for kind, suffix in (("text", "odt"), ("presentation", "odp"), ("spreadsheet", "ods")):
         yield f"linked.{suffix}", in_open_document(kind, shown % to, {})
@@ -82,7 +82,7 @@ def _others(to: str) -> Iterator[tuple[str, bytes]]:
         "word/settings.xml": f'<w:settings xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" '
         f'xmlns:r="{_LINKS}"><w:attachedTemplate r:id="r1"/></w:settings>',
     }
-    yield "template.docx", _joined(docx("words"), settings)
+    yield "template.docx", joined(docx("words"), settings)
     yield (
         "field.docx",
         docx(body=_field(f'INCLUDETEXT "{to}/secret.txt"') + _field(f'INCLUDEPICTURE "{to}/secret.png" \\d')),
@@ -105,7 +105,7 @@ def _others(to: str) -> Iterator[tuple[str, bytes]]:
     yield "entity.docx", docx("&x;", head=f'<!DOCTYPE d [<!ENTITY x SYSTEM "{to}/secret.txt">]>')
     yield (
         "stream.pdf",
-        _pdf(
+        page_pdf(
             b"/X Do",
             [
                 f"<</Type/XObject/Subtype/Form/BBox[0 0 595 842]/F({to}/secret.pdf)/Length 0>>stream\n\nendstream".encode()
@@ -114,7 +114,7 @@ def _others(to: str) -> Iterator[tuple[str, bytes]]:
     )
 
 
-def _svg(inside: str) -> str:
+def svg(inside: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="{_XLINK}" width="400" height="400">'
         f'<rect width="400" height="400" fill="#eeeeee"/>{inside}</svg>'
@@ -128,12 +128,12 @@ def _relations(*each: str) -> str:
     )
 
 
-def _joined(content: bytes, parts: Mapping[str, str | bytes]) -> bytes:
+def joined(content: bytes, parts: Mapping[str, str | bytes]) -> bytes:
     with zipfile.ZipFile(io.BytesIO(content)) as file:
         return archive({**{name: file.read(name) for name in file.namelist()}, **parts})
 
 
-def _with_picture(target: str, parts: Mapping[str, str | bytes], how: str) -> bytes:
+def with_picture(target: str, parts: Mapping[str, str | bytes], how: str) -> bytes:
     """Return a DOCX with a picture: one of its `parts`, or a link."""
     blip = f'<a:blip r:{how}="p1"/><a:stretch><a:fillRect/></a:stretch>'
     shown = (
@@ -148,11 +148,11 @@ def _with_picture(target: str, parts: Mapping[str, str | bytes], how: str) -> by
         '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
         f'<Relationship Id="p1" Type="{_LINKS}/image" Target="{target}"{outside}/></Relationships>'
     )
-    made = _joined(docx("words", body=shown), {"word/_rels/document.xml.rels": links, **parts})
+    made = joined(docx("words", body=shown), {"word/_rels/document.xml.rels": links, **parts})
     with zipfile.ZipFile(io.BytesIO(made)) as file:
         types = file.read("[Content_Types].xml").decode()
     kinds = '<Default Extension="svg" ContentType="image/svg+xml"/><Default Extension="png" ContentType="image/png"/>'
-    return _joined(made, {"[Content_Types].xml": types.replace("<Override", f"{kinds}<Override", 1)})
+    return joined(made, {"[Content_Types].xml": types.replace("<Override", f"{kinds}<Override", 1)})
 
 
 def in_open_document(kind: str, inside: str, parts: Mapping[str, str | bytes]) -> bytes:
@@ -169,7 +169,7 @@ def in_open_document(kind: str, inside: str, parts: Mapping[str, str | bytes]) -
     if "<text:p>" not in inside and kind == "text" and "draw:frame" in inside:
         inside = f"<text:p>{inside}</text:p>"
     content = content.replace(ends[kind], f"{inside}{ends[kind]}", 1)
-    return _joined(made, {"content.xml": content, "META-INF/manifest.xml": manifest, **parts})
+    return joined(made, {"content.xml": content, "META-INF/manifest.xml": manifest, **parts})
 
 
 def _field(code: str) -> str:
@@ -178,17 +178,19 @@ def _field(code: str) -> str:
     return f"<w:p>{begin}<w:r><w:instrText>{code}</w:instrText></w:r>{middle}<w:r><w:t>x</w:t></w:r>{end}</w:p>"
 
 
-def _pdf(
+def page_pdf(
     content: bytes,
-    objects: list[bytes],
+    objects: Sequence[bytes],
     resources: bytes = b"/XObject<</X 10 0 R>>/Pattern<</P 10 0 R>>/Shading<</S 10 0 R>>",
+    catalog: bytes = b"",
+    more: bytes = b"",
 ) -> bytes:
-    """Return a PDF of one page; `objects` are numbered from 10."""
-    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]/Contents 4 0 R/Resources<<%s/ExtGState<</G 10 0 R>>/Font<</F 5 0 R/T 10 0 R>>>>>>"
+    """Return a PDF of one page; `objects` are numbered from 10, and `more` is of the page."""
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]/Contents 4 0 R/Resources<<%s/ExtGState<</G 10 0 R>>/Font<</F 5 0 R/T 10 0 R>>>>%s>>"
     numbered = {
-        1: b"<</Type/Catalog/Pages 2 0 R>>",
+        1: b"<</Type/Catalog/Pages 2 0 R%s>>" % catalog,
         2: b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        3: page % resources,
+        3: page % (resources, more),
         4: b"<</Length %d>>stream\n%s\nendstream" % (len(content), content),
         5: b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
         **dict(enumerate(objects, 10)),
@@ -205,7 +207,7 @@ def _pdf(
     return bytes(written) + b"trailer<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (max(places) + 1, start)
 
 
-def _stream(head: bytes, content: bytes) -> bytes:
+def stream(head: bytes, content: bytes) -> bytes:
     return b"<<%s/Length %d>>stream\n%s\nendstream" % (head, len(content), content)
 
 
@@ -213,17 +215,17 @@ def nested_forms(depth: int = 10, times: int = 10) -> bytes:
     """Return a PDF whose forms draw the next one several times each: `times` to the power of `depth`."""
     box = b"/Type/XObject/Subtype/Form/BBox[0 0 595 842]"
     forms = [
-        _stream(b"%s/Resources<</XObject<</X %d 0 R>>>>" % (box, 11 + at), b"/X Do " * times) for at in range(depth)
+        stream(b"%s/Resources<</XObject<</X %d 0 R>>>>" % (box, 11 + at), b"/X Do " * times) for at in range(depth)
     ]
-    return _pdf(b"/X Do", [*forms, _stream(box, b"0 0 9 9 re f")])
+    return page_pdf(b"/X Do", [*forms, stream(box, b"0 0 9 9 re f")])
 
 
 def fine_pattern(step: str = ".001") -> bytes:
     """Return a PDF that fills its page with a pattern of tiny tiles."""
     head = b"/Type/Pattern/PatternType 1/PaintType 1/TilingType 1/BBox[0 0 .01 .01]/XStep %s/YStep %s/Resources<<>>"
-    return _pdf(
+    return page_pdf(
         b"/Pattern cs /P scn 0 0 595 842 re f",
-        [_stream(head.replace(b"%s", step.encode()), b"1 0 0 rg 0 0 .001 .001 re f")],
+        [stream(head.replace(b"%s", step.encode()), b"1 0 0 rg 0 0 .001 .001 re f")],
     )
 
 
@@ -232,19 +234,19 @@ def _pdf_bombs() -> Iterator[tuple[str, bytes]]:
         yield f"forms {depth}.pdf", nested_forms(depth)
     yield (
         "form of itself.pdf",
-        _pdf(
+        page_pdf(
             b"/X Do",
-            [_stream(b"/Type/XObject/Subtype/Form/BBox[0 0 9 9]/Resources<</XObject<</X 10 0 R>>>>", b"/X Do")],
+            [stream(b"/Type/XObject/Subtype/Form/BBox[0 0 9 9]/Resources<</XObject<</X 10 0 R>>>>", b"/X Do")],
         ),
     )
     for step in (".001", ".002", ".0001"):
         yield f"pattern {step}.pdf", fine_pattern(step)
     yield (
         "pattern of itself.pdf",
-        _pdf(
+        page_pdf(
             b"/Pattern cs /P scn 0 0 595 842 re f",
             [
-                _stream(
+                stream(
                     b"/Type/Pattern/PatternType 1/PaintType 1/TilingType 1/BBox[0 0 9 9]/XStep 9/YStep 9/Resources<</Pattern<</P 10 0 R>>>>",
                     b"/Pattern cs /P scn 0 0 9 9 re f",
                 )
@@ -252,33 +254,39 @@ def _pdf_bombs() -> Iterator[tuple[str, bytes]]:
         ),
     )
     function = b"<</FunctionType 4/Domain[0 1 0 1]/Range[0 1 0 1 0 1]/Length 6>>stream\n{ 0.5 }\nendstream"
-    yield "shading.pdf", _pdf(b"/S sh " * 5000, [b"<</ShadingType 1/ColorSpace/DeviceRGB/Function 11 0 R>>", function])
+    yield (
+        "shading.pdf",
+        page_pdf(b"/S sh " * 5000, [b"<</ShadingType 1/ColorSpace/DeviceRGB/Function 11 0 R>>", function]),
+    )
     mask = b"<</Type/ExtGState/SMask<</S/Luminosity/G 11 0 R>>>>"
     group = b"/Type/XObject/Subtype/Form/BBox[0 0 595 842]/Group<</S/Transparency/CS/DeviceRGB>>/Resources<</ExtGState<</G 10 0 R>>>>"
-    yield "soft mask of itself.pdf", _pdf(b"/G gs 0 0 595 842 re f", [mask, _stream(group, b"/G gs 0 0 595 842 re f")])
+    yield (
+        "soft mask of itself.pdf",
+        page_pdf(b"/G gs 0 0 595 842 re f", [mask, stream(group, b"/G gs 0 0 595 842 re f")]),
+    )
     glyph = b"<</Type/Font/Subtype/Type3/FontBBox[0 0 9 9]/FontMatrix[1 0 0 1 0 0]/CharProcs<</a 11 0 R>>/Encoding<</Differences[97/a]>>/FirstChar 97/LastChar 97/Widths[9]/Resources<</Font<</T 10 0 R>>>>>>"
     yield (
         "font of itself.pdf",
-        _pdf(b"BT /T 9 Tf (aaaa) Tj ET", [glyph, _stream(b"", b"9 0 d0 BT /T 9 Tf (aaaaaaaaaa) Tj ET")]),
+        page_pdf(b"BT /T 9 Tf (aaaa) Tj ET", [glyph, stream(b"", b"9 0 d0 BT /T 9 Tf (aaaaaaaaaa) Tj ET")]),
     )
     for size in (100, 400):
         packed = zlib.compress(b"0 0 m 9 9 l S " * (size << 16), 9)
         yield (
             f"content {size} MB.pdf",
-            _pdf(b"/X Do", [_stream(b"/Type/XObject/Subtype/Form/BBox[0 0 9 9]/Filter/FlateDecode", packed)]),
+            page_pdf(b"/X Do", [stream(b"/Type/XObject/Subtype/Form/BBox[0 0 9 9]/Filter/FlateDecode", packed)]),
         )
     packed = zlib.compress(bytes(300 << 20), 9)
     for side in (20_000, 50_000, 500_000):
         head = (
             b"/Type/XObject/Subtype/Image/Width %d/Height %d/ColorSpace/DeviceRGB/BitsPerComponent 8/Filter/FlateDecode"
         )
-        yield f"picture {side}.pdf", _pdf(b"500 0 0 500 0 0 cm /X Do", [_stream(head % (side, side), packed)])
+        yield f"picture {side}.pdf", page_pdf(b"500 0 0 500 0 0 cm /X Do", [stream(head % (side, side), packed)])
     yield (
         "flate in flate.pdf",
-        _pdf(
+        page_pdf(
             b"/X Do",
             [
-                _stream(
+                stream(
                     b"/Type/XObject/Subtype/Form/BBox[0 0 9 9]/Filter[/FlateDecode/FlateDecode]",
                     zlib.compress(packed, 9),
                 )
@@ -286,18 +294,21 @@ def _pdf_bombs() -> Iterator[tuple[str, bytes]]:
         ),
     )
     for size in (10, 1000):
-        yield f"depth of saved states {size}k.pdf", _pdf(b"q " * (size * 1000), [])
+        yield f"depth of saved states {size}k.pdf", page_pdf(b"q " * (size * 1000), [])
     for sides in ((14_400, 14_400), (200_000, 200_000), (1_000_000, 1)):
-        yield f"page of {sides[0]}.pdf", _pdf(b"", []).replace(b"0 0 595 842", b"0 0 %d %d" % sides)
+        yield f"page of {sides[0]}.pdf", page_pdf(b"", []).replace(b"0 0 595 842", b"0 0 %d %d" % sides)
     many = 100_000
     notes = b" ".join(b"%d 0 R" % (10 + at) for at in range(many))
     note = b"<</Type/Annot/Subtype/Square/Rect[0 0 99 99]/C[1 0 0]>>"
-    yield "annotations.pdf", _pdf(b"", [note] * many).replace(b"/Contents 4 0 R", b"/Contents 4 0 R/Annots[%s]" % notes)
-    yield "pages of themselves.pdf", _pdf(b"", []).replace(b"/Kids[3 0 R]", b"/Kids[2 0 R]")
-    yield "a million pages.pdf", _pdf(b"", []).replace(b"/Count 1", b"/Count 1000000")
+    yield (
+        "annotations.pdf",
+        page_pdf(b"", [note] * many).replace(b"/Contents 4 0 R", b"/Contents 4 0 R/Annots[%s]" % notes),
+    )
+    yield "pages of themselves.pdf", page_pdf(b"", []).replace(b"/Kids[3 0 R]", b"/Kids[2 0 R]")
+    yield "a million pages.pdf", page_pdf(b"", []).replace(b"/Count 1", b"/Count 1000000")
     yield (
         "a million kids.pdf",
-        _pdf(b"", []).replace(b"/Kids[3 0 R]/Count 1", b"/Kids[%s]/Count 3000" % (b"3 0 R " * 3000)),
+        page_pdf(b"", []).replace(b"/Kids[3 0 R]/Count 1", b"/Kids[%s]/Count 3000" % (b"3 0 R " * 3000)),
     )
 
 
@@ -370,7 +381,7 @@ def far_cell(place: str = "XFD1048576", prefixed: bool = False) -> bytes:
     if prefixed:
         sheet = sheet[sheet.index("<worksheet") :]
         sheet = sheet.replace("<", "<x:").replace("<x:/", "</x:").replace("xmlns=", "xmlns:x=")
-    return _joined(made, {"xl/worksheets/sheet1.xml": sheet})
+    return joined(made, {"xl/worksheets/sheet1.xml": sheet})
 
 
 def repeated_cells(kind: str, rows: int, columns: int, more: str = "") -> bytes:
