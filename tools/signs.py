@@ -18,15 +18,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("kopub", "kopub_assets", "resources")
 AT_MOST = {
-    "functions per 1,000 lines of code": 86.2,
-    "comprehensions per 1,000 lines of code": 53.0,
-    "private functions per 1,000 lines of code": 29.5,
-    "imports inside functions": 378,
+    "functions per 1,000 lines of code": 82.4,
+    "comprehensions per 1,000 lines of code": 48.5,
+    "private functions per 1,000 lines of code": 26.2,
+    "imports inside functions": 258,
     "classes named after a region or block": 13,
-    "classes named after a page or document": 49,
-    "lines": 78_420,
+    "classes named after a page or document": 20,
+    "lines": 77_720,
 }
-AT_LEAST = {"comments, percent of lines": 0.8}
+AT_LEAST = {"comments, percent of lines": 1.1}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Module)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
