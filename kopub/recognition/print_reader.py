@@ -5,7 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from kopub.layout.grid import RuledCell, RuledLines, grid_lines, ruled_cells, ta
 from kopub.layout.ink import INK_CONTRAST, PAPER_REACH, PRINT_CONTRAST, ink_contrast, ink_mask, shrink
 from kopub.layout.lines import erase_rules, estimate_em, find_rules
 from kopub.layout.open_tables import open_cells
-from kopub.layout.runs import true_runs
+from kopub.layout.runs import merge_intervals, true_runs
 from kopub.states import TRIES_AGAIN
 
 CERTAIN = 100
@@ -25,6 +25,8 @@ NARROWEST = 3
 """Pixels of the narrowest run that can hold a letter."""
 _EMPTY = 48
 """Grey levels between the lightest and darkest pixel of a cell without print."""
+_GUTTER, _LINE = 0.8, 0.25
+"""Least white between lines beside each other, and least height of one of several, in heights of what they fill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +143,18 @@ def find_rows(gray: NDArray[np.uint8]) -> list[Box]:
             rows.append((start, end))
     boxes: list[Box] = []
     for top, bottom in rows:
-        columns = np.flatnonzero(ink[top:bottom].any(axis=0))
-        boxes.append(Box(int(columns[0]), top, int(columns[-1]) + 1, bottom))
+        inked, height = ink[top:bottom].any(axis=0), bottom - top
+        # Lines beside each other that are not level, as two addresses of a letter, have no white row between them.
+        columns = merge_intervals(true_runs(inked), _GUTTER * height)
+        lines: list[list[Box]] = []
+        for left, right in columns if len(columns) > 1 else ():
+            of_column = find_rows(gray[top:bottom, left:right])
+            lines.append([Box(box.x1 + left, box.y1 + top, box.x2 + left, box.y2 + top) for box in of_column])
+        if any(sum(box.height >= _LINE * height for box in column) > 1 for column in lines):
+            boxes += chain.from_iterable(lines)
+        else:
+            columns = np.flatnonzero(inked)
+            boxes.append(Box(int(columns[0]), top, int(columns[-1]) + 1, bottom))
     return boxes
 
 

@@ -76,6 +76,16 @@ def test_lines_are_read_as_printed() -> None:
 
 
 @needs_data
+def test_lines_beside_each_other_that_are_not_level_are_read_one_by_one() -> None:
+    sheet = Sheet()
+    sheet.text(100, 119, "Lucy Park", 30)
+    sheet.text(700, 100, "Jungang-ro 338, Gyeonggi", 30)
+    sheet.text(700, 135, "Sanghyeon-dong, Suji-gu", 30)
+    reading = read(sheet, region(0, (90.0, 90.0, 1200.0, 180.0)))
+    assert reading.regions[0].content == "Lucy Park\nJungang-ro 338, Gyeonggi\nSanghyeon-dong, Suji-gu"
+
+
+@needs_data
 def test_a_ruled_table_becomes_html_with_its_cells() -> None:
     sheet = Sheet()
     sheet.grid([100, 400, 700], [100, 180, 260, 340])

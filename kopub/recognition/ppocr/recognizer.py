@@ -25,7 +25,10 @@ KOREAN = WeightsFile(
 class PpOcrRecognizer(PrintRecognizer):
     """Reads regions line by line with PP-OCR; tables become `<table>` HTML, pictures are kept."""
 
-    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.ppocr", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "recognition.ppocr",
+        {1: "the first release", 2: "lines beside each other that are not level are read one by one"},
+    )
     # The hash of the file counts, not its place.
     speed_only: ClassVar[frozenset[str]] = PrintRecognizer.speed_only | {"weights_file"}
     limits: ClassVar[tuple[str, ...]] = (

@@ -132,6 +132,9 @@ class Reader(PrintReader):
                 if right - left < NARROWEST:
                     continue
                 english = self._words(self._english, gray, Box(left, top, right, min(bottom, gray.shape[0])))
+                if not english:
+                    # A neighbour's descenders above the words may leave nothing to read.
+                    english = self._words(self._english, gray, Box(left, top + _CUT, right, bottom - _CUT))
                 if is_better(line[start:end], english):
                     first = english[0]
                     english[0] = OcrWord(first.text, first.confidence, first.box, line[start].after_blank)

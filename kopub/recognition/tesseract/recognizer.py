@@ -68,6 +68,7 @@ class TesseractRecognizer(PrintRecognizer):
             3: "Latin words that were read as sure numbers or unsure Hangul are read in English",
             4: "a row of nothing but dots stays between its neighbours",
             5: "tables without upright rules are read cell by cell",
+            6: "lines beside each other that are not level are read one by one",
         },
     )
     limits: ClassVar[tuple[str, ...]] = (
