@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.whole_graph.cases import ALONE
 from kopub.config.settings import ROOT
+from kopub.errors import EngineError
 from kopub.profiling.observer import Observer
 from kopub.vllm import lease
 from kopub.vllm.endpoint import probe
@@ -105,6 +106,10 @@ def test_a_server_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lo
             return seen is not None and bool(seen.requests) and seen.requests[-1][1] > seen.requests[0][1]
 
         until(counted)
+        if lease.LOCKS.exists():
+            (used,) = list_servers()
+            with pytest.raises(EngineError, match=f"is in use by process {os.getpid()}; --force stops it all the same"):
+                stop_server(used)
     for each in list_servers():
         stop_server(each, force=True)
     history = observer.observed.servers[server.key]
