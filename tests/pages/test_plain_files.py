@@ -133,6 +133,11 @@ def test_quotes_that_are_doubled_below_the_first_lines_and_apostrophes_stay():
         ("a.csv", b'a,"b\n', "the file is no table of delimited values: unexpected end of data (line 1)"),
         ("a.csv", b"a," * 2000, "the table has more than 500,000 cells, or than 1,024 in a row"),
         ("a.eml", b"\x00\x01 no mail", "the file is no e-mail: it has neither sender nor date"),
+        (
+            "b.eml",
+            b"From: a@b.c\r\n" + b"Content-Type: message/rfc822\r\n\r\n" * 3000,
+            "the file holds too many mails in each other",
+        ),
     ],
 )
 def test_what_is_none_of_its_kind_is_one_line(

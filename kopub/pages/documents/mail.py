@@ -39,7 +39,10 @@ def convert(path: Path, folder: Path, convert_file: Convert) -> Conversion:
     `convert_file` converts a file of another kind in a folder of its own. An attachment that cannot be read is lost on
     the mail's first page, and named there. Raises `UndecodableImage`.
     """
-    message = message_from_bytes(path.read_bytes(), _class=EmailMessage, policy=policy.default)
+    try:
+        message = message_from_bytes(path.read_bytes(), _class=EmailMessage, policy=policy.default)
+    except RecursionError:
+        raise UndecodableImage("the file holds too many mails in each other") from None
     if not any(name in message for name in ("From", "Date", "Subject", "To")):
         raise UndecodableImage("the file is no e-mail: it has neither sender nor date")
     body = message.get_body(("html", "plain"))
