@@ -24,7 +24,7 @@ AT_MOST = {
     "imports inside functions": 258,
     "classes named after a region or block": 13,
     "classes named after a page or document": 20,
-    "lines": 77_720,
+    "lines": 77_730,
 }
 AT_LEAST = {"comments, percent of lines": 1.1}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
