@@ -9,7 +9,7 @@ import pytest
 from kopub.release.gates import Gates
 from kopub.states import State, decisive
 from kopub.store.schemas import LAYOUT_REGIONS, PARSED_TEXTS, page_embeddings
-from kopub.tables.checks import losses, unaccounted, unsound_vectors, without_regions
+from kopub.tables.checks import ACCOUNTED, Problems, losses, unaccounted, unsound_vectors, without_regions
 from kopub.tables.rows import RowSpec, ShardResult, Work
 
 REGION = {"index": 0, "label": "text", "task": "text", "score": 0.9, "bbox": [0, 0, 1, 1], "bbox_2d": [0, 0, 9, 9]}
@@ -53,6 +53,16 @@ def test_counts_that_reconcile_are_fine():
 )
 def test_a_row_that_is_not_accounted_for_is_named(table: pa.Table, problem: str):
     assert problem in (unaccounted(made(table, "a", "b")) or "")
+
+
+def test_the_problem_of_a_shard_of_an_earlier_run_is_told_and_stops_nothing():
+    problems = Problems([ACCOUNTED], {ACCOUNTED.name: {"shard_00": "lost ['b']"}})
+    problems.note(ACCOUNTED.name, "shard_01", None)
+    (result,) = problems.results()
+    assert (result.passed, result.stops, result.says) == (False, False, "shard_00: lost ['b']")
+    problems.note(ACCOUNTED.name, "shard_01", "lost ['c']")
+    (result,) = problems.results()
+    assert (result.passed, result.stops) == (False, True)
 
 
 def test_losses_are_named_with_their_reasons():
