@@ -143,7 +143,7 @@ def find_rows(gray: NDArray[np.uint8]) -> list[Box]:
             rows.append((start, end))
     boxes: list[Box] = []
     for top, bottom in rows:
-        inked, height = ink[top:bottom].any(axis=0), bottom - top
+        inked, height = np.any(ink[top:bottom], axis=0), bottom - top
         # Lines beside each other that are not level, as two addresses of a letter, have no white row between them.
         columns = merge_intervals(true_runs(inked), _GUTTER * height)
         lines: list[list[Box]] = []
@@ -153,8 +153,7 @@ def find_rows(gray: NDArray[np.uint8]) -> list[Box]:
         if any(sum(box.height >= _LINE * height for box in column) > 1 for column in lines):
             boxes += chain.from_iterable(lines)
         else:
-            columns = np.flatnonzero(inked)
-            boxes.append(Box(int(columns[0]), top, int(columns[-1]) + 1, bottom))
+            boxes.append(Box(columns[0][0], top, columns[-1][1], bottom))
     return boxes
 
 
