@@ -101,7 +101,7 @@ def read(
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """What is read on its own: a page, or a file that cannot be opened.
+    """A page that is read on its own, or a file that cannot be opened.
 
     A page has its number from 1; of such a file that is None, and `problem` says why.
     """

@@ -1,4 +1,4 @@
-"""What `kopub export` writes: everything, or the documents in the formats that are named."""
+"""Export everything, or the documents in the formats that `kopub export` names."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
