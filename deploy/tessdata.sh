@@ -18,8 +18,9 @@ unpack_into() {
 have && exit 0
 echo "Tesseract's Korean and English data are missing; installing them."
 if command -v apt-get > /dev/null && [ "$(id -u)" = 0 ]; then
-    apt-get update -qq
-    apt-get install -y -qq --no-install-recommends tesseract-ocr-kor tesseract-ocr-eng
+    # Another installation may be under way, as a machine begins one by itself after its start. It is waited for.
+    while LC_ALL=C apt-get update -qq 2>&1 | grep "get lock"; do sleep 5; done
+    apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 tesseract-ocr-kor tesseract-ocr-eng
 elif command -v apt-get > /dev/null; then
     unpack_into "$("$python" -c 'import sys; print(sys.prefix)')"
 elif command -v brew > /dev/null; then
