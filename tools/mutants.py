@@ -28,6 +28,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -110,7 +111,7 @@ class ProjectCopy:
         self._baselines: dict[tuple[str, ...], tuple[float, list[str]]] = {}
 
     def test(self, mutant: Mutant, tests: tuple[str, ...]) -> tuple[str, str]:
-        """Return the verdict on a mutant, and the test that killed it."""
+        """Return the verdict on a mutant, and the test that killed it, or why none could."""
         seconds, red = self._baseline(tests)
         module = self._folder / mutant.module
         source, before = module.read_text("utf-8"), module.stat()
@@ -124,13 +125,15 @@ class ProjectCopy:
             os.utime(module, ns=(before.st_atime_ns, before.st_mtime_ns))
         if code is None:
             return "timed out", ""
+        if code == pytest.ExitCode.NO_TESTS_COLLECTED:  # as a selection in PYTEST_ADDOPTS may leave out all
+            return "survived", "none of its tests is selected"
         return ("survived", "") if code == 0 else ("killed", ", ".join(failed))
 
     def _baseline(self, tests: tuple[str, ...]) -> tuple[float, list[str]]:
         """Return the seconds of the tests without a mutant, and those that fail."""
         if tests not in self._baselines:
             started, (code, red) = time.monotonic(), self._run(tests, None, "")
-            if code and not red:
+            if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and not red:
                 raise SystemExit(f"pytest {' '.join(tests)} ends with {code} without a mutant")
             self._baselines[tests] = time.monotonic() - started, red
         return self._baselines[tests]
