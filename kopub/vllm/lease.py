@@ -81,7 +81,7 @@ def ask_for_server(specification: Specification, key: str, log: logging.Logger) 
     one that this process already uses or has requested. Raises `EngineError` without a folder for its locks.
     """
     folder = _folder(key)
-    use = _use(key, specification)
+    use = _ServerUse(key, frozenset(specification.gpus), specification.share_gpu)
     with _leases.lock:
         others = [*_leases.uses, *(early.use for early in _leases.early.values())]
         if key in _leases.early or any(use == other or use.excludes(other) for other in others):
@@ -104,12 +104,19 @@ def release_server(key: str) -> None:
 def lease_server(specification: Specification, key: str, log: logging.Logger) -> Iterator[Endpoint]:
     """Use the server of `key`, after starting or awaiting it if needed. Raises `EngineError`."""
     folder = _folder(key)
-    use = _use(key, specification)
+    use = _ServerUse(key, frozenset(specification.gpus), specification.share_gpu)
     with _leases.lock:
-        in_the_way = [other for other, early in _leases.early.items() if use.excludes(early.use)]
-    for other in in_the_way:
-        release_server(other)
-    _refuse_waiting_for_oneself(use, specification)
+        in_the_way = [other_key for other_key, early in _leases.early.items() if use.excludes(early.use)]
+    for other_key in in_the_way:
+        release_server(other_key)
+    for other in _leases.uses:
+        if use.excludes(other):
+            # It would wait for the end of a use by this very process.
+            form = (
+                "{model} needs GPU {gpus}, which this process still uses for another server: end that use first, or "
+                "set share_gpu for both when they fit side by side"
+            )
+            raise EngineError(form, specification.model, ", ".join(sorted(use.gpus & other.gpus)))
     with ExitStack() as lease:
         lease.enter_context(_hold_lease(folder, specification))
         _leases.uses.append(use)
@@ -153,10 +160,6 @@ def _folder(key: str) -> ServerFolder:
     except OSError as error:
         raise EngineError(no_runtime_folder(error)) from None
     return folder
-
-
-def _use(key: str, specification: Specification) -> _ServerUse:
-    return _ServerUse(key, frozenset(specification.gpus), specification.share_gpu)
 
 
 def restart_server(endpoint: Endpoint, log: logging.Logger) -> Endpoint:
@@ -264,16 +267,6 @@ def _start_supervisor(folder: ServerFolder, specification: Specification | None)
         raise EngineError("the supervisor of the server did not start: {error}", lines[-1] if lines else "no message")
 
 
-def _refuse_waiting_for_oneself(use: _ServerUse, specification: Specification) -> None:
-    for other in _leases.uses:
-        if use.excludes(other):
-            form = (
-                "{model} needs GPU {gpus}, which this process still uses for another server: end that use first, or "
-                "set share_gpu for both when they fit side by side"
-            )
-            raise EngineError(form, specification.model, ", ".join(sorted(use.gpus & other.gpus)))
-
-
 def _endpoint(folder: ServerFolder, state: ServerState) -> Endpoint:
     specification = folder.specification
     return Endpoint(
@@ -288,18 +281,22 @@ def _endpoint(folder: ServerFolder, state: ServerState) -> Endpoint:
 
 
 LOCKS = Path("/proc/locks")
-"""The kernel's table of locks, which some containers (gVisor) lack."""
+"""The kernel's list of locks, which some containers (gVisor) lack."""
 _STOPPED_SECONDS = 60.0
 """Seconds for a server's grace period, and for killing one that does not end in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A running server's present state, and the processes that hold a lease on it."""
+    """A running server's present state, and whether it is used.
+
+    `users` are the processes that hold a lease on it, as far as the kernel lists them.
+    """
 
     folder: ServerFolder
     specification: Specification
     state: ServerState
+    in_use: bool
     users: tuple[int, ...]
 
     @property
@@ -309,7 +306,7 @@ class RunningServer:
     @property
     def idle_left(self) -> float | None:
         """Seconds until the server is stopped; None while it is used or not ready."""
-        if self.users or self.state.phase is not Phase.READY:
+        if self.in_use or self.state.phase is not Phase.READY:
             return None
         last_use = max(self.folder.lease.stat().st_mtime, self.state.since)
         return max(0.0, last_use + self.specification.idle_seconds - time.time())
@@ -324,8 +321,18 @@ def list_servers() -> list[RunningServer]:
     servers: list[RunningServer] = []
     for folder in folders:
         state = folder.state
-        if state is not None and folder.is_supervised and state.phase not in (Phase.STOPPED, Phase.FAILED):
-            servers.append(RunningServer(folder, folder.specification, state, _lock_holders(folder.lease)))
+        if state is None or state.phase in _ENDED or not folder.is_supervised:
+            continue
+        users = _lock_holders(folder.lease) - {state.supervisor}
+        in_use = bool(users)
+        if not users and state.phase.is_live:
+            # The kernel may list no locks, or only those of this container; the lock itself tells without names.
+            try:
+                with locked(folder.lease, fcntl.LOCK_EX, POLL):  # for an instant, the supervisor has the same lock
+                    pass
+            except TimeoutError:
+                in_use = True
+        servers.append(RunningServer(folder, folder.specification, state, in_use, tuple(sorted(users))))
     return servers
 
 
@@ -334,10 +341,11 @@ def stop_server(server: RunningServer, force: bool = False) -> None:
 
     Raises `EngineError` if the server is in use, unless forced.
     """
-    if server.users and not force:
-        users = ", ".join(map(str, server.users))
+    if server.in_use and not force:
+        if not server.users:
+            raise EngineError("{model} is in use; --force stops it all the same", server.specification.model)
         form = "{model} is in use by process {users}; --force stops it all the same"
-        raise EngineError(form, server.specification.model, users)
+        raise EngineError(form, server.specification.model, ", ".join(map(str, server.users)))
     with suppress(ProcessLookupError):  # the server may have just stopped on its own
         os.kill(server.state.supervisor, signal.SIGTERM)
     deadline = time.monotonic() + _STOPPED_SECONDS
@@ -348,28 +356,22 @@ def stop_server(server: RunningServer, force: bool = False) -> None:
         time.sleep(POLL)
 
 
-def _lock_holders(path: Path) -> tuple[int, ...]:
-    """Return the processes that lock a file, as far as the kernel reports them."""
+def _lock_holders(path: Path) -> set[int]:
+    """Return the processes that lock a file, as far as the kernel lists them."""
+    holders: set[int] = set()
     if not path.exists() or not LOCKS.exists():
-        return ()
+        return holders
     inode = str(path.stat().st_ino)
-    # 1: FLOCK  ADVISORY  READ 1234 08:01:5678 0 EOF
-    rows = (line.split() for line in LOCKS.read_text().splitlines())
-    pids = {int(row[4]) for row in rows if row[1] == "FLOCK" and row[5].rpartition(":")[2] == inode}
-    return tuple(sorted(pid for pid in pids if _may_hold(pid, path)))
-
-
-def _may_hold(pid: int, path: Path) -> bool:
-    """Return whether a process has a file open, as far as the system says.
-
-    A file on another disk may have the same inode, and the device in the kernel's list is not always that of `stat`.
-    """
-    try:
-        files = list(Path(f"/proc/{pid}/fd").iterdir())
-    except OSError:
-        return True
-    for file in files:
+    for line in LOCKS.read_text().splitlines():
+        # 1: FLOCK  ADVISORY  READ 1234 08:01:5678 0 EOF
+        row = line.split()
+        if row[1] != "FLOCK" or row[5].rpartition(":")[2] != inode:
+            continue
+        # A file on another disk may have the same inode, and the device listed is not always that of `stat`, so the
+        # process must have this one open; if its files may not be looked at, it counts.
+        is_holder = True
         with suppress(OSError):
-            if file.samefile(path):
-                return True
-    return False
+            is_holder = any(file.exists() and file.samefile(path) for file in Path(f"/proc/{row[4]}/fd").iterdir())
+        if is_holder:
+            holders.add(int(row[4]))
+    return holders

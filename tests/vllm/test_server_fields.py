@@ -375,6 +375,21 @@ def test_a_server_in_use_keeps_no_other_running(fields: dict[str, Any]) -> None:
     assert run(app, ["stop"]).exit_code == 0
 
 
+def test_a_server_in_use_is_not_stopped_where_the_system_lists_no_locks(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kopub.vllm.lease.LOCKS", Path("/proc/no-such-file"))
+    run = CliRunner().invoke
+    with VLLMServer(**{**fields, "idle_seconds": 3600}).lease() as endpoint:
+        assert str(run(app, ["stop"]).exception).endswith("is in use; --force stops it all the same")
+        (status,) = json.loads(run(app, ["status", "--json"]).stdout)
+        assert (status["in_use"], status["used_by"], status["idle_seconds_left"]) == (True, [], None)
+        assert "somebody" in run(app, ["status"], env={"COLUMNS": "300"}).output
+        generate(endpoint)
+    assert "nobody" in run(app, ["status"], env={"COLUMNS": "300"}).output
+    assert run(app, ["stop"]).exit_code == 0
+
+
 def test_a_name_of_two_servers_stops_neither(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with VLLMServer(**fields).lease():
         (server,) = list_servers()

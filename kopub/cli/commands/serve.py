@@ -79,7 +79,7 @@ def _cells(server: RunningServer) -> list[str]:
         server.specification.model,
         ", ".join(map(said, states)),
         ", ".join(server.specification.gpus) or said("none"),
-        ", ".join(map(str, server.users)) or said("nobody"),
+        ", ".join(map(str, server.users)) or said("somebody" if server.in_use else "nobody"),
         "\n".join(str(server.folder.log(index)) for index in range(server.specification.replicas)),
     ]
 
@@ -93,6 +93,7 @@ def _values(server: RunningServer) -> dict[str, Any]:
         "idle_seconds_left": server.idle_left,
         "restarts": len(server.state.restarts),
         "gpus": list(server.specification.gpus),
+        "in_use": server.in_use,
         "used_by": [str(user) for user in server.users],
         "logs": logs,
     }
