@@ -24,7 +24,7 @@ from kopub.vllm.client.worker_pool import WorkerPool
 from kopub.vllm.endpoint import Endpoint, Meter, probe
 from kopub.vllm.lease import list_servers
 from kopub.vllm.server import VLLMServer
-from kopub.vllm.supervisor.server_state import Phase, ServerFolder, change_phase
+from kopub.vllm.supervisor.server_state import Phase, ServerFolder
 from resources.profile import dagster_resources
 from tests.support.processes.lease_client import LeaseClient
 from tests.support.servers.stub_server import needs_linux, processes, state_of
@@ -124,7 +124,7 @@ def test_a_state_of_another_release_or_a_damaged_one_keeps_no_server_from_starti
         other = ServerFolder(runtime / "other")
         other.path.mkdir()
         other.write_specification(ServerFolder(runtime / server.key).specification)
-        other.write_state(change_phase(state_of(server, runtime), Phase.STOPPED, sessions=()))
+        other.write_state(dataclasses.replace(state_of(server, runtime), phase=Phase.STOPPED, sessions=()))
         stored = other.path / "state.json"
         stored.write_text(damage(stored.read_text()))
         assert [each.key for each in list_servers()] == [server.key]
@@ -200,7 +200,7 @@ def test_a_supervisor_killed_while_it_stops_is_replaced(fields: dict[str, Any], 
         os.kill(state_of(server, runtime).supervisor, signal.SIGKILL)
         until(lambda: not processes(tmp_path))
         folder = ServerFolder(runtime / server.key)
-        folder.write_state(change_phase(state_of(server, runtime), Phase.STOPPING))
+        folder.write_state(dataclasses.replace(state_of(server, runtime), phase=Phase.STOPPING))
         generate(server.restart(endpoint))
 
 

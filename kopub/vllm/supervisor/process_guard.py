@@ -121,37 +121,31 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[_START_TIME])
 
 
-def list_session_members(session: int) -> list[int]:
-    """Return the living processes of a session except its leader and the caller."""
-    members: list[int] = []
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit() or int(entry.name) in (session, os.getpid()):
-            continue
-        try:
-            if os.getsid(int(entry.name)) == session and start_time(int(entry.name)) is not None:
-                members.append(int(entry.name))
-        except ProcessLookupError:
-            continue
-    return members
-
-
 def kill_session(session: int, only: Callable[[int], bool] = lambda pid: True) -> bool:
     """Kill the members of a session until none is left; return False if some stay.
 
-    A session contains every descendant of its leader, whatever process groups they created, and its number is not
-    reused for other processes while it has a member.
+    Only processes for which `only` is true are meant, and never the leader and the caller. A session contains every
+    descendant of its leader, whatever process groups they created, and its number is not reused for other processes
+    while it has a member.
     """
     deadline = time.monotonic() + _REAP_SECONDS
-    while members := [pid for pid in list_session_members(session) if only(pid)]:
+    while True:
+        members: list[int] = []
+        for entry in os.scandir("/proc"):
+            if not entry.name.isdigit() or int(entry.name) in (session, os.getpid()):
+                continue
+            pid = int(entry.name)
+            with suppress(ProcessLookupError):
+                if os.getsid(pid) == session and start_time(pid) is not None and only(pid):
+                    members.append(pid)
+        if not members:
+            return True
         if time.monotonic() > deadline:
             return False
         for pid in members:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         time.sleep(0.02)
-    return True
 
 
 def kill_orphans(leader: int, started: int, programs: Collection[str]) -> bool:
@@ -165,14 +159,15 @@ def kill_orphans(leader: int, started: int, programs: Collection[str]) -> bool:
         os.kill(leader, signal.SIGKILL)
     elif now is not None:
         return True
-    return kill_session(leader, lambda pid: any(program in _command_line(pid).lower() for program in programs))
 
+    def is_of_server(pid: int) -> bool:
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").lower()
+        except OSError:
+            return False
+        return any(program in command for program in programs)
 
-def _command_line(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-    except OSError:
-        return ""
+    return kill_session(leader, is_of_server)
 
 
 if __name__ == "__main__":

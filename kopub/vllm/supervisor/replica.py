@@ -6,6 +6,7 @@ ends with the server, and has no other clients on the machine. This module uses 
 """
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 from kopub.processes import beside_program, lasting_caches
 from kopub.vllm.endpoint import BadProbe, FirstRequests, Target, UnreachableServer, probe, version, warm_up
 from kopub.vllm.supervisor.process_guard import GuardedProcess
-from kopub.vllm.supervisor.server_log import likely_cause, memory_lacked, port_taken, stages
+from kopub.vllm.supervisor.server_log import MEMORY_LACKED, PORT_TAKEN, likely_cause, stages
 from kopub.vllm.supervisor.server_state import POLL, ServerFolder, Specification
 
 _TAIL = 400
@@ -86,28 +87,14 @@ class Replica:
         return gpus[first : first + group]
 
     @property
-    def started(self) -> bool:
-        return self._server is not None
-
-    @property
-    def session(self) -> tuple[int, int]:
-        """The session's leader and its start time."""
-        assert self._server is not None
-        return self._server.session
+    def sessions(self) -> tuple[tuple[int, int], ...]:
+        """Leader and start time of its session; none before its start."""
+        return () if self._server is None else (self._server.session,)
 
     @property
     def cause(self) -> str:
         """The likely cause of its end, from its log and exit status."""
-        return likely_cause(self._log_tail, self._server.status if self._server else None)
-
-    @property
-    def stages(self) -> str:
-        """The seconds of each stage of its last start."""
-        return stages(self._log_lines, self._began, time.time())
-
-    @property
-    def _log_tail(self) -> list[str]:
-        return self._log_lines[-_TAIL:]
+        return likely_cause(self._log_lines[-_TAIL:], self._server.status if self._server else None)
 
     @property
     def _log_lines(self) -> list[str]:
@@ -115,17 +102,33 @@ class Replica:
 
     def start(self, locks: tuple[int, ...]) -> None:
         """Start the replica; the `locks` are held until its last process ends."""
-        if self._specification.port and not _is_free(self.port):
-            raise ServerFailure(
-                f"port {self.port} is taken; free it, or leave `port` at 0 for any free one", self.index
-            )
-        command = [*self._specification.command, "--port", str(self.port)]
+        specification = self._specification
+        if specification.port:
+            with socket.socket() as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    trial.bind(("127.0.0.1", self.port))
+                except OSError:
+                    problem = f"port {self.port} is taken; free it, or leave `port` at 0 for any free one"
+                    raise ServerFailure(problem, self.index) from None
+        # Helpers that a server calls (compiler front ends, ninja) are beside its program.
+        program = Path(specification.command[0])
+        environment = {
+            **os.environ,
+            **lasting_caches(os.environ, beside_program(program, "vllm")),
+            "PATH": f"{program.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            **specification.env,
+            **self._beside(),
+            **({"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else {}),
+            "VLLM_API_KEY": self._api_key,
+        }
+        command = [*specification.command, "--port", str(self.port)]
         self._began = time.time()
         path = self._folder.log(self.index)
         if path.exists():
             path.replace(path.with_suffix(".log.1"))
         with path.open("ab") as log:
-            self._server = GuardedProcess(self._folder.path, command, self._environment(), log, locks)
+            self._server = GuardedProcess(self._folder.path, command, environment, log, locks)
 
     def has_ended(self) -> bool:
         return self._server is not None and self._server.status is not None
@@ -136,20 +139,22 @@ class Replica:
             self._server.stop(at_once)
             self._server = None
 
-    def wait_ready(self, deadline: float) -> None:
-        """Wait until the replica has generated something, and has been warmed up.
+    def wait_ready(self, deadline: float) -> str:
+        """Wait until it has generated something and is warm; return the seconds of each stage.
 
-        Raises `PortConflict` if the port was taken by others, or `ServerFailure`, which is `OutOfGpuMemory` if memory
-        was the cause.
+        Raises `PortConflict` if the port was taken by others, with another port for the next start, or `ServerFailure`,
+        which is `OutOfGpuMemory` if memory was the cause.
         """
         specification = self._specification
         requests = FirstRequests(specification.first_picture, specification.first_text, specification.first_count)
         problem = "it did not open its port"
         while time.monotonic() < deadline:
             if self.has_ended():
-                if port_taken(self._log_tail) and not specification.port:
+                tail = "\n".join(self._log_lines[-_TAIL:])
+                if re.search(PORT_TAKEN, tail) and not specification.port:
+                    self.port = _free_port()
                     raise PortConflict
-                failure = OutOfGpuMemory if memory_lacked(self._log_tail) else ServerFailure
+                failure = OutOfGpuMemory if re.search(MEMORY_LACKED, tail) else ServerFailure
                 raise failure(f"it ended during its start: {self.cause}", self.index)
             try:
                 # A first answer may include minutes of compiling, so it gets all the remaining time.
@@ -174,41 +179,15 @@ class Replica:
                         f"it is vLLM {running}, the profile says {expected}; install that, or change `version` "
                         "(which makes the results of the other one outdated)"
                     )
-                return
+                return stages(self._log_lines, self._began, time.time())
         seconds = specification.start_timeout
         raise ServerFailure(f"it was not ready within {seconds:g} s ({problem}; {self.cause})", self.index)
-
-    def new_port(self) -> None:
-        self.port = _free_port()
-
-    def _environment(self) -> dict[str, str]:
-        # Helpers that a server calls (compiler front ends, ninja) are beside its program.
-        program = Path(self._specification.command[0])
-        return {
-            **os.environ,
-            **lasting_caches(os.environ, beside_program(program, "vllm")),
-            "PATH": f"{program.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-            **self._specification.env,
-            **self._beside(),
-            **({"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else {}),
-            "VLLM_API_KEY": self._api_key,
-        }
 
 
 def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 PROGRAM = "nvidia-cuda-mps-control"
@@ -225,7 +204,11 @@ class Mps:
     def __init__(self, folder: ServerFolder, environment: Mapping[str, str]) -> None:
         self._folder = folder.path
         self._pipes = folder.path / "mps"
-        self._of_profile = environment
+        self._places = {_PIPES: str(self._pipes), _LOGS: str(self._pipes)}
+        self._environment = {**os.environ, **environment, **self._places}
+        if "CUDA_VISIBLE_DEVICES" not in environment:
+            # The daemon must see every GPU, because it renumbers the GPUs that it sees for its clients.
+            self._environment.pop("CUDA_VISIBLE_DEVICES", None)
         self._daemon: GuardedProcess | None = None
 
     @property
@@ -242,10 +225,6 @@ class Mps:
         """Leader and start time of the daemon's session; none while it is not running."""
         return (self._daemon.session,) if self._daemon is not None and self.runs else ()
 
-    @property
-    def _places(self) -> dict[str, str]:
-        return {_PIPES: str(self._pipes), _LOGS: str(self._pipes)}
-
     def start(self, locks: Sequence[int]) -> str:
         """Start the daemon unless there is one; return why it cannot run, else "".
 
@@ -261,7 +240,7 @@ class Mps:
         self._pipes.mkdir(mode=0o700)
         log = self._folder / "mps.log"
         with log.open("wb") as output:
-            self._daemon = GuardedProcess(self._folder, [program, "-f"], self._environment(), output, locks)
+            self._daemon = GuardedProcess(self._folder, [program, "-f"], self._environment, output, locks)
         deadline = time.monotonic() + _START_SECONDS
         while not (self._pipes / "control").exists():
             if not self.runs or time.monotonic() > deadline:
@@ -280,7 +259,7 @@ class Mps:
                 subprocess.run(
                     [program],
                     input=b"quit\n",
-                    env=self._environment(),
+                    env=self._environment,
                     timeout=_QUIT_SECONDS,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -288,8 +267,3 @@ class Mps:
                 )
         self._daemon.stop()
         self._daemon = None
-
-    def _environment(self) -> dict[str, str]:
-        # The daemon must see every GPU, because it renumbers the GPUs that it sees for its clients.
-        inherited = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-        return {**inherited, **self._of_profile, **self._places}

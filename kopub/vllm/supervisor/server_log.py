@@ -35,7 +35,14 @@ class StartReport:
     def progress(self, state: ServerState) -> None:
         """Log the server's new lines at level debug, and occasionally the stage."""
         if state.phase is Phase.WAITING:
-            self._report_waiting(state.since)
+            reported = self._last_report and time.monotonic() - self._last_report <= _TURN_REPORT_SECONDS
+            if time.time() - state.since >= _TURN_SECONDS and not reported:
+                others: list[str] = []
+                for other in server_folders():
+                    gpus = set(other.specification.gpus) & set(self._folder.specification.gpus)
+                    if gpus and other != self._folder and other.is_supervised:
+                        others.append(server_name(other))
+                self._say("%s waits for the GPU of %s", server_name(self._folder), ", ".join(others) or "another")
             return
         if state.boot not in self._boots:
             self._boots.add(state.boot)
@@ -71,18 +78,6 @@ class StartReport:
         form = "{server} is not to be had: {reason}; its log is {log}"
         return EngineError(form, server_name(self._folder), state.reason, log)
 
-    def _report_waiting(self, since: float) -> None:
-        if time.time() - since < _TURN_SECONDS:
-            return
-        if not self._last_report or time.monotonic() - self._last_report > _TURN_REPORT_SECONDS:
-            gpus = set(self._folder.specification.gpus)
-            others = [
-                server_name(other)
-                for other in server_folders()
-                if other != self._folder and gpus & set(other.specification.gpus) and other.is_supervised
-            ]
-            self._say("%s waits for the GPU of %s", server_name(self._folder), ", ".join(others) or "another")
-
     def _say(self, message: str, *arguments: object) -> None:
         self._last_report = time.monotonic()
         self._log.info(message, *arguments)
@@ -111,9 +106,11 @@ _TIME = re.compile(r"(?:INFO|WARNING|DEBUG|ERROR) (\d\d-\d\d \d\d:\d\d:\d\d) ")
 
 def stage(line: str, before: str) -> str:
     """Return the stage of a start after a log line; earlier stages change nothing."""
-    names = [_FIRST, *(name for _, name in _STAGES)]
-    ahead = _STAGES[names.index(before) if before in names else 0 :]
-    return next((name for pattern, name in ahead if re.search(pattern, line)), before)
+    names = [name for _, name in _STAGES]
+    for pattern, name in _STAGES[names.index(before) + 1 if before in names else 0 :]:
+        if re.search(pattern, line):
+            return name
+    return before
 
 
 def time_left(elapsed: float, last: float | None) -> str:
@@ -135,7 +132,7 @@ def stages(lines: Iterable[str], began: float, ready: float) -> str:
     for line in lines:
         following, stamp = stage(line, name), _TIME.search(line)
         if following != name and stamp is not None:
-            years = {time.localtime(moment).tm_year for moment in (began, ready)}  # the log names none
+            years = {time.localtime(began).tm_year, time.localtime(ready).tm_year}  # the log names none
             moments = [time.mktime(time.strptime(f"{year}-{stamp[1]}", "%Y-%m-%d %H:%M:%S")) for year in years]
             end = min(max(min(moments, key=lambda moment: abs(moment - began)), start), ready)
             lengths.append(f"{name} {end - start:.0f} s")
@@ -170,7 +167,8 @@ class LogTail:
         return [text for line in whole.decode(errors="replace").splitlines() if (text := plain(line))]
 
 
-_MEMORY = (
+PORT_TAKEN = r"Address already in use|Errno 98"
+MEMORY_LACKED = (
     r"CUDA out of memory|OutOfMemoryError|No available memory for the cache blocks|Free memory on device"
     r"|is less than desired GPU memory utilization|larger than the available KV cache memory|Error in memory profiling"
 )
@@ -178,7 +176,7 @@ _MEMORY = (
 
 _CAUSES: tuple[tuple[str, str], ...] = (
     (
-        r"Address already in use|Errno 98",
+        PORT_TAKEN,
         "the port is taken; free it, or leave `port` at 0 for any free one",
     ),
     (
@@ -187,7 +185,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         "is not set), or lower max_model_len",
     ),
     (
-        _MEMORY,
+        MEMORY_LACKED,
         "the GPU's memory does not suffice; stop what else runs there, or lower max_model_len, max_num_seqs or "
         "max_num_batched_tokens, or change gpu_memory_utilization",
     ),
@@ -279,22 +277,13 @@ def likely_cause(lines: Sequence[str], status: int | None = None) -> str:
         return "it was ended by SIGKILL; when nobody did that, the machine ran out of memory (see dmesg)"
     for searched in (lines[-_NEAR:], lines):
         for pattern, meaning in _CAUSES:
-            telling = [line for line in searched if re.search(pattern, line)]
-            if telling:
-                return f"{meaning} ({plain(telling[-1])})"
-    errors = [line for line in lines if _ERROR.search(line) and not re.search(_ECHO, line)]
-    last = errors or [line for line in lines if line.strip()]
-    return plain(last[-1]) if last else "it printed nothing"
-
-
-def port_taken(lines: Sequence[str]) -> bool:
-    """Return whether another process took the port first."""
-    return any(re.search(_CAUSES[0][0], line) for line in lines)
-
-
-def memory_lacked(lines: Sequence[str]) -> bool:
-    """Return whether the GPU's memory did not suffice."""
-    return any(re.search(_MEMORY, line) for line in lines)
+            for line in reversed(searched):
+                if re.search(pattern, line):
+                    return f"{meaning} ({plain(line)})"
+    for line in reversed(lines):
+        if _ERROR.search(line) and not re.search(_ECHO, line):
+            return plain(line)
+    return plain(next(filter(str.strip, reversed(lines)), "it printed nothing"))
 
 
 def plain(line: str) -> str:

@@ -11,8 +11,8 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -212,11 +212,13 @@ def server_folders() -> Iterator[ServerFolder]:
 
 def try_lock(path: Path, kind: int) -> int | None:
     """Return a descriptor that holds a lock (LOCK_SH or LOCK_EX) until closed, else None."""
-    fd = _open(path)
-    if _lock(fd, kind):
-        return fd
-    os.close(fd)
-    return None
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
 
 
 @contextmanager
@@ -233,13 +235,10 @@ def locked(path: Path, kind: int, seconds: float) -> Iterator[int]:
         os.close(fd)
 
 
-def change_phase(state: ServerState, phase: Phase, **changes: Any) -> ServerState:
-    """Return `state` in another phase, which begins now."""
-    return replace(state, phase=phase, since=time.time(), **changes)
-
-
 _REQUEST_SECONDS = 5.0
 """Age in seconds of an abandoned request; a waiting supervisor renews its request every `POLL` seconds."""
+_REQUEST = "gpu-{}.wanted"
+"""The file by which a server asks for a GPU that another one holds."""
 
 
 @contextmanager
@@ -251,12 +250,15 @@ def hold_gpus(
     `wait(gpu)` is called until the GPU is free, and ends the wait by raising. There are no deadlocks, because all
     supervisors lock their GPUs in the same order, and one that nobody uses gives way to a request.
     """
-    with _open_locks(runtime, gpus, "") as files:
-        for gpu, file in files.items():
-            while not _lock(file, fcntl.LOCK_SH if share else fcntl.LOCK_EX):
-                _request(runtime, gpu).touch()
+    locks: list[int] = []
+    with ExitStack() as closing:
+        for gpu in sorted(set(gpus)):
+            while (lock := try_lock(runtime / f"gpu-{gpu}", fcntl.LOCK_SH if share else fcntl.LOCK_EX)) is None:
+                (runtime / _REQUEST.format(gpu)).touch()
                 wait(gpu)
-        yield tuple(files.values())
+            locks.append(lock)
+            closing.callback(os.close, lock)
+        yield tuple(locks)
 
 
 @contextmanager
@@ -265,10 +267,13 @@ def hold_starts(runtime: Path, gpus: Sequence[str], alone: bool, wait: Callable[
 
     `wait(gpu)` is called as in `hold_gpus`.
     """
-    with _open_locks(runtime, gpus, ".starting") as files:
-        for gpu, file in files.items():
-            while not _lock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+    with ExitStack() as closing:
+        for gpu in sorted(set(gpus)):
+            while (
+                lock := try_lock(runtime / f"gpu-{gpu}.starting", fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            ) is None:
                 wait(gpu)
+            closing.callback(os.close, lock)
         yield
 
 
@@ -276,34 +281,8 @@ def is_requested(runtime: Path, gpus: Sequence[str]) -> bool:
     """Return whether another server waits for one of the GPUs."""
     for gpu in gpus:
         try:
-            if time.time() - _request(runtime, gpu).stat().st_mtime < _REQUEST_SECONDS:
+            if time.time() - (runtime / _REQUEST.format(gpu)).stat().st_mtime < _REQUEST_SECONDS:
                 return True
         except FileNotFoundError:
             continue
     return False
-
-
-@contextmanager
-def _open_locks(runtime: Path, gpus: Sequence[str], suffix: str) -> Iterator[dict[str, int]]:
-    files = {gpu: _open(runtime / f"gpu-{gpu}{suffix}") for gpu in sorted(set(gpus))}
-    try:
-        yield files
-    finally:
-        for file in files.values():
-            os.close(file)
-
-
-def _request(runtime: Path, gpu: str) -> Path:
-    return runtime / f"gpu-{gpu}.wanted"
-
-
-def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
-def _lock(file: int, kind: int) -> bool:
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -10,9 +10,10 @@ import secrets
 import signal
 import sys
 import time
-from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from kopub.vllm.endpoint import is_alive
 from kopub.vllm.supervisor.process_guard import GUARD_SECONDS, kill_orphans
@@ -22,7 +23,6 @@ from kopub.vllm.supervisor.server_state import (
     Phase,
     ServerFolder,
     ServerState,
-    change_phase,
     hold_gpus,
     hold_starts,
     is_requested,
@@ -81,7 +81,13 @@ class Supervisor:
                 ) as gpus,
             ):
                 self._locks = (processes, *gpus)
-                self._start()
+                started, key = time.monotonic(), secrets.token_urlsafe(32)
+                for index in range(specification.replicas):
+                    # The daemon of MPS may be another one at each start of a replica.
+                    replica = Replica(self._folder, specification, index, key, lambda: self._mps.environment)
+                    self._replicas.append(replica)
+                self._bring_up(self._replicas, api_key=key)
+                self._folder.write_boot_seconds(time.monotonic() - started)
                 while True:
                     self._watch()
                     time.sleep(POLL)
@@ -109,27 +115,17 @@ class Supervisor:
                 for leader, started in state.sessions:
                     kill_orphans(leader, started, ("vllm", "mps"))
 
-    def _start(self) -> None:
-        started = time.monotonic()
-        key = secrets.token_urlsafe(32)
-        count = self._specification.replicas
-        self._replicas = [
-            Replica(self._folder, self._specification, index, key, lambda: self._mps.environment)
-            for index in range(count)
-        ]
-        self._bring_up(self._replicas, api_key=key)
-        self._folder.write_boot_seconds(time.monotonic() - started)
-
-    def _bring_up(self, replicas: list[Replica], **changes: object) -> None:
+    def _bring_up(self, replicas: list[Replica], **changes: Any) -> None:
         """Start replicas side by side, then those that lacked memory again, each alone."""
         late: list[Replica] = []
-        with self._starting(alone=False):
+        runtime, gpus = self._folder.path.parent, self._specification.gpus
+        with hold_starts(runtime, gpus, alone=False, wait=self._wait_for_starts):
             if self._specification.mps and (problem := self._mps.start(self._locks)):
                 self._say(f"its replicas take turns on the GPU: {problem}")
             began = time.time()
             for replica in replicas:
                 replica.start(self._locks)
-            self._publish(Phase.STARTING, sessions=self._sessions(), **changes)
+            self._publish(Phase.STARTING, **changes)
             deadline = time.monotonic() + self._specification.start_timeout
             for replica in replicas:
                 try:
@@ -142,28 +138,23 @@ class Supervisor:
                     self._say(f"replica {replica.index} starts again alone: {self._state.reason}")
                     late.append(replica)
         for replica in late:
-            with self._starting(alone=True):
+            with hold_starts(runtime, gpus, alone=True, wait=self._wait_for_starts):
                 replica.start(self._locks)
-                self._publish(Phase.STARTING, sessions=self._sessions())
+                self._publish(Phase.STARTING)
                 self._wait_ready(replica, time.monotonic() + self._specification.start_timeout)
         self._publish(Phase.READY, urls=tuple(replica.url for replica in self._replicas))
 
     def _wait_ready(self, replica: Replica, deadline: float) -> None:
         for _ in range(_PORTS_TRIED):
             try:
-                replica.wait_ready(deadline)
-                stages = replica.stages
+                stages = replica.wait_ready(deadline)
                 self._folder.write_stages(stages)
                 return self._say(f"replica {replica.index} is ready: {stages}")
             except PortConflict:
                 replica.stop()
-                replica.new_port()
                 replica.start(self._locks)
-                self._publish(Phase.STARTING, sessions=self._sessions())
+                self._publish(Phase.STARTING)
         raise ServerFailure(f"{_PORTS_TRIED} free ports were taken by others before it could use one", replica.index)
-
-    def _starting(self, alone: bool) -> AbstractContextManager[None]:
-        return hold_starts(self._folder.path.parent, self._specification.gpus, alone, self._wait_for_starts)
 
     def _is_gpu_shared(self, replica: Replica, beside: list[Replica], since: float) -> bool:
         """Return whether another replica or server has started on a replica's GPU since a time."""
@@ -176,9 +167,6 @@ class Supervisor:
                     return True
         return False
 
-    def _sessions(self) -> tuple[tuple[int, int], ...]:
-        return (*(replica.session for replica in self._replicas if replica.started), *self._mps.sessions)
-
     def _watch(self) -> None:
         """Check the server, its users and other requests for the GPU once."""
         unused = self._idle_seconds()
@@ -186,11 +174,15 @@ class Supervisor:
         if broken and unused is not None:
             raise ServerFailure(f"it died while nobody used it: {broken[0].cause}", broken[0].index)
         # Clients report the whole server as hanging, or single replicas.
-        everyone, *of_replicas = (request.exists() for request in self._requests())
-        pairs = zip(self._replicas, of_replicas, strict=True)
-        reported = [replica for replica, is_reported in pairs if is_reported or everyone]
+        boot = self._state.boot
+        requests = [self._folder.restart_request(boot)]
+        everyone = requests[0].exists()
+        reported: list[Replica] = []
+        for replica in self._replicas:
+            requests.append(self._folder.restart_request(boot, replica.index))
+            if everyone or requests[-1].exists():
+                reported.append(replica)
         if broken or reported:
-            requests = self._requests()
             self._restart(broken, reported)
             for request in requests:
                 request.unlink(missing_ok=True)
@@ -201,11 +193,6 @@ class Supervisor:
             # A lease acquired here is held until this process ends, so newcomers wait and then start a new server.
             if unused >= limit and try_lock(self._folder.lease, fcntl.LOCK_EX) is not None:
                 raise Stop(f"nobody used it for {limit:g} s")
-
-    def _requests(self) -> list[Path]:
-        """Return the files of restart requests, for the whole server and for each replica."""
-        of = (None, *range(len(self._replicas)))
-        return [self._folder.restart_request(self._state.boot, index) for index in of]
 
     def _restart(self, broken: list[Replica], reported: list[Replica]) -> None:
         """Restart the broken replicas, and those reported ones that a probe finds hanging."""
@@ -252,8 +239,15 @@ class Supervisor:
         sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n")
         sys.stdout.flush()
 
-    def _publish(self, phase: Phase, **changes: object) -> None:
-        self._state = change_phase(self._state, phase, **changes)
+    def _publish(self, phase: Phase, **changes: Any) -> None:
+        """Write the state: the phase, which begins now, and what else changes."""
+        if phase is Phase.STARTING:
+            # What a later supervisor has to end if this one is killed.
+            sessions: list[tuple[int, int]] = []
+            for replica in self._replicas:
+                sessions += replica.sessions
+            changes["sessions"] = (*sessions, *self._mps.sessions)
+        self._state = replace(self._state, phase=phase, since=time.time(), **changes)
         self._folder.write_state(self._state)
 
 
