@@ -70,7 +70,7 @@ class Endpoint:
         summed: Samples = defaultdict(float)
         try:
             for target in self.targets:
-                for name, value in parse_metrics(metrics_text(target)).items():
+                for name, value in parse_metrics(_ask(target, "/metrics")).items():
                     summed[name] += value
         except ValueError as error:
             # A server that is not vLLM, or a proxy, may answer with a page of its own.
@@ -121,7 +121,7 @@ _PROGRESS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:r
 """Counters that only a working engine increases."""
 
 _SCRAPE_SECONDS = 5.0
-"""Seconds for /metrics, which the front process answers at once, however long the queue is."""
+"""Seconds for what the front process answers at once, however long the queue is, as /metrics."""
 
 _POOLED = {"pooling": "/v1/embeddings", "classify": "/classify"}
 """The paths of servers that generate no text, by runner."""
@@ -139,13 +139,13 @@ def probe(target: Target, seconds: float) -> None:
     Raises `UnreachableServer`, `BadProbe` with the server's own words, or `TimeoutError`.
     """
     if path := _POOLED.get(target.runner):
-        _post(target, path, {"input": "a"}, seconds)
+        _ask(target, path, seconds, {"input": "a"})
         return
     content: list[dict[str, Any]] = [{"type": "text", "text": "a"}]
     if target.images:
         content.insert(0, {"type": "image_url", "image_url": {"url": _WHITE}})
     messages = [{"role": "user", "content": content}]
-    _post(target, "/v1/chat/completions", {"messages": messages, "max_tokens": 1}, seconds)
+    _ask(target, "/v1/chat/completions", seconds, {"messages": messages, "max_tokens": 1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def warm_up(target: Target, requests: FirstRequests, seconds: float) -> None:
     """
     with ThreadPoolExecutor(max(1, requests.count)) as pool:
         for of_kind in zip(*(_first_bodies(target, requests, number) for number in range(requests.count)), strict=True):
-            list(pool.map(lambda request: _post(target, request[0], request[1], seconds), of_kind))
+            list(pool.map(lambda request: _ask(target, request[0], seconds, request[1]), of_kind))
 
 
 def _first_bodies(target: Target, requests: FirstRequests, number: int) -> list[tuple[str, dict[str, Any]]]:
@@ -228,36 +228,27 @@ def is_alive(target: Target, seconds: float) -> bool:
 
 def version(target: Target) -> str:
     """Return the vLLM version that the server reports."""
-    return str(json.loads(_get(target, "/version", _SCRAPE_SECONDS))["version"])
+    return str(json.loads(_ask(target, "/version"))["version"])
 
 
 def served_models(target: Target) -> list[str]:
     """Return the model names that requests may use."""
-    return [str(model["id"]) for model in json.loads(_get(target, "/v1/models", _SCRAPE_SECONDS))["data"]]
-
-
-def metrics_text(target: Target) -> str:
-    """Return the server's counters in the Prometheus text format."""
-    return _get(target, "/metrics", _SCRAPE_SECONDS)
+    return [str(model["id"]) for model in json.loads(_ask(target, "/v1/models"))["data"]]
 
 
 def _progress(target: Target) -> list[str] | None:
     try:
-        return [line for line in metrics_text(target).splitlines() if line.startswith(_PROGRESS)]
+        return [line for line in _ask(target, "/metrics").splitlines() if line.startswith(_PROGRESS)]
     except (UnreachableServer, BadProbe, TimeoutError):
         return None
 
 
-def _get(target: Target, path: str, seconds: float) -> str:
-    return _open(target, Request(target.url + path), seconds)
-
-
-def _post(target: Target, path: str, body: dict[str, Any], seconds: float) -> None:
-    data = json.dumps({"model": target.model, **body}).encode()
-    _open(target, Request(target.url + path, data, {"Content-Type": "application/json"}), seconds)
-
-
-def _open(target: Target, request: Request, seconds: float) -> str:
+def _ask(target: Target, path: str, seconds: float = _SCRAPE_SECONDS, body: dict[str, Any] | None = None) -> str:
+    """Get `path`, or post `body` there for the target's model. Raises as `probe` does."""
+    request = Request(target.url + path)
+    if body is not None:
+        request.data = json.dumps({"model": target.model, **body}).encode()
+        request.add_header("Content-Type", "application/json")
     if target.api_key:
         request.add_header("Authorization", f"Bearer {target.api_key}")
     try:

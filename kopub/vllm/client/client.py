@@ -8,6 +8,7 @@ it and uses the others until it answers again.
 import asyncio
 import io
 import json
+import random
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +18,6 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 import aiohttp
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
-from tenacity.wait import wait_random_exponential
 
 from kopub.states import Reason
 from kopub.vllm.client.requests import (
@@ -41,6 +40,8 @@ _MAX_TIME_OUTS = 2
 """Timeouts after which a request to a living server is given up."""
 _MAX_RETRY_AFTER = 60.0
 """Most seconds that a server may ask to wait; a longer wait is an error of its clock or of a proxy."""
+_MAX_WAIT = 20.0
+"""Most seconds between two attempts, which double from one to the next."""
 _CONNECT_SECONDS = 10.0
 _PROBE_SECONDS = 30.0
 """Seconds for a probe: a server under full load generates a token within a few seconds, one that hangs never does."""
@@ -204,32 +205,24 @@ class Client:
 
         Raises `LostServer` if no replica is left, else `RefusedRequest` or `UnansweredRequest`.
         """
-        may_pass = retry_if_exception_type(TransientError)
-        attempts = AsyncRetrying(retry=may_pass, stop=self._enough, wait=self._wait, reraise=True)
-        try:
-            async for attempt in attempts:
-                with attempt:
-                    if attempt.retry_state.attempt_number > 1:
-                        self._retries += 1
-                    return await self._send_once(path, body, read)
-        except TransientError as error:
-            if not any([await self._is_alive(replica) for replica in self._usable()]):
-                raise LostServer(str(error)) from error
-            says = Reason("{reason} (after {count} attempts)", reason=str(error), count=self._limit(error))
-            raise BusyServer(says) from error
-        raise AssertionError("tenacity ends with an answer or an error")
-
-    def _limit(self, error: BaseException | None) -> int:
-        return _MAX_TIME_OUTS if isinstance(error, AnswerTimeout) else self._retry.attempts
-
-    def _enough(self, state: RetryCallState) -> bool:
-        return stop_after_attempt(self._limit(state.outcome.exception() if state.outcome else None))(state)
-
-    def _wait(self, state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        if isinstance(error, TransientError) and error.retry_after is not None:
-            return min(error.retry_after, _MAX_RETRY_AFTER)
-        return wait_random_exponential(self._retry.wait, max=20.0)(state)
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                return await self._send_once(path, body, read)
+            except TransientError as error:
+                limit = _MAX_TIME_OUTS if isinstance(error, AnswerTimeout) else self._retry.attempts
+                if attempts >= limit:
+                    if not any([await self._is_alive(replica) for replica in self._usable()]):
+                        raise LostServer(str(error)) from error
+                    says = Reason("{reason} (after {count} attempts)", reason=str(error), count=limit)
+                    raise BusyServer(says) from error
+                # Chance keeps requests that failed together from coming again together.
+                seconds = random.uniform(0, min(self._retry.wait * 2 ** (attempts - 1), _MAX_WAIT))
+                if error.retry_after is not None:
+                    seconds = min(error.retry_after, _MAX_RETRY_AFTER)
+            await asyncio.sleep(seconds)
+            self._retries += 1
 
     def _usable(self) -> list[_Replica]:
         return [replica for replica in self._replicas if replica.up]

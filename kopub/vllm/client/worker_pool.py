@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -42,8 +41,6 @@ from kopub.vllm.client.worker_process import (
 )
 from kopub.vllm.endpoint import BadProbe, Endpoint, Meter, UnreachableServer
 
-Make = Callable[[], Handler[Any, Any, Any]]
-
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENCV_FOR_THREADS_NUM": "1"}
 """The environment that gives numerical libraries no threads, because a worker's own threads are the parallelism."""
 
@@ -58,20 +55,12 @@ class Worker:
         """Whether its only job may have killed a worker before, so that it gets no second job."""
         self._runner = runner
 
-    def receive(self) -> FromWorker:
-        """Return the next message. Raises `EOFError` or `OSError` if the worker has ended."""
-        return self.connection.recv()
-
     def send(self, message: WarmUp | WorkerStart | ToWorker) -> None:
         """Send a message; a dead worker is noticed only when its pipe is read."""
         try:
             self.connection.send(message)
         except OSError:
             return
-
-    def give(self, number: int, job: Any) -> None:
-        self.jobs.add(number)
-        self.send(NewJob(number, job))
 
     def close(self) -> None:
         """Close the pipe, which ends the worker once its threads finish their present work."""
@@ -91,15 +80,7 @@ class Worker:
         end_child(self._runner)
 
 
-def start_thread(make: Make, settings: WorkerSettings) -> Worker:
-    """Start a worker in a thread of this process."""
-    ours, theirs = Pipe()
-    thread = threading.Thread(target=run_worker, args=(theirs, make, settings), daemon=True)
-    thread.start()
-    return Worker(ours, thread)
-
-
-def start_process(make: Make, settings: WorkerSettings, spares: list[Worker]) -> Worker:
+def start_process(make: Callable[[], Handler[Any, Any, Any]], settings: WorkerSettings, spares: list[Worker]) -> Worker:
     """Start a worker in a process: one of the `spares`, or a new one."""
     worker = spares.pop() if spares else boot_process()
     worker.send(WorkerStart(make, settings))
@@ -163,10 +144,15 @@ class WorkerPool(Generic[Job, Ready, Result]):
         """
         processes = process_count(self.processes)
         settings = WorkerSettings(-(-self.slots // processes), self.retry, self.threads)
-        if processes == 1:
-            start = partial(start_thread, self.make, settings)
-        else:
-            start = partial(start_process, self.make, settings, self.spares)
+
+        def start() -> Worker:
+            if processes > 1:
+                return start_process(self.make, settings, self.spares)
+            ours, theirs = Pipe()
+            thread = threading.Thread(target=run_worker, args=(theirs, self.make, settings), daemon=True)
+            thread.start()
+            return Worker(ours, thread)
+
         with ExitStack() as lease:
             run = self._run = PoolRun(self.server, lease, iter(jobs), self.lost, start)
             finished = False
@@ -228,18 +214,19 @@ class PoolRun(Generic[Job, Result]):
         self._processes = processes
         for _ in range(processes):
             self._workers.append(self._start())
-        idle: deque[Worker] = deque()
+        idle: list[Worker] = []
         while True:
-            idle = deque(worker for worker in idle if not self._give_job(worker))
+            idle = [worker for worker in idle if not self._give_job(worker)]
             if self._exhausted and not self._in_flight and not self._added:
                 return
-            for connection in wait([worker.connection for worker in self._workers]):
-                worker = next(worker for worker in self._workers if worker.connection is connection)
+            workers: dict[Any, Worker] = {worker.connection: worker for worker in self._workers}
+            for connection in wait(list(workers)):
+                worker = workers[connection]
                 try:
-                    message = worker.receive()
+                    message: FromWorker = worker.connection.recv()
                 except (EOFError, OSError):
                     yield from self._replace_dead_worker(worker)
-                    idle = deque(other for other in idle if other is not worker)
+                    idle = [other for other in idle if other is not worker]
                     continue
                 match message:
                     case JobRequest():
@@ -294,7 +281,8 @@ class PoolRun(Generic[Job, Result]):
             if job is None:
                 return False
             number, self._in_flight[number] = job
-        worker.give(number, self._in_flight[number])
+        worker.jobs.add(number)
+        worker.send(NewJob(number, self._in_flight[number]))
         return True
 
     def _take_job_from(self, worker: Worker, number: int) -> Job:
