@@ -57,8 +57,9 @@ def launchpad_fields(part: type[Resource]) -> dict[str, Any]:
 
     A choice is a text here: Dagster takes the default of a `Literal` from its class alone, which is not the profile's.
     """
-    return {
-        name: type(get_args(field.annotation)[0]) if get_origin(field.annotation) is Literal else field.annotation
-        for name, field in part.model_fields.items()
-        if PROFILE_ONLY not in field.metadata and not nested_resource(part, name)
-    }
+    types: dict[str, Any] = {}
+    for name, field in part.model_fields.items():
+        if PROFILE_ONLY not in field.metadata and not nested_resource(part, name):
+            is_choice = get_origin(field.annotation) is Literal
+            types[name] = type(get_args(field.annotation)[0]) if is_choice else field.annotation
+    return types

@@ -171,6 +171,12 @@ class VLLMServer(VLLMServerFields):
         if sys.platform != "linux":
             raise EngineError("a managed vLLM server needs Linux; use mode external, or the cpu profile")
         lifecycle = {name: getattr(self, name) for name in _LIFECYCLE}
+        picture = 0, 0
+        if self.images_per_prompt:
+            # A usual picture's size in pixels, within the server's limit.
+            columns, rows = _PAGE if self.runner == "pooling" else _REGION
+            shrink = min(1.0, (self.max_image_tokens / (columns * rows)) ** 0.5)
+            picture = int(columns * shrink) * _PATCH[self.runner], int(rows * shrink) * _PATCH[self.runner]
         # The profile's number is for the card. With few cores, more processes only take them from the clients.
         api_processes = max(1, min(self.api_server_count, usable_cores() // (2 * self.replica_count)))
         return Specification(
@@ -185,21 +191,13 @@ class VLLMServer(VLLMServerFields):
             port=self.port,
             runner=self.answers,
             images=self.images_per_prompt > 0,
-            first_picture=self._first_picture(),
+            first_picture=picture,
             first_text=min(_TEXT, self.max_model_len // 2) if self.runner == "pooling" else 0,
             # A CPU build compiles nothing, and would take long to answer.
             first_count=_FIRST * api_processes if self.gpus else 0,
             version=self.version,
             **lifecycle,
         )
-
-    def _first_picture(self) -> tuple[int, int]:
-        """Return a usual picture's size in pixels, within the server's limit; (0, 0) for none."""
-        if not self.images_per_prompt:
-            return 0, 0
-        columns, rows = _PAGE if self.runner == "pooling" else _REGION
-        shrink = min(1.0, (self.max_image_tokens / (columns * rows)) ** 0.5)
-        return int(columns * shrink) * _PATCH[self.runner], int(rows * shrink) * _PATCH[self.runner]
 
     def _gpu_names(self) -> tuple[str, ...]:
         """Return whole groups of `tensor_parallel` GPUs; of `all`, the rest is left free."""

@@ -73,14 +73,24 @@ def check_cache(
     folder = snapshot_folder(weights)
     partial = (repository_folder(weights) / "blobs").glob(f"*{PARTIAL}")
     files = CachedFiles(partial_bytes=sum(path.stat().st_size for path in partial))
-    cached = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    for file in listed or (RepositoryFile(str(path.relative_to(folder)), path.stat().st_size, None) for path in cached):
+    compared = list(listed)
+    if not listed:
+        for path in filter(Path.is_file, sorted(folder.rglob("*"))):
+            compared.append(RepositoryFile(str(path.relative_to(folder)), path.stat().st_size, None))
+    for file in compared:
         path = folder / file.path
         if not path.is_file():
             files.missing[file.path] = file.size
             continue
         step(file.path, file.size)
-        problem = _problem(path, file)
+        size, expected = path.stat().st_size, file.hash or path.resolve().name
+        problem = None
+        if size != file.size:
+            problem = phrase("{size:,} of {whole:,} bytes", size, file.size)
+        elif len(expected) in (SHA256, _SHA1):  # a cache that was copied without its links has no hash as a name
+            actual = file_sha256(path) if len(expected) == SHA256 else git_hash(path.read_bytes())
+            if actual != expected:
+                problem = phrase("its hash is {actual}, not {pinned}", actual[:8], expected[:8])
         if problem:
             files.damaged[file.path] = problem
         else:
@@ -88,18 +98,6 @@ def check_cache(
     if not listed:
         _add_lacking(folder, files)
     return files
-
-
-def _problem(path: Path, file: RepositoryFile) -> str | None:
-    size = path.stat().st_size
-    if size != file.size:
-        return phrase("{size:,} of {whole:,} bytes", size, file.size)
-    expected = file.hash or path.resolve().name
-    if len(expected) not in (SHA256, _SHA1):
-        return None
-    actual = file_sha256(path) if len(expected) == SHA256 else git_hash(path.read_bytes())
-    form = "its hash is {actual}, not {pinned}"
-    return None if actual == expected else phrase(form, actual[:8], expected[:8])
 
 
 def _add_lacking(folder: Path, files: CachedFiles) -> None:

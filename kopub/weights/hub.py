@@ -175,10 +175,11 @@ def ask_hub(weights: Weights) -> list[RepositoryFile]:
 
     with translate_hub_errors(weights):
         info = HfApi().model_info(weights.repo, revision=weights.revision, files_metadata=True, timeout=_SECONDS)
-    files = info.siblings or []
-    return _wanted_files(
-        RepositoryFile(file.rfilename, file.size or 0, file.lfs.sha256 if file.lfs else file.blob_id) for file in files
-    )
+    listed: list[RepositoryFile] = []
+    for file in info.siblings or []:
+        sha = file.lfs.sha256 if file.lfs else file.blob_id
+        listed.append(RepositoryFile(file.rfilename, file.size or 0, sha))
+    return _wanted_files(listed)
 
 
 def read_cached_list(weights: Weights) -> list[RepositoryFile]:
