@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from functools import lru_cache, partial
 
 import click
@@ -81,8 +82,10 @@ def build_assets(
     active = graph.on(settings.resources)
     declared = active.declared(settings.resources)
     scores = [retrieval_scores(settings)]
-    if _has_known_answers(settings):
-        scores.append(ocr_scores())
+    # A store that is unavailable for now should not prevent loading; a run reports the problem.
+    with suppress(StoreError):
+        if has_known_answers(settings.corpus, settings.store):
+            scores.append(ocr_scores())
     if settings.gates.benchmarks:
         scores.append(benchmark_scores(settings))
     score_names = {asset.key.path[-1] for asset in scores}
@@ -104,11 +107,3 @@ def build_assets(
         )
     off = [shown_off(graph.by_name[name], why) for name, why in graph.off(settings.resources).items()]
     return [*shards, *scores, *off]
-
-
-def _has_known_answers(settings: Settings) -> bool:
-    try:
-        return has_known_answers(settings.corpus, settings.store)
-    except StoreError:
-        # A store that is unavailable for now should not prevent loading; a run reports the problem.
-        return False

@@ -33,28 +33,22 @@ def shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
     Fractions get four significant digits, records become a table, and markdown and links are rendered.
     """
-    return {name: _metadata_value(value) for name, value in metadata.items()}
-
-
-def _metadata_value(value: Any) -> Any:
-    match value:
-        case Moment():
-            return dg.MetadataValue.timestamp(float(value))
-        case float():
-            return float(f"{value:.4g}")
-        case list():
-            return dg.MetadataValue.table([dg.TableRecord(record) for record in value])
-        case Markdown():
-            return dg.MetadataValue.md(value)
-        case Link():
-            return dg.MetadataValue.url(value)
-        case _:
-            return value
-
-
-def spec_of(check: Check, asset: str) -> dg.AssetCheckSpec:
-    """Return a check in the form in which an asset declares it."""
-    return dg.AssetCheckSpec(check.name, asset=asset, blocking=check.blocking, description=check.description)
+    values: dict[str, Any] = {}
+    for name, value in metadata.items():
+        match value:
+            case Moment():
+                values[name] = dg.MetadataValue.timestamp(float(value))
+            case float():
+                values[name] = float(f"{value:.4g}")
+            case list():
+                values[name] = dg.MetadataValue.table(list(map(dg.TableRecord, value)))
+            case Markdown():
+                values[name] = dg.MetadataValue.md(value)
+            case Link():
+                values[name] = dg.MetadataValue.url(value)
+            case _:
+                values[name] = value
+    return values
 
 
 def results_of(problems: Problems) -> list[dg.AssetCheckResult]:
@@ -84,9 +78,12 @@ def problems_before(
     for check in checks:
         key = dg.AssetCheckKey(dg.AssetKey(asset), check.name)
         history = instance.event_log_storage.get_asset_check_execution_history(key, limit=_LOOKED_BACK)
-        # A run that has just begun or was killed has a record without an evaluation.
-        evaluations = (record.event.asset_check_evaluation for record in history if record.event)
-        last = next((evaluation for evaluation in evaluations if evaluation), None)
-        values = {name: value.value for name, value in last.metadata.items() if name in shards} if last else {}
-        problems[check.name] = {shard: value for shard, value in values.items() if isinstance(value, str)}
+        of_shards = problems[check.name] = {}
+        for record in history:
+            # A run that has just begun or was killed has a record without an evaluation.
+            if record.event and (last := record.event.asset_check_evaluation):
+                for name, value in last.metadata.items():
+                    if name in shards and isinstance(value.value, str):
+                        of_shards[name] = value.value
+                break
     return problems

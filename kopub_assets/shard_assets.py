@@ -17,14 +17,14 @@ from kopub.engine import Resource
 from kopub.errors import KopubError, StorageAway, counted
 from kopub.fingerprints import fingerprint
 from kopub.store.corpus_tables import BENCHMARKS, RELEASED_FILES
-from kopub.tables.asset import Metadata, PublishedShard, RunContext, ShardAsset
+from kopub.tables.asset import PublishedShard, RunContext, ShardAsset
 from kopub.tables.checks import Problems
 from kopub.tables.engines import RunEngines, require_tested, urgency
 from kopub.tables.metadata import gpu_watch
 from kopub.tables.progress import watcher
 from kopub.tables.shard_loop import make_shards
 from kopub_assets.private import output_in_part
-from kopub_assets.reporting import column_schema, problems_before, results_of, shown, spec_of
+from kopub_assets.reporting import column_schema, problems_before, results_of, shown
 from kopub_assets.running.engines import ENGINES
 from kopub_assets.running.execution import at_terminal, canceled_when_stopped
 from kopub_assets.running.watched_launcher import MACHINE_TAG
@@ -75,7 +75,10 @@ def dagster_asset(
         # By this tag Dagster chooses among ready steps.
         op_tags={"dagster/priority": str(urgency(declared, graph))},
         code_version=declared.recipe_hash,
-        check_specs=[spec_of(check, name) for check in asset.checks],
+        check_specs=[
+            dg.AssetCheckSpec(check.name, asset=name, blocking=check.blocking, description=check.description)
+            for check in asset.checks
+        ],
         metadata={
             "dagster/column_schema": column_schema(declared.schema),
             **_code(asset),
@@ -97,20 +100,18 @@ def config_schema(options: type[Resource]) -> dict[str, dg.Field]:
     }
 
 
+@cache
 def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
-    """Return the asset's code reference for the UI; empty if typed into a session."""
+    """Return the asset's code reference for the UI; empty if typed into a session.
+
+    It is cached, because Python parses the module to find the line.
+    """
     try:
-        file, line = _declared_at(asset)
+        file, line = inspect.getfile(asset), inspect.getsourcelines(asset)[1]
     except (OSError, TypeError):
         return {}
     here = dg.LocalFileCodeReference(file_path=file, line_number=line, label=asset.__name__)
     return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[here])}
-
-
-@cache
-def _declared_at(asset: type[ShardAsset]) -> tuple[str, int]:
-    """Return file and line; cached, because Python parses the module to find them."""
-    return inspect.getfile(asset), inspect.getsourcelines(asset)[1]
 
 
 def shown_off(asset: type[ShardAsset], why: str) -> dg.AssetSpec:
@@ -154,7 +155,9 @@ def over_shards(
         for shard, outcome in step.enter_context(closing(make_shards(asset, run))):
             if isinstance(outcome, PublishedShard):
                 watcher().published(asset.name, shard)
-                outcome.metadata.update(_places(asset, shard, room))
+                outcome.metadata["table"] = dg.MetadataValue.path(asset.store.location(asset.name, shard))
+                if (address := room.of_shard(shard)) is not None:
+                    outcome.metadata["reading_room"] = dg.MetadataValue.url(address)
                 if run.calls.seconds_before_step and outcome.metadata["computed"]:
                     # How long before its step the engine was given the rows it made.
                     outcome.metadata["seconds_before_step"] = run.calls.seconds_before_step
@@ -245,13 +248,6 @@ def _report_in_part(
         lines = [f"{shard}: {reason}" for shard, reason in failures.items()]
         raise dg.Failure("\n".join(lines), allow_retries=False)
     context.log.warning(f"{asset.name}: left out, because an earlier step failed: {', '.join(sorted(left_out))}")
-
-
-def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:
-    """Return where a shard's table is stored, and where its pages are shown."""
-    places: Metadata = {"table": dg.MetadataValue.path(asset.store.location(asset.name, shard))}
-    address = room.of_shard(shard)
-    return places if address is None else {**places, "reading_room": dg.MetadataValue.url(address)}
 
 
 def _materialization(context: dg.AssetExecutionContext, shard: str, table: PublishedShard) -> dg.AssetMaterialization:

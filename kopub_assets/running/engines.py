@@ -8,6 +8,7 @@ import dagster as dg
 from kopub.config.settings import Resources
 from kopub.pages.corpus import Corpus
 from kopub.store.table_source import FooterCache
+from kopub.tables.asset import ShardAsset
 from kopub.tables.engines import RunEngines
 from kopub.tables.graph import Graph
 from kopub.tables.plan import Survey, survey
@@ -31,12 +32,11 @@ def run_engines(graph: Graph, scan: Survey | None = None) -> dg.ResourceDefiniti
         resources = cast("Resources", {key: getattr(context.resources, key) for key in keys})
         # A run that is not limited to some assets names none.
         selected = {key.path[-1] for key in run.asset_selection or ()}
-        assets = {
-            name: asset
-            for name, asset in graph.declared(resources).items()
-            if (not selected or name in selected)
-            and (run.step_keys_to_execute is None or name in run.step_keys_to_execute)
-        }
+        assets: dict[str, ShardAsset] = {}
+        for name, asset in graph.declared(resources).items():
+            is_selected = not selected or name in selected
+            if is_selected and (run.step_keys_to_execute is None or name in run.step_keys_to_execute):
+                assets[name] = asset
         running = RunEngines(
             assets,
             shards_of(run, resources["corpus"]),

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import dagster as dg
 
@@ -77,10 +77,11 @@ def execute(
         # Dagster handles an interrupt only once the run has started.
         _record_as_canceled(instance, run_id)
         raise
-    if any(map(tells_of_interrupt, result.all_events)):
+    for event in result.all_events:
         # Between its steps, Dagster records an interrupt as a failure.
-        _record_as_canceled(instance, run_id)
-        raise KeyboardInterrupt
+        if any(kind in _INTERRUPT_NAMES for kind, _ in _errors(event)):
+            _record_as_canceled(instance, run_id)
+            raise KeyboardInterrupt
     return failures_of(result)
 
 
@@ -118,7 +119,7 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
     # Dagster's error has a type that many others share, so its message decides.
     gone: set[str] = set()
     for event in events:
-        for _, message in _chain(_error_of(event)):
+        for _, message in _errors(event):
             if keys := re.search(r"Nonexistent partition keys:\s*\[(.*?)\]", message):
                 gone.update(re.findall(r"'([^']*)'", keys[1]))
     if gone:
@@ -137,20 +138,25 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
     context.log.error(f"run {run.run_id[:8]} of {shards} failed: {reason}{more}; finished pages are kept: {then}")
 
 
+def _errors(event: dg.DagsterEvent) -> Iterator[tuple[str, str]]:
+    """Yield (class, message) for an event's error, if it has one, and for each of its causes."""
+    error = getattr(event.event_specific_data, "error", None)
+    while error is not None:
+        yield error.cls_name, error.message.partition(": ")[2].strip()
+        error = error.cause
+
+
 def _failures(events: Sequence[dg.DagsterEvent]) -> Iterator[str]:
     for event in events:
-        if event.is_step_failure and (error := event.step_failure_data.error):
-            while error.cause:
-                error = error.cause
-            for line in error.message.partition(": ")[2].strip().splitlines():
+        messages = [message for _, message in _errors(event)]
+        if not messages:
+            continue
+        if event.is_step_failure:
+            for line in messages[-1].splitlines():
                 yield f"{event.step_key}: {line}"
         elif event.is_job_failure and event.job_failure_data.first_step_failure_event is None:
             # A resource could not be made, so no step began.
-            error = event.job_failure_data.error
-            while error and error.cause:
-                error = error.cause
-            if error:
-                yield first_line(error.message.partition(": ")[2])
+            yield first_line(messages[-1])
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -197,22 +203,6 @@ def canceled_when_stopped(context: dg.AssetExecutionContext) -> Iterator[None]:
         if at_terminal():
             context.instance.report_run_canceling(context.run, "stopped at the terminal")
         raise
-
-
-def tells_of_interrupt(event: dg.DagsterEvent) -> bool:
-    """Return whether a run's event shows that somebody stopped the run."""
-    return any(kind in _INTERRUPT_NAMES for kind, _ in _chain(_error_of(event)))
-
-
-def _error_of(event: dg.DagsterEvent) -> Any:
-    return getattr(event.event_specific_data, "error", None)
-
-
-def _chain(error: Any) -> Iterator[tuple[str, str]]:
-    """Yield (class, message) for a serialized error and each of its causes."""
-    while error is not None:
-        yield error.cls_name, error.message.partition(": ")[2].strip()
-        error = error.cause
 
 
 @contextmanager

@@ -63,24 +63,19 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
             now = time.monotonic()
             if now - self._gone.setdefault(run.run_id, now) >= self._gone_seconds:
                 del self._gone[run.run_id]
-                self._fail(run)
+                stored = self._instance.get_run_by_id(run.run_id)
+                if stored is not None and stored.status is run.status:  # otherwise its end has been reported already
+                    failure = dg.DagsterEvent(
+                        dg.DagsterEventType.RUN_FAILURE.value, run.job_name, message=f"Failed: {_GONE}."
+                    )
+                    # The status comes first, whereas Dagster's own report begins with the event: its daemon reads each
+                    # event once, and retries a run only if the status is set by then.
+                    self._instance.run_storage.handle_run_event(run.run_id, failure)
+                    self._instance.report_dagster_event(failure, run.run_id, logging.ERROR)
                 return CheckRunHealthResult(WorkerStatus.NOT_FOUND, _GONE)
         else:
             self._gone.pop(run.run_id, None)
         return CheckRunHealthResult(WorkerStatus.RUNNING)
-
-    def _fail(self, run: dg.DagsterRun) -> None:
-        """Report the run as failed, unless its end has been reported already.
-
-        The status is set before the event, whereas Dagster's own report stores the event first. Dagster's daemon reads
-        each event once, and retries a run only if its status is set by then.
-        """
-        stored = self._instance.get_run_by_id(run.run_id)
-        if stored is None or stored.status is not run.status:
-            return
-        failure = dg.DagsterEvent(dg.DagsterEventType.RUN_FAILURE.value, run.job_name, message=f"Failed: {_GONE}.")
-        self._instance.run_storage.handle_run_event(run.run_id, failure)
-        self._instance.report_dagster_event(failure, run.run_id, logging.ERROR)
 
     def _is_gone(self, run: dg.DagsterRun) -> bool:
         if GRPC_INFO_TAG in run.tags:
