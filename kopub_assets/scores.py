@@ -14,7 +14,6 @@ from kopub.corrections.gold import write_checked_pages
 from kopub.embedding.base import Embedder
 from kopub.errors import KopubError
 from kopub.evaluation.benchmarks.texts import CORRECTIONS
-from kopub.evaluation.home import KnownAnswers
 from kopub.evaluation.metrics import ALL as EVERY
 from kopub.evaluation.reading_scores import (
     HISTORY,
@@ -117,7 +116,7 @@ def _measure_retrieval(
     if measured.computed and measured.questions:
         watcher().computed(SCORES.name, ALL)
     watcher().ended(SCORES.name)
-    drops = retrieval_drops(measured.scores)
+    account = _retrieval_account(searched, measured)
     plotted: Metadata = {}
     for retriever, metrics in retrieval_headline(measured.scores).items():
         for metric, value in metrics.items():
@@ -125,8 +124,8 @@ def _measure_retrieval(
     yield score_result(
         context,
         measured,
-        _retrieval_account(searched, measured),
-        drops,
+        account,
+        retrieval_drops(measured.scores),
         {
             "dagster/row_count": measured.scores.num_rows,
             **plotted,
@@ -136,7 +135,7 @@ def _measure_retrieval(
             "shards": len(searched.shards),
             "computed": measured.questions if measured.computed else 0,
             "compared": measured.compared,
-            "measured": "\n".join(_retrieval_account(searched, measured)),
+            "measured": "\n".join(account),
             "scores": shown(measured.scores, ("retriever", "convention", "query_type", "metric", "queries")),
         },
     )
@@ -198,14 +197,20 @@ def _measure_reading(
             answers, measured = score(store, corpus, gates, context.log.info)
     except KopubError as error:
         raise dg.Failure(str(error), allow_retries=False) from None
-    drops = significant_drops(measured.scores)
+    account: list[str] = []
+    for of_benchmark in answers:
+        benchmark, count = of_benchmark.benchmark, of_benchmark.of
+        some = f"the first {len(benchmark.samples)} of {count}" if len(benchmark.samples) < count else count
+        account.append(f"{benchmark.name}, version {benchmark.version}: {some} samples")
+        account += [f"{benchmark.name}: left out {sample}" for sample in benchmark.left_out]
+    account += [f"{shard} was not read to the end: its samples are lost" for shard in measured.unread]
     every = [row for row in measured.scores.to_pylist() if row["slice"] == EVERY]
     samples = sum(len(of_benchmark.benchmark.samples) for of_benchmark in answers)
     yield score_result(
         context,
         measured,
-        _reading_account(answers, measured),
-        drops,
+        account,
+        significant_drops(measured.scores),
         {
             "dagster/row_count": measured.scores.num_rows,
             **{f"{row['benchmark']}_{row['metric']}": row["value"] for row in every if row["value"] is not None},
@@ -214,24 +219,12 @@ def _measure_reading(
             "left_out": sum(len(of_benchmark.benchmark.left_out) for of_benchmark in answers),
             "computed": samples if measured.computed else 0,
             "compared": measured.compared,
-            "measured": "\n".join(_reading_account(answers, measured)),
+            "measured": "\n".join(account),
             "scores": shown(
                 measured.scores, ("benchmark", "metric", "slice", "samples", "lost", "value_of_read", "skipped_reason")
             ),
         },
     )
-
-
-def _reading_account(answers: Sequence[KnownAnswers], measured: ReadingScores) -> list[str]:
-    """Return what was measured, and what was not and why."""
-    lines = []
-    for of_benchmark in answers:
-        benchmark, count = of_benchmark.benchmark, of_benchmark.of
-        some = f"the first {len(benchmark.samples)} of {count}" if len(benchmark.samples) < count else count
-        lines.append(f"{benchmark.name}, version {benchmark.version}: {some} samples")
-        lines += [f"{benchmark.name}: left out {sample}" for sample in benchmark.left_out]
-    lines += [f"{shard} was not read to the end: its samples are lost" for shard in measured.unread]
-    return lines
 
 
 def benchmark_scores(settings: Settings) -> dg.AssetsDefinition:

@@ -56,22 +56,22 @@ def with_upgrades(
         description=f"Makes stale tables again, as after a new model, prompt or source, {upgrades}.",
     )
     ticks = _Ticks(settings, graph)
-    conditioned = dg.map_asset_specs(
-        lambda spec: spec.replace_attributes(
-            automation_condition=_condition(spec.key.path[-1], upgrades, ticks),
-            freshness_policy=_freshness(spec.key.path[-1], upgrades.fresh_within_days),
-        ),
-        [asset for asset in assets if isinstance(asset, dg.AssetsDefinition)],
-    )
-    off = [asset for asset in assets if isinstance(asset, dg.AssetSpec)]
-    return dg.Definitions([*conditioned, *off], sensors=[sensor])
 
+    def conditioned(spec: dg.AssetSpec) -> dg.AssetSpec:
+        name, days, freshness = spec.key.path[-1], upgrades.fresh_within_days, None
+        if days is not None and name in (RELEASE, *SCORES):
+            freshness = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=days))
+        condition = _condition(name, upgrades, ticks)
+        return spec.replace_attributes(automation_condition=condition, freshness_policy=freshness)
 
-def _freshness(asset: str, days: float | None) -> dg.FreshnessPolicy | None:
-    """Return the profile's freshness policy for release and scores."""
-    if days is None or asset not in (RELEASE, *SCORES):
-        return None
-    return dg.FreshnessPolicy.time_window(fail_window=timedelta(days=days))
+    active: list[dg.AssetsDefinition] = []
+    off: list[dg.AssetSpec] = []
+    for asset in assets:
+        if isinstance(asset, dg.AssetSpec):
+            off.append(asset)
+        else:
+            active.append(asset)
+    return dg.Definitions([*dg.map_asset_specs(conditioned, active), *off], sensors=[sensor])
 
 
 def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.AutomationCondition[Any]:
@@ -123,12 +123,15 @@ class _Ticks:
         if not view.asset_graph.has(dg.AssetKey(scores)):
             return False
         keys = [dg.AssetKey(asset) for asset in (*self._graph.names, scores) if asset not in _GIVEN_AWAY]
-        last = {
-            record.asset_entry.asset_key.path[-1]: record.asset_entry.last_materialization_storage_id
-            for record in view.instance.get_asset_records(keys)
-        }
-        if (scored := last.pop(scores, None)) is not None:
-            return any(event > scored for event in last.values() if event is not None)
+        scored, made = None, 0
+        for record in view.instance.get_asset_records(keys):
+            event = record.asset_entry.last_materialization_storage_id
+            if record.asset_entry.asset_key.path[-1] == scores:
+                scored = event
+            else:
+                made = max(made, event or 0)
+        if scored is not None:
+            return made > scored
         # Dagster's history may be younger than the store.
         store, keys_now = self._settings.store, self._settings.corpus.manifest.keys
         check = CorpusCheck(store, sources_of(self._settings.resources, self._graph))
@@ -144,6 +147,12 @@ class _Ticks:
 
 class _Condition(dg.AutomationCondition[Any]):
     """True for a part of an asset's partitions, or for an asset without partitions."""
+
+    title: str
+
+    @property
+    def name(self) -> str:
+        return self.title
 
     def true_for(self, context: Any) -> Iterable[str] | bool:
         """Return partition keys, or whether it holds for the whole asset."""
@@ -171,9 +180,7 @@ class _OfTheStore(_Condition):
 class OutdatedCondition(_OfTheStore):
     """The table, or one upstream of it, would come out differently now."""
 
-    @property
-    def name(self) -> str:
-        return "outdated"
+    title = "outdated"
 
     def true_for(self, context: Any) -> Iterable[str] | bool:
         asset = context.key.path[-1]
@@ -190,9 +197,7 @@ class OthersDoneCondition(_OfTheStore):
     A dataset that mixes two models is not released.
     """
 
-    @property
-    def name(self) -> str:
-        return "everything_else_is_done"
+    title = "everything_else_is_done"
 
     def true_for(self, context: Any) -> bool:
         waiting = any(shards for asset, shards in self.ticks.scan(context).outdated.items() if asset not in _GIVEN_AWAY)
@@ -203,9 +208,7 @@ class OthersDoneCondition(_OfTheStore):
 class BenchmarksPassCondition(_OfTheStore):
     """This profile was evaluated on the gates' benchmarks, and none is worse."""
 
-    @property
-    def name(self) -> str:
-        return "benchmarks_pass"
+    title = "benchmarks_pass"
 
     def true_for(self, context: Any) -> bool:
         return may_upgrade(self.ticks.guards(context))
@@ -216,11 +219,7 @@ class NightCondition(_Condition):
 
     def __init__(self, upgrades: Upgrades) -> None:
         super().__init__()
-        self.upgrades = upgrades
-
-    @property
-    def name(self) -> str:
-        return f"is_night({self.upgrades})"
+        self.upgrades, self.title = upgrades, f"is_night({upgrades})"
 
     def true_for(self, context: Any) -> bool:
         return self.upgrades.is_night(context.evaluation_time)
