@@ -104,7 +104,7 @@ def main() -> None:
                         daemon.kill()
         read = Counter(Diary(str(home / "recognition.diary")).pages)
         store = ShardStore(url=str(home / "store"))
-        rows = sum(store.rows("corpus_text_embeddings", key) for key in keys)
+        rows = sum(store.footer("corpus_text_embeddings", key)[0] for key in keys)
         twice = sum(times - 1 for times in read.values())
         _say(f"{rows} of {asked.shards * asked.pages} rows in the last table; {twice} pages were read again")
         assert platform_of(home).run(RELEASE, keys[0], keys[-1]).success

@@ -121,8 +121,8 @@ class CorrectedTables:
         """Return the engines' layout and reading rows of pages, without unread ones."""
         if not (page_ids and self.has(_LAYOUTS, shard) and self.has(_READINGS, shard)):
             return {}
-        places = dict(enumerate(self._store.read(_READINGS, shard, ["page_id"])[0].to_pylist()))
-        wanted = {at: page_id for at, page_id in places.items() if page_id in page_ids}
+        ids = self._store.read(_READINGS, shard, ["page_id"])["page_id"].to_pylist()
+        wanted = {at: page_id for at, page_id in enumerate(ids) if page_id in page_ids}
         return {page[0]["page_id"]: page for _, page in self._pages(shard, wanted, False)}
 
     def standings(self, shards: Sequence[str]) -> list[CorrectionStanding]:
@@ -133,7 +133,7 @@ class CorrectedTables:
         # A page is looked up in the shard where it was corrected, and in all shards if it is no longer there.
         for is_hinted in (True, False):
             for shard in shards:
-                wanted = {page_id for page_id, hint in hints.items() if page_id not in pages}
+                wanted = hints.keys() - pages.keys()
                 if is_hinted:
                     wanted = {page_id for page_id in wanted if hints[page_id] == shard}
                 for page_id, page in self.pages(shard, wanted).items():

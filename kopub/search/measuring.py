@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -63,12 +63,9 @@ def measure(
     inputs = inputs_of(corpus, reranking)
     todo = not HISTORY.is_scored(store, inputs)
     if todo and corpus.questions:
-        HISTORY.publish(
-            store,
-            ScoredRun(inputs, evaluate(corpus, log, _reranker(store, corpus, reranking)), corpus.page_ids),
-            corpus.contents,
-            accept,
-        )
+        rerank = None if reranking is None else partial(_reranked, store, corpus, reranking)
+        run = ScoredRun(inputs, evaluate(corpus, log, rerank), corpus.page_ids)
+        HISTORY.publish(store, run, corpus.contents, accept)
     elif todo:
         nothing = "nothing to measure: no query has a vector and a page that answers it"
         HISTORY.write_scores(store, RETRIEVAL_SCORES.empty_table(), inputs, nothing, corpus.contents)
@@ -91,22 +88,16 @@ _Rerank = Callable[[np.ndarray], np.ndarray]
 """A function that reorders the first pages of rankings (queries, pages)."""
 
 
-def _reranker(store: TableStore, corpus: "SearchedCorpus", reranking: Reranking | None) -> _Rerank | None:
-    if reranking is None:
-        return None
-
-    def rerank(ranking: np.ndarray) -> np.ndarray:
-        questions: list[RankedQuestion] = []
-        for question, row in zip(corpus.questions, ranking[:, : reranking.engine.depth].tolist(), strict=True):
-            questions.append(RankedQuestion(question.text, [corpus.page(at) for at in row if at != NO_PAGE]))
-        scored = kept_scores(store, reranking, questions)
-        reordered = ranking.copy()
-        for row, question, scores in zip(reordered, questions, scored, strict=True):
-            places = dict(zip(question.pages, row.tolist(), strict=False))
-            row[: len(question.pages)] = [places[page] for page in order(question.pages, scores)]
-        return reordered
-
-    return rerank
+def _reranked(store: TableStore, corpus: "SearchedCorpus", reranking: Reranking, ranking: np.ndarray) -> np.ndarray:
+    questions: list[RankedQuestion] = []
+    for question, row in zip(corpus.questions, ranking[:, : reranking.engine.depth].tolist(), strict=True):
+        questions.append(RankedQuestion(question.text, [corpus.page(at) for at in row if at != NO_PAGE]))
+    scored = kept_scores(store, reranking, questions)
+    reordered = ranking.copy()
+    for row, question, scores in zip(reordered, questions, scored, strict=True):
+        places = dict(zip(question.pages, row.tolist(), strict=False))
+        row[: len(question.pages)] = [places[page] for page in order(question.pages, scores)]
+    return reordered
 
 
 def evaluate(
@@ -224,7 +215,8 @@ class SearchedCorpus:
         self.kinds = tuple(kind for kind in VECTORS if kind in kinds)
         self._store = store
         self.embedding = embedding
-        self._assets = (PARSED, QUERIES, *(VECTORS[kind] for kind in self.kinds))
+        self._vectors = [VECTORS[kind] for kind in self.kinds]
+        self._assets = (PARSED, QUERIES, *self._vectors)
         footers = FooterCache(store)
         self._tables = {asset: footers.tables(asset) for asset in self._assets}
         self._measured, self._widths = measured, dict[str, int]()
@@ -289,7 +281,7 @@ class SearchedCorpus:
         This happens while an upgrade is half done.
         """
         mixed: list[str] = []
-        for asset in (*(VECTORS[kind] for kind in self.kinds), QUERIES):
+        for asset in (*self._vectors, QUERIES):
             if len({self._tables[asset][shard].made_with for shard in self.shards}) > 1:
                 mixed.append(asset)
         return mixed
@@ -346,7 +338,7 @@ class SearchedCorpus:
         return self._store.read(asset, shard, ["page_id"])["page_id"].to_pylist()
 
     def _problem_with(self, shard: str) -> str | None:
-        assets = (PARSED, *(VECTORS[kind] for kind in self.kinds), QUERIES)
+        assets = (PARSED, *self._vectors, QUERIES)
         if missing := [asset for asset in assets if shard not in self._tables[asset]]:
             return f"no {', '.join(missing)} yet"
         if other := [asset for asset in assets if not self._is_of_corpus(asset, shard)]:
@@ -365,5 +357,5 @@ class SearchedCorpus:
         if is_measured:
             return None
         pages = self._ids(PARSED, shard)
-        unlike = [VECTORS[kind] for kind in self.kinds if self._ids(VECTORS[kind], shard) != pages]
+        unlike = [asset for asset in self._vectors if self._ids(asset, shard) != pages]
         return f"{unlike[0]} does not hold the pages of {PARSED}" if unlike else None

@@ -244,10 +244,10 @@ class Bm25Index:
         A page without any of the words has 0.
         """
         scores = np.zeros(self.count, np.float32)
-        pages, added = self._values("pages"), self._values("scores")
+        starts, pages, added = self._values("starts"), self._values("pages"), self._values("scores")
         for word in words:
             if (place := self._place(word)) is not None:
-                of_word = slice(self._starts[place], self._starts[place + 1])
+                of_word = slice(starts[place], starts[place + 1])
                 scores[pages[of_word]] += added[of_word]
         return scores
 
@@ -256,18 +256,16 @@ class Bm25Index:
 
         It is the sum of the words' idf; a word on no page counts with the highest idf.
         """
-        places = [self._place(word) for word in words]
-        having = [0 if place is None else self._starts[place + 1] - self._starts[place] for place in places]
+        starts, having = self._values("starts"), list[int]()
+        for word in words:
+            place = self._place(word)
+            having.append(0 if place is None else starts[place + 1] - starts[place])
         return float(_idf(self.count, np.array(having)).sum())
 
     @cached_property
     def count(self) -> int:
         """The number of pages."""
         return self.table["count"][0].as_py()
-
-    @cached_property
-    def _starts(self) -> np.ndarray:
-        return self._values("starts")
 
     @cached_property
     def _terms(self) -> pa.Array:

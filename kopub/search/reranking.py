@@ -108,7 +108,8 @@ class Reranking:
     def __init__(self, engine: Reranker, pages: PairSource) -> None:
         self.engine: Reranker = engine
         self._pages = pages
-        self._known: dict[str, float] = {}
+        self.known: dict[str, float] = {}
+        """The scores that were computed, or stored with this recipe, by the key of question and page."""
         self._busy = threading.Lock()
         self._asked = 0
 
@@ -126,8 +127,8 @@ class Reranking:
         ranked = RankedQuestion(question, pages[: self.engine.depth])
         if not self._busy.acquire(blocking=False):
             raise EngineError("it still works on another question")
-        if len(self._known) > _MOST_KNOWN:
-            self._known.clear()
+        if len(self.known) > _MOST_KNOWN:
+            self.known.clear()
         answers: SimpleQueue[dict[PageKey, float] | Exception] = SimpleQueue()
         try:
             threading.Thread(target=self._scored_once, args=(ranked, answers.put), daemon=True).start()
@@ -159,7 +160,7 @@ class Reranking:
 
         def unknown() -> Iterator[Pair]:
             for text, keys in keyed:
-                pages = [page for page, key in keys.items() if key not in self._known]
+                pages = [page for page, key in keys.items() if key not in self.known]
                 for page, pair in self._pages.pairs(text, pages):
                     yield Pair(keys[page], pair.question, pair.text, pair.picture)
 
@@ -168,22 +169,13 @@ class Reranking:
             if scored.score is None:
                 reasons[scored.reason or "no reason"] += 1
             else:
-                self._known[scored.id] = scored.score
+                self.known[scored.id] = scored.score
         scores: list[dict[PageKey, float]] = []
         for _, keys in keyed:
-            scores.append({page: self._known[key] for page, key in keys.items() if key in self._known})
+            scores.append({page: self.known[key] for page, key in keys.items() if key in self.known})
         if reasons and not any(scores):
             raise EngineError(reasons.most_common(1)[0][0])
         yield from scores
-
-    @property
-    def known(self) -> Mapping[str, float]:
-        """The scores that were computed or learnt, by the key of question and page."""
-        return self._known
-
-    def learn(self, scores: Mapping[str, float]) -> None:
-        """Adopt scores that were made with this recipe."""
-        self._known.update(scores)
 
     def _scored_once(self, ranked: RankedQuestion, put: Callable[[dict[PageKey, float] | Exception], None]) -> None:
         self._asked += 1
@@ -218,8 +210,8 @@ def kept_scores(
     """
     stored = store.find(_KEPT, ALL)
     if stored and stored[1].get("recipe") == reranking.recipe:
-        pairs, scores = (column.to_pylist() for column in stored[0].columns)
-        reranking.learn(dict(zip(pairs, scores, strict=True)))
+        pairs, scores = stored[0]["pair"].to_pylist(), stored[0]["score"].to_pylist()
+        reranking.known.update(zip(pairs, scores, strict=True))
     before = len(reranking.known)
     try:
         return list(reranking.scores(questions))

@@ -129,7 +129,7 @@ class AppendLog:
             self._listed = []
             return
         with _removing(self._folder):
-            self._objects.remove_folder(self._folder)
+            self._objects.fs.rm(self._folder, recursive=True)
 
     def _confirm(self) -> None:
         if (lock := self._lock()) is not None:
@@ -188,9 +188,13 @@ _MOST_PARTS = 16
 
 def reasons_in(row: dict[str, Any]) -> set[Reason]:
     """Return the reasons in a row and in its doubts, regions, notes or figures."""
-    parts = [part for value in row.values() if isinstance(value, list | tuple) for part in value]
-    reasons = [part.get("reason") if isinstance(part, dict) else part for part in parts]
-    return {reason for reason in (*row.values(), *reasons) if isinstance(reason, Reason)}
+    reasons: set[Reason] = set()
+    for value in row.values():
+        for part in value if isinstance(value, list | tuple) else (value,):
+            reason = part.get("reason") if isinstance(part, dict) else part
+            if isinstance(reason, Reason):
+                reasons.add(reason)
+    return reasons
 
 
 def keep_reasons(log: AppendLog, reasons: Collection[Reason]) -> None:
@@ -248,7 +252,7 @@ class Journal:
             return
         parts = self._written()
         started = time.monotonic()
-        reasons = {reason for row in self._waiting for reason in reasons_in(row)} - self._kept_reasons
+        reasons = set[Reason]().union(*map(reasons_in, self._waiting)) - self._kept_reasons
         keep_reasons(self._reasons, reasons)
         self._kept_reasons |= reasons
         rows = pa.Table.from_pylist(self._waiting, self._schema)

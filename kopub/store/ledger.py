@@ -92,21 +92,21 @@ def entries(
     figures: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
 ) -> pa.Table:
     """Return ledger rows for (id, fingerprint) `keys` just made; unknown `seconds` are None."""
-    count = len(keys)
-    row_figures = [(figures or {}).get(key) for key in keys]
-    columns = [
-        [row_id for row_id, _ in keys],
-        [row_fingerprint for _, row_fingerprint in keys],
-        [run_id] * count,
-        [datetime.now(UTC)] * count,
-        seconds,
-        [None if value is None else value * gpus for value in seconds],
-        [recipe] * count,
-        [canonical_json(dict(counts)) if counts else None for counts in row_figures],
-    ]
-    return pa.Table.from_arrays(
-        [pa.array(values, field.type) for values, field in zip(columns, LEDGER, strict=True)], schema=LEDGER
-    )
+    rows: list[dict[str, object]] = []
+    common = {"run_id": run_id, "made_at": datetime.now(UTC), "recipe": recipe}
+    for key, time in zip(keys, seconds, strict=True):
+        counts = figures.get(key) if figures else None
+        rows.append(
+            {
+                "row_id": key[0],
+                "fingerprint": key[1],
+                **common,
+                "seconds": time,
+                "gpu_seconds": None if time is None else time * gpus,
+                "figures": canonical_json(dict(counts)) if counts else None,
+            }
+        )
+    return pa.Table.from_pylist(rows, LEDGER)
 
 
 def shares(seconds: float, costs: Sequence[float]) -> list[float]:
@@ -167,8 +167,8 @@ def newest(ledger: pa.Table) -> pa.Table:
 def sum_costs(rows: pa.Table) -> TimeCost:
     """Return the total cost of the rows of a ledger."""
     costs = _timed(rows)
-    seconds, gpu_seconds = (math.fsum(costs[name].to_pylist()) for name in ("seconds", "gpu_seconds"))
-    return TimeCost(costs.num_rows, seconds, gpu_seconds)
+    seconds, gpu_seconds = costs["seconds"].to_pylist(), costs["gpu_seconds"].to_pylist()
+    return TimeCost(costs.num_rows, math.fsum(seconds), math.fsum(gpu_seconds))
 
 
 def rates(store: TableStore, assets: Iterable[str]) -> dict[str, TimeCost]:
@@ -183,7 +183,7 @@ def rates(store: TableStore, assets: Iterable[str]) -> dict[str, TimeCost]:
     for name in log.names():
         if (asset := _shard(name)[0]) in names_of:
             names_of[asset].append(name)
-    costs = {}
+    costs: dict[str, TimeCost] = {}
     for asset, names in names_of.items():
         # A part may be gone by now, merged into a newer one by another run; it is skipped.
         runs: list[pa.Table] = []
@@ -192,8 +192,10 @@ def rates(store: TableStore, assets: Iterable[str]) -> dict[str, TimeCost]:
             if timed.num_rows:
                 timed = timed.filter(pc.field("made_at") == max(timed["made_at"].to_pylist()))
             runs.append(timed)
-        costs[asset] = sum_costs(_join_parts(runs))
-    return {asset: rate for asset, rate in costs.items() if rate.rows}
+        cost = sum_costs(_join_parts(runs))
+        if cost.rows:
+            costs[asset] = cost
+    return costs
 
 
 def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRun | None:

@@ -37,22 +37,18 @@ class Lock(Protocol):
 
         Without `wait`, raises `BusyTable` if another process has it. Raises `StoreError`.
         """
-        ...
 
     def release(self) -> None:
         """Release the lock, unless it was lost."""
-        ...
 
     def check(self) -> None:
         """Raise `LockLost` if this process may have lost the lock, without asking the storage."""
-        ...
 
     def confirm(self) -> None:
         """Check the lock, and ask the storage who holds it, before anything is published.
 
         Raises `LockLost`, `StoreError`.
         """
-        ...
 
 
 _locks: dict[str, Lock | None] = {}
@@ -98,10 +94,10 @@ def _forget(path: str) -> None:
         _changed.notify_all()
 
 
-class DiskLock:
+class DiskLock(Lock):
     """A locked file at `path`; `what` describes what it protects.
 
-    A thread other than the one that took it may release it.
+    A thread other than the one that took it may release it. There is nothing to check: a lock on a disk is never lost.
     """
 
     def __init__(self, path: str, what: str) -> None:
@@ -119,12 +115,6 @@ class DiskLock:
 
     def release(self) -> None:
         self._file.release()
-
-    def check(self) -> None:
-        """Do nothing: a lock on a disk cannot be lost."""
-
-    def confirm(self) -> None:
-        """Do nothing: a lock on a disk cannot be lost."""
 
 
 _COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", None)
@@ -171,6 +161,7 @@ class ObjectLock:
 
     def __init__(self, objects: Objects, folder: str, what: str, lives: float | None = None) -> None:
         self._objects, self._folder, self._what = objects, folder, what
+        self._holder_path = f"{folder}/holder"
         lives = LEASE_TTL_S if lives is None else lives
         self._self = _Holder(id=uuid.uuid4().hex, host=socket.gethostname(), pid=os.getpid(), lives=lives)
         self._beaten = 0.0
@@ -225,10 +216,6 @@ class ObjectLock:
         elif not self._objects.replace(path, content, mark):
             self._lost = True
             self.check()
-
-    @property
-    def _holder_path(self) -> str:
-        return f"{self._folder}/holder"
 
     def _is_late(self) -> bool:
         return now() - self._beaten > _OWN_SHARE * self._self.lives

@@ -122,6 +122,9 @@ class Objects:
 
     def __init__(self, fs: fsspec.AbstractFileSystem) -> None:
         self.fs = fs
+        self.local = isinstance(fs, LocalFileSystem)
+        self.conditional = "s3" in fs.protocol
+        """Whether the storage can replace a file on a condition, as S3 can."""
 
     @classmethod
     def at(cls, url: str) -> tuple["Objects", str]:
@@ -131,15 +134,6 @@ class Objects:
             options = {"config_kwargs": _S3 | fsspec.config.conf.get("s3", {}).get("config_kwargs", {})}
         fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **options)
         return cls(fs), root.rstrip("/")
-
-    @property
-    def local(self) -> bool:
-        return isinstance(self.fs, LocalFileSystem)
-
-    @property
-    def conditional(self) -> bool:
-        """Return whether the storage can replace a file on a condition, as S3 can."""
-        return "s3" in self.fs.protocol
 
     def get(self, path: str) -> bytes:
         """Return the bytes of a file. Raises `FileNotFoundError`."""
@@ -202,10 +196,6 @@ class Objects:
             self.remove(path)
         if plain:
             self._call(plain[0], "removed", lambda: self.fs.rm(plain))
-
-    def remove_folder(self, folder: str) -> None:
-        """Remove a folder on a local disk. Raises `FileNotFoundError`."""
-        self.fs.rm(folder, recursive=True)
 
     def listed(self, folder: str) -> list[dict[str, Any]]:
         """Return a folder's entries as the storage describes them; none if it is missing.

@@ -104,10 +104,9 @@ class FooterCache:
         # An empty cache is not worth a file, nor loading pandas, which the first new array does.
         if now != before and now and self._can_write:
             rows = [(shard, stamp, *astuple(entry)) for shard, (stamp, entry) in now.items()]
-            columns = zip(*rows, strict=True)
-            arrays = [pa.array(list(values), field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
+            columns = [*map(list, zip(*rows, strict=True))]
             try:
-                self._store.parts(_FOLDER, asset).add(_NAME, pa.Table.from_arrays(arrays, schema=_SCHEMA))
+                self._store.parts(_FOLDER, asset).add(_NAME, pa.table(columns, schema=_SCHEMA))
             except StoreError as error:
                 self._can_write = False
                 if self._store.url not in _warned:

@@ -113,9 +113,6 @@ class TableStore:
             warn(f"{str(error).partition(';')[0]}: it is made again")
             return None
 
-    def rows(self, asset: str, shard: str) -> int:
-        return self.footer(asset, shard)[0]
-
     def arrow_schema(self, asset: str, shard: str) -> pa.Schema:
         """Return the columns of the table with their types, without reading rows."""
         with self._reading(asset, shard) as file:

@@ -368,10 +368,6 @@ class EngineTable(RowTable):
     def results(self, inputs: Iterator[Any]) -> Iterable[Any]:
         """Return the engine's result for each input, in any order. Raises `EngineError`."""
 
-    def row_id(self, result: Any) -> str:
-        """Return the id of the row that a result belongs to."""
-        return getattr(result, self.id_of_result)
-
     def take_figures(self) -> Mapping[str, float]:
         return self.engine.take_figures()
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kopub.errors import ClosedGate
 from kopub.release.gates import Gates
 from kopub.states import LOST, MADE, State, joined
-from kopub.store.rows import one_row_a_part, vector_width
+from kopub.store.rows import one_row_a_part, vector_matrix, vector_width
 from kopub.store.table_source import FooterCache
 from kopub.store.table_store import ShardStore
 from kopub.tables.rows import ShardResult
@@ -104,22 +104,24 @@ class Problems:
         Raises `StoreError`.
         """
         tables = FooterCache(store).tables(asset)
-        published = [shard for shard in shards if shard in tables]
         problems = self._problems[NOTHING_LOST.name]
         problems.clear()
-        total = Counter[str]()
-        for shard in published:
-            states = tables[shard].states
-            total.update(states)
-            lacking = sum(states.get(state, 0) for state in (*LOST, State.PARTIAL))
+        published, total = 0, Counter[str]()
+        for shard in shards:
+            if shard not in tables:
+                continue
+            states = Counter(tables[shard].states)
+            published += 1
+            total += states
+            lacking = states[State.PARTIAL] + sum(states[state] for state in LOST)
             if lacking and len(problems) < _NAMED:
                 problems[shard] = losses(store.read(asset, shard, [key, "state", "reason"]), key) or ""
             elif lacking:
-                problems[shard] = f"{lacking} of {sum(states.values())}"
-        rows = sum(total.values())
+                problems[shard] = f"{lacking} of {states.total()}"
+        rows = total.total()
         lost = sum(total[state] for state in LOST)
         self._figures = {
-            "shards": len(published),
+            "shards": published,
             "rows": rows,
             **{f"rows_{state}": total[state] for state in State},
             "lost_share": lost / rows if rows else 0.0,
@@ -191,31 +193,12 @@ def without_regions(table: pa.Table, previous: pa.Table, gates: Gates) -> str | 
     )
 
 
-def unsound_vectors(table: pa.Table, dim: int) -> str | None:
-    """Return what is wrong with the vectors.
+def unsound_vectors(rows: pa.Table, dim: int, with_vector: Sequence[State] = MADE, what: str = "rows") -> str | None:
+    """Return what is wrong with the vectors of `rows`, which may be those of figures or passages.
 
-    That is a wrong width, NaN, a norm other than 1, or a vector for a row with nothing to embed.
+    That is a wrong width, NaN, a norm other than 1, a row in a state `with_vector` that has none, or a vector for a
+    row with nothing to embed.
     """
-    return _unsound(table, dim, MADE, "rows")
-
-
-def unsound_figure_vectors(table: pa.Table, dim: int) -> str | None:
-    """Return what is wrong with the vectors of the figures of pages."""
-    return _unsound(one_row_a_part(table, "figures"), dim, (State.OK,), "figures")
-
-
-def unsound_passage_vectors(table: pa.Table, dim: int) -> str | None:
-    """Return what is wrong with the vectors of the passages of pages."""
-    passages = one_row_a_part(table, "passages")
-    ok = pa.array([State.OK.value] * passages.num_rows, pa.string())
-    if problem := _unsound(passages.append_column("state", ok), dim, (State.OK,), "passages"):
-        return problem
-    lengths = table.filter(pc.field("state").isin(list(MADE)))["passages"].combine_chunks().value_lengths()
-    bare = sum(not length for length in lengths.to_pylist())
-    return f"{bare} rows are ok without a passage" if bare else None
-
-
-def _unsound(rows: pa.Table, dim: int, with_vector: Sequence[State], what: str) -> str | None:
     width = vector_width(rows.schema)
     if width != dim:
         return f"vectors have {width} dimensions, the engine says {dim}"
@@ -223,15 +206,22 @@ def _unsound(rows: pa.Table, dim: int, with_vector: Sequence[State], what: str) 
     misplaced = rows.filter((expects_vector & ~has_vector) | (~expects_vector & has_vector)).num_rows
     if misplaced:
         return f"{misplaced} {what} are ok without a vector, or have one without being ok"
-    vectors = (
-        rows.filter(expects_vector)["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
-    )
-    norms = np.linalg.norm(vectors.astype(np.float32), axis=1)
+    norms = np.linalg.norm(vector_matrix(rows.filter(expects_vector)["vector"]).astype(np.float32), axis=1)
     wrong = int(np.sum(~(np.abs(norms - 1) <= NORM_TOLERANCE)))
     return f"{wrong} vectors hold NaN or are not of norm 1" if wrong else None
 
 
-def _empty(table: pa.Table) -> int:
-    """Count the pages without regions."""
-    lengths = table["regions"].combine_chunks().value_lengths()
-    return sum(not length for length in lengths.to_pylist())
+def unsound_passage_vectors(table: pa.Table, dim: int) -> str | None:
+    """Return what is wrong with the vectors of the passages of pages."""
+    passages = one_row_a_part(table, "passages")
+    ok = pa.array([State.OK.value] * passages.num_rows, pa.string())
+    if problem := unsound_vectors(passages.append_column("state", ok), dim, (State.OK,), "passages"):
+        return problem
+    bare = _empty(table.filter(pc.field("state").isin(list(MADE))), "passages")
+    return f"{bare} rows are ok without a passage" if bare else None
+
+
+def _empty(table: pa.Table, column: str = "regions") -> int:
+    """Count the pages without a region, or without an item of another list `column`."""
+    lengths = table[column].combine_chunks().value_lengths().to_pylist()
+    return lengths.count(0) + lengths.count(None)

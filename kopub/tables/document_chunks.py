@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from kopub.config.choices import Documents
 from kopub.corrections.corrected import CorrectedTables
 from kopub.corrections.log import CorrectionLog
 from kopub.documents.chunks import chunk_document
@@ -24,7 +23,7 @@ from kopub.tables.asset import Metadata, RowTable
 from kopub.tables.ocr_and_texts import OcrResults
 from kopub.tables.pages_and_layout import LayoutRegions, RawPages
 from kopub.tables.provenance import Provenance
-from kopub.tables.rows import Row, RowResult, RowSpec
+from kopub.tables.rows import RowResult, RowSpec
 
 ELSEWHERE = "pages in other shards"
 """The name under which a plan shows a table's inputs from other shards."""
@@ -65,12 +64,7 @@ class DocumentChunks(RowTable):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return {"documents.chunk_tokens": self._max_tokens}
-
-    @property
-    def _max_tokens(self) -> int:
-        documents: Documents = self.resources["documents"]
-        return documents.chunk_tokens
+        return {"documents.chunk_tokens": self.resources["documents"].chunk_tokens}
 
     def typical_seconds(self, megabytes: float) -> float:
         return _SECONDS
@@ -99,10 +93,11 @@ class DocumentChunks(RowTable):
             return inputs
         others = self.other_shards(shard)
         marks = CorrectionLog(self.store).marks(others)
-        contents = []
+        contents: list[list[str | None]] = []
         for other in others:
-            of_parents = (self._content(parent.table.name, other) for parent in self.parents)
-            contents.append([other, marks.get(other), *of_parents])
+            contents.append([other, marks.get(other)])
+            for parent in self.parents:
+                contents[-1].append(self._content(parent.table.name, other))
         pages: list[list[list[str]]] = []
         for document in across:
             pages.append([[page.page_id, page.shard] for page in document.pages])
@@ -116,7 +111,10 @@ class DocumentChunks(RowTable):
         return super().provenance(shard)
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
-        lacking = {other: why for other in self.other_shards(shard) if (why := self._lacking(other))}
+        lacking: dict[str, str] = {}
+        for other in self.other_shards(shard):
+            if why := self._lacking(other):
+                lacking[other] = why
         beginning = self._beginning_in(shard)
         complete = [document for document in beginning if lacking.keys().isdisjoint(document.shards)]
         columns: dict[str, dict[str, Any]] = {}
@@ -128,7 +126,22 @@ class DocumentChunks(RowTable):
             }
         specs: dict[str, RowSpec] = {}
         for document in self._stream.read(chosen=complete):
-            specs[document.name] = self._spec(columns[document.name], document)
+            own = columns[document.name]
+            # All documents of a shard are held until they are cut; compressed, they take a tenth of the memory.
+            packed = zlib.compress(pickle.dumps(document), 1)
+            spec = RowSpec(own["page_id"], [self.recipe_hash, *map(_content, document.pages)], own, packed)
+            incomplete = [page for page in document.pages if page.state in {State.PARTIAL, *LOST}]
+            if incomplete:
+                form = "{lost} of {count} pages are lost or read in part, first {page}"
+                count = len(document.pages)
+                reason = Reason(form, lost=len(incomplete), count=count, page=incomplete[0].page_id)
+                states = {page.state for page in document.pages}
+                if states <= set(LOST):
+                    state = State.QUARANTINED if states == {State.QUARANTINED} else State.FAILED
+                    spec = replace(spec, predetermined={"chunks": None, "state": state, "reason": reason})
+                else:
+                    spec = replace(spec, partial=reason)
+            specs[document.name] = spec
         for planned in beginning:
             if planned.name in specs:
                 yield specs[planned.name]
@@ -138,27 +151,12 @@ class DocumentChunks(RowTable):
             own = columns[planned.name]
             yield RowSpec(own["page_id"], [self.recipe_hash], own, predetermined=ended)
 
-    def _spec(self, columns: Row, document: Document) -> RowSpec:
-        # All documents of a shard are held until they are cut; compressed, they take a tenth of the memory.
-        packed = zlib.compress(pickle.dumps(document), 1)
-        spec = RowSpec(columns["page_id"], [self.recipe_hash, *map(_content, document.pages)], columns, packed)
-        incomplete = [page for page in document.pages if page.state in {State.PARTIAL, *LOST}]
-        if not incomplete:
-            return spec
-        first = incomplete[0]
-        form = "{lost} of {count} pages are lost or read in part, first {page}"
-        reason = Reason(form, lost=len(incomplete), count=len(document.pages), page=first.page_id)
-        states = {page.state for page in document.pages}
-        if states <= set(LOST):
-            state = State.QUARANTINED if states == {State.QUARANTINED} else State.FAILED
-            return replace(spec, predetermined={"chunks": None, "state": state, "reason": reason})
-        return replace(spec, partial=reason)
-
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
+        max_tokens = self.resources["documents"].chunk_tokens
         for spec in todo:
             document: Document = pickle.loads(zlib.decompress(spec.given))
             blocks = structure_document(document).blocks
-            chunks = [asdict(chunk) for chunk in chunk_document(document, blocks, self._max_tokens)]
+            chunks = [asdict(chunk) for chunk in chunk_document(document, blocks, max_tokens)]
             # A document that lost pages is not one in which there was nothing to cut.
             ended = {"state": State.OK if chunks or spec.partial else State.BLANK, "reason": None}
             yield RowResult(spec.id, {"chunks": chunks, **ended})
@@ -192,10 +190,10 @@ class DocumentChunks(RowTable):
             entry = self._entries[parent.table.name].get(shard)
             if entry is None:
                 return Reason("its pages in {shard} are not read yet", shard=shard)
-            inputs = {name: content for name, content in entry.made_from.items() if name in self._entries}
-            if any(self._content(name, shard) != content for name, content in inputs.items()):
-                form = "{table} of {shard} is of other pages or regions than there are now"
-                return Reason(form, table=parent.table.name, shard=shard)
+            for name, content in entry.made_from.items():
+                if name in self._entries and self._content(name, shard) != content:
+                    form = "{table} of {shard} is of other pages or regions than there are now"
+                    return Reason(form, table=parent.table.name, shard=shard)
         return None
 
 

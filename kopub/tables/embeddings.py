@@ -21,24 +21,32 @@ from kopub.tables.checks import Check, unsound_passage_vectors, unsound_vectors
 from kopub.tables.figures import FigureNotes
 from kopub.tables.ocr_and_texts import ParsedTexts
 from kopub.tables.pages_and_layout import RawPages
-from kopub.tables.rows import RowResult, RowSpec, ShardResult, page_rows, picture_inputs
+from kopub.tables.rows import Row, RowResult, RowSpec, ShardResult, page_rows, picture_inputs
 
 VECTORS_ARE_SOUND = Check(
     "vectors_are_sound", "Every row with something to embed has a vector of the right width and norm 1, without NaN."
 )
 
 
-class VectorTable(EngineTable):
-    """An `EngineTable` whose rows are vectors."""
+class EmbeddingTable(EngineTable):
+    """An `EngineTable` of the engine of vectors, which is given texts unless a subclass says otherwise."""
 
     engine_section: ClassVar[str | None] = "embedding"
     engine: Embedder
-    checks: ClassVar[tuple[Check, ...]] = (*EngineTable.checks, VECTORS_ARE_SOUND)
     id_of_result: ClassVar[str] = "id"
 
+    def prepare(self) -> None:
+        self.engine.prepare_texts()
+
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Any]:
-        # What is embedded is a text, unless a subclass says otherwise.
-        return ((row.id, row.given) for row in todo)
+        for row in todo:
+            yield row.id, row.given
+
+
+class VectorTable(EmbeddingTable):
+    """An `EmbeddingTable` with one vector in each row."""
+
+    checks: ClassVar[tuple[Check, ...]] = (*EngineTable.checks, VECTORS_ARE_SOUND)
 
     def row(self, spec: RowSpec, result: Embedding) -> RowResult:
         vector = None if result.vector is None else result.vector.astype(np.float16)
@@ -69,6 +77,9 @@ class CorpusImageEmbeddings(VectorTable):
     )
     parents = (RawPages,)
 
+    def prepare(self) -> None:
+        self.engine.prepare()
+
     def typical_seconds(self, megabytes: float) -> float:
         return self.engine.typical_image_seconds
 
@@ -85,14 +96,12 @@ class CorpusImageEmbeddings(VectorTable):
         return self.engine.embed_images(inputs)
 
 
-class TextTable(EngineTable):
-    """An `EngineTable` of the texts of pages.
+class TextTable(EmbeddingTable):
+    """An `EmbeddingTable` of the texts of pages.
 
     A text is what is printed, followed, if `figures.embed_notes` is set, by a model's notes on the figures.
     """
 
-    engine_section: ClassVar[str | None] = "embedding"
-    engine: Embedder
     kinds: ClassVar[frozenset[str]] = frozenset({"text"})
     parents = (ParsedTexts, FigureNotes)
     needs: ClassVar[tuple[str, ...]] = ("figures", "notes")
@@ -100,9 +109,6 @@ class TextTable(EngineTable):
     @property
     def reads(self) -> tuple[type[ShardAsset], ...]:
         return super().reads if self.resources["figures"].embed_notes else (ParsedTexts,)
-
-    def prepare(self) -> None:
-        self.engine.prepare_texts()
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         notes: dict[str, str] = {}
@@ -118,9 +124,6 @@ class TextTable(EngineTable):
                 yield RowSpec(row["page_id"], [self.recipe_hash, text], columns, text, partial=partial)
             else:
                 yield RowSpec.after(row, [self.recipe_hash, row["text"]], columns, row["text"])
-
-    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, str]]:
-        return ((row.id, row.given) for row in todo)
 
 
 class CorpusTextEmbeddings(TextTable, VectorTable):
@@ -152,7 +155,6 @@ class PassageEmbeddings(TextTable):
     code_version: ClassVar[CodeVersion] = CodeVersion("passage_embeddings", {1: "the first release"})
     checks: ClassVar[tuple[Check, ...]] = (*EngineTable.checks, PASSAGES_ARE_SOUND)
     width_of: ClassVar[str] = "passage_dim"
-    id_of_result: ClassVar[str] = "id"
 
     @classmethod
     def off(cls, resources: Resources) -> str | None:
@@ -170,10 +172,10 @@ class PassageEmbeddings(TextTable):
         return self.engine.embed_passages(inputs)
 
     def row(self, spec: RowSpec, result: PassageEmbedding) -> RowResult:
-        passages = [
-            {"start": passage.start, "end": passage.end, "vector": passage.vector.astype(np.float16)}
-            for passage in result.passages
-        ]
+        passages: list[Row] = []
+        for passage in result.passages:
+            vector = passage.vector.astype(np.float16)
+            passages.append({"start": passage.start, "end": passage.end, "vector": vector})
         return RowResult(spec.id, {"passages": passages, "state": result.state, "reason": result.reason})
 
     def problems(self, result: ShardResult) -> Mapping[str, str | None]:
@@ -196,9 +198,6 @@ class QueryEmbeddings(VectorTable):
     table: ClassVar[Table] = TABLES.query_vectors
     kinds: ClassVar[frozenset[str]] = frozenset({"query"})
     code_version: ClassVar[CodeVersion] = CodeVersion("query_embeddings", {1: "the first release"})
-
-    def prepare(self) -> None:
-        self.engine.prepare_texts()
 
     def source(self, shard: str) -> str:
         """Return the fingerprint of a shard's own queries as they were indexed."""

@@ -33,8 +33,8 @@ class RunEngines:
         `graph` lists every asset after its parents.
         """
         self._assets, self._shards, self._look, self._graph = assets, shards, look, graph
-        self._wanted: list[ShardAsset] = []
-        """The assets with rows to make, in the order in which their engines are asked for."""
+        self._wanted: dict[str, ShardAsset] = {}
+        """The assets with rows to make, by name, in the order in which their engines are asked for."""
         self._has_begun = False
         self._to_come = set(assets)
         self._over: set[str] = set()
@@ -59,13 +59,13 @@ class RunEngines:
             names = self._look().with_rows_to_make(list(self._assets), self._shards)
             # If two servers do not fit side by side, the one asked for first is started.
             names.sort(key=lambda name: -urgency(self._assets[name], self._graph))
-            self._wanted = [self._assets[name] for name in names]
+            self._wanted = {name: self._assets[name] for name in names}
         # Not before: every step of a run that cannot end well is refused, whichever comes first.
         self._has_begun = True
 
     def has_rows_to_make(self, asset: ShardAsset) -> bool:
         """Return whether the engine of `asset` had rows to make when the run began."""
-        return any(asset.name == other.name for other in self._wanted)
+        return asset.name in self._wanted
 
     @contextmanager
     def during(self, asset: ShardAsset) -> Iterator[None]:
@@ -103,8 +103,8 @@ class RunEngines:
             self._over.add(asset.name)
             self._at_work = None
             still_needed = _engines_of(self._coming)
-            for engine in engines:
-                if not any(engine is other for other in still_needed):
+            for key, engine in engines.items():
+                if key not in still_needed:
                     engine.release()
             self._ask_next()
 
@@ -112,7 +112,7 @@ class RunEngines:
         """Stop what was begun for steps that did not come, and release their engines."""
         engines = _engines_of(self._coming)
         self._drop(set(self._to_come))
-        for engine in engines:
+        for engine in engines.values():
             engine.release()
 
     def leave_out(self, asset: ShardAsset, shards: Set[str]) -> None:
@@ -146,15 +146,14 @@ class RunEngines:
         model here may take seconds. An engine that is asked ahead of its step is left alone, unless it belongs to
         `using`, which has given it its last row.
         """
-        own = () if using is None else using.engines
-        prepared: list[Engine] = []
-        for engine in _engines_of(self._assets[name] for name in self._forward):
-            if not any(engine is other for other in own):
-                prepared.append(engine)
+        prepared = set(_engines_of(self._assets[name] for name in self._forward))
+        if using is not None:
+            prepared.difference_update(_engines_of([using]))
         for asset in sorted(self._coming, key=lambda asset: (not needs_server(asset), asset is not first)):
-            if not any(engine is other for engine in asset.engines for other in prepared):
+            engines = _engines_of([asset])
+            if prepared.isdisjoint(engines):
                 asset.prepare()
-                prepared += asset.engines
+                prepared.update(engines)
 
     def _ask_next(self) -> None:
         """Give rows to the next server whose step has not begun, if their tables exist.
@@ -162,18 +161,22 @@ class RunEngines:
         Nothing is asked unless all servers of the run work side by side: one that needs the card to itself keeps it
         until its step ends. A step that waits for scores is not asked ahead of them.
         """
-        served = [asset for asset in self._wanted if needs_server(asset)]
-        if not all(engine.serves_beside_others for engine in _engines_of(served) if engine.needs_server):
+        served = [asset for asset in self._wanted.values() if needs_server(asset)]
+        if not all(engine.serves_beside_others for engine in _engines_of(served).values() if engine.needs_server):
             return
         for at, asset in enumerate(served):
             if asset.name not in self._to_come or asset.name in self._forward:
                 continue
-            parents = {parent.table.name for parent in asset.reads if parent.table.name in self._assets}
             if self._at_work is not None and _share_engine(asset, self._at_work):
                 return
-            sharing = {other.name for other in served[:at] if _share_engine(asset, other)}
-            before = {other.name for other in served[:at]}
-            if not (parents | sharing <= self._over and before <= self._over | self._drained):
+            # Its parents' tables must be there, and its engine must be free.
+            awaited = self._assets.keys() & {parent.table.name for parent in asset.reads}
+            before: set[str] = set()
+            for other in served[:at]:
+                before.add(other.name)
+                if _share_engine(asset, other):
+                    awaited.add(other.name)
+            if not (awaited <= self._over and before <= self._over | self._drained):
                 return
             if not (isinstance(asset, EngineTable) and asset.spans_shards and not asset.after):
                 continue
@@ -181,9 +184,8 @@ class RunEngines:
             result = run_records.find(asset.corpus.folder, asset.engine.recipe())
             if result is None or result.passed:
                 left_out = self.left_out(asset)
-                self._forward[asset.name] = ForwardCalls(
-                    asset, [shard for shard in self._shards if shard not in left_out]
-                )
+                shards = [shard for shard in self._shards if shard not in left_out]
+                self._forward[asset.name] = ForwardCalls(asset, shards)
                 return
 
     def _drop(self, names: Set[str]) -> None:
@@ -194,7 +196,7 @@ class RunEngines:
 
     @property
     def _coming(self) -> list[ShardAsset]:
-        return [asset for asset in self._wanted if asset.name in self._to_come]
+        return [asset for name, asset in self._wanted.items() if name in self._to_come]
 
 
 def require_tested(asset: ShardAsset, run: RunContext) -> None:
@@ -243,10 +245,10 @@ def needs_server(asset: ShardAsset) -> bool:
     return any(engine.needs_server for engine in asset.engines)
 
 
-def _engines_of(assets: Iterable[ShardAsset]) -> list[Engine]:
-    """Return the engines of the assets, each once."""
-    return list({id(engine): engine for asset in assets for engine in asset.engines}.values())
+def _engines_of(assets: Iterable[ShardAsset]) -> dict[int, Engine]:
+    """Return the engines of the assets, each once, by its identity."""
+    return {id(engine): engine for asset in assets for engine in asset.engines}
 
 
 def _share_engine(one: ShardAsset, other: ShardAsset) -> bool:
-    return any(engine is another for engine in one.engines for another in other.engines)
+    return not _engines_of([one]).keys().isdisjoint(_engines_of([other]))

@@ -22,8 +22,9 @@ from kopub.fingerprints import CodeVersion
 from kopub.recognition.regions import crop_index, cut
 from kopub.states import LOST, Reason, State
 from kopub.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, Table
+from kopub.store.rows import one_row_a_part
 from kopub.tables.asset import EngineTable, Metadata, RetryPartial
-from kopub.tables.checks import Check, unsound_figure_vectors
+from kopub.tables.checks import Check, unsound_vectors
 from kopub.tables.ocr_and_texts import OcrResults
 from kopub.tables.pages_and_layout import RawPages
 from kopub.tables.rows import Row, RowResult, RowSpec, ShardResult, page_rows, picture_inputs, with_parent
@@ -248,7 +249,8 @@ class FigureEmbeddings(FigureTable):
         return {"vector": None if result.vector is None else result.vector.astype(np.float16)}
 
     def problems(self, result: ShardResult) -> Mapping[str, str | None]:
-        return {FIGURE_VECTORS_ARE_SOUND.name: unsound_figure_vectors(result.table, self.engine.dim)}
+        figures = one_row_a_part(result.table, "figures")
+        return {FIGURE_VECTORS_ARE_SOUND.name: unsound_vectors(figures, self.engine.dim, (State.OK,), "figures")}
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         return {"dimensions": self.engine.dim, **self.describe_figures(table["figures"].to_pylist())}

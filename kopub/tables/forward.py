@@ -58,7 +58,7 @@ class ForwardCalls(EngineCalls):
             while (answer := self._results.get()) is not None:
                 if isinstance(answer, BaseException):
                     raise answer
-                row_id = asset.row_id(answer[0])
+                row_id = getattr(answer[0], asset.id_of_result)
                 early[row_id] = answer
                 # The step opens shard after shard, and a result may come before the shard of its row is open.
                 for ready in [row_id for row_id in early if row_id not in self._early_keys or row_id in self._awaited]:

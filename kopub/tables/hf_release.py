@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -55,10 +55,6 @@ WHOLE = Check(
 )
 PUBLISH_TAG = "kopub/publish"
 """Run tag that requests a push like the field `push`; for backfills, whose runs share one configuration."""
-
-
-def _skip_check(folder: Path) -> None:
-    """Check nothing, since the release is verified once it is in place."""
 
 
 class Publishing(Resource):
@@ -183,10 +179,7 @@ class HfRelease(ShardAsset):
         if self.store.local:
             return {}
         entry = self.corpus.manifest.shard(shard)
-        sources = []
-        for source in self.corpus.manifest.sources:
-            if source.name == entry.source:
-                sources.append(source.model_dump(mode="json"))
+        sources = [s.model_dump(mode="json") for s in self.corpus.manifest.sources if s.name == entry.source]
         return {"corpus": fingerprint([entry.model_dump(mode="json"), sources, sorted(self.corpus.unknown_pages)])}
 
     def finish(self, run: RunContext, finished: Mapping[str, PublishedShard]) -> None:
@@ -242,47 +235,50 @@ class HfRelease(ShardAsset):
         """Report the state of the corpus at the end of a run, with a check."""
         # Without a repository nothing is published, so gates about a licence do not apply.
         closed = fit.closed if self.resources["hub"].repo else fit.closed_by_quality
-        states: Counter[str] = Counter()
+        states, doubtful = Counter[str](), 0
         for part in inventory["pages"]:
             states.update(part.summary["ended"])
-        doubtful = sum(part.summary["doubtful"] for part in inventory["pages"])
+            doubtful += part.summary["doubtful"]
         pages = pages_by_state(states, self.corpus.manifest.rows - states.total(), doubtful)
         reading = [change for scores in about.reading for change in reading_changes(scores)]
         finding = [] if about.scores is None else finding_changes(about.scores)
         worse = any(change.verdict == "worse" for change in (*reading, *finding))
         lines = [pages, *change_lines(reading, finding), *(f"gate closed: {line}" for line in closed)]
         lines += [f"not judged: {line}" for line in fit.unjudged]
-        for line in (*lines, *self._advice(states, doubtful, worse)):
-            run.log(line)
-        for table in finished.values():
-            table.metadata["pages_of_the_corpus"] = pages
-        lost = any(states[state] for state in INCOMPLETE)
-        run.problems.conclude(WHOLE.name, not (lost or worse or closed), "; ".join(lines))
-        watcher().judged(closed, fit.unjudged)
-
-    def _advice(self, states: Mapping[str, int], doubtful: int, worse: bool) -> Iterator[str]:
-        """Yield a line of advice for each kind of loss in the corpus."""
-        if lost := sum(states.get(state, 0) for state in INCOMPLETE):
-            again = "; the next run tries the failed ones again" if states.get(State.FAILED) else ""
-            yield phrase("{pages} lost or read in part: `kopub status` names them{again}", counted(lost, "page"), again)
+        # What to do about each kind of loss is for the log alone; the check's sentence says what is so.
+        advice: list[str] = []
+        if lost := sum(states[state] for state in INCOMPLETE):
+            form = "{pages} lost or read in part: `kopub status` names them{again}"
+            again = "; the next run tries the failed ones again" if states[State.FAILED] else ""
+            advice.append(phrase(form, counted(lost, "page"), again))
         if doubtful:
-            yield "need review: `kopub doubts` lists them, worst first"
+            advice.append("need review: `kopub doubts` lists them, worst first")
         place = self.corpus.place
         # On a remote place this would cost a request in each run.
         if not place.remote and place.has(LEFT_OUT):
-            files = len(place.read(LEFT_OUT).splitlines())
-            yield phrase("{files} left out: {location} says why", counted(files, "file"), place.location(LEFT_OUT))
+            files = counted(len(place.read(LEFT_OUT).splitlines()), "file")
+            advice.append(phrase("{files} left out: {location} says why", files, place.location(LEFT_OUT)))
         if worse:
-            yield "worse than the run before: `kopub diff` shows the pages that changed"
+            advice.append("worse than the run before: `kopub diff` shows the pages that changed")
+        for line in (*lines, *advice):
+            run.log(line)
+        for table in finished.values():
+            table.metadata["pages_of_the_corpus"] = pages
+        run.problems.conclude(WHOLE.name, not (lost or worse or closed), "; ".join(lines))
+        watcher().judged(closed, fit.unjudged)
 
     def replace_release(
-        self, log: Callable[[str], None], warn: Callable[[str], None], check: Callable[[Path], None] = _skip_check
+        self,
+        log: Callable[[str], None],
+        warn: Callable[[str], None],
+        check: Callable[[Path], None] = lambda folder: None,
     ) -> ReleaseDescription:
         """Make the release of the shared tables, and put it in place.
 
-        `check` raises an error to forbid it. Once all shards are released somewhere, those that other nodes released
-        are made here from their tables. Raises `ConfigError` if the release may not be written there, `StoreError`, and
-        the errors of `check`; the previous release then stays.
+        `check` raises an error to forbid it; without one, the release is verified once it is in place. Once all shards
+        are released somewhere, those that other nodes released are made here from their tables. Raises `ConfigError`
+        if the release may not be written there, `StoreError`, and the errors of `check`; the previous release then
+        stays.
         """
         self.require_possible()
         keys = self.corpus.manifest.keys
@@ -321,8 +317,8 @@ class HfRelease(ShardAsset):
         return expected
 
     def _listed(self, shard: str) -> dict[str, str]:
-        rows = self.store.read(self.name, shard, ["path", "sha256"]).to_pylist()
-        return {row["path"]: row["sha256"] for row in rows}
+        files = self.store.read(self.name, shard, ["path", "sha256"])
+        return dict(zip(files["path"].to_pylist(), files["sha256"].to_pylist(), strict=True))
 
     def _tables(self, shard: str) -> ReleaseInput:
         runs = {parent.table.name: ledger.read(self.store, parent.table.name, shard) for parent in self.reads}

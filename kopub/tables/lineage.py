@@ -30,7 +30,7 @@ from kopub.store.schemas import OCR_RESULTS
 from kopub.store.table_store import ShardStore
 from kopub.tables.graph import GRAPH
 from kopub.tables.hf_release import HfRelease
-from kopub.tables.provenance import content_of, footer_of
+from kopub.tables.provenance import footer_of
 from kopub.tables.search_sink import SearchSink
 from kopub.tables.staleness import differences, settings_changed
 from kopub.texts.regions import join_regions
@@ -93,11 +93,13 @@ def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str,
         _complete(step, store, shard, versions, tables[step["asset"]])
         tested = run_records.of_table(corpus.folder, metadata[step["asset"]].get(MADE_WITH, ""))
         step["self_test"] = tested and str(tested)
-    raw = tables[TABLES.pages.name].to_pylist()[0] if TABLES.pages.name in tables else None
-    layout, readings = (
-        next(iter(tables[name]["regions"].to_pylist()), None) if name in tables else None
-        for name in (TABLES.regions.name, TABLES.readings.name)
-    )
+    raw, layout, readings = None, None, None
+    if TABLES.pages.name in tables:
+        (raw,) = tables[TABLES.pages.name].to_pylist()
+    if TABLES.regions.name in tables:
+        layout = tables[TABLES.regions.name]["regions"][0].as_py()
+    if TABLES.readings.name in tables:
+        readings = tables[TABLES.readings.name]["regions"][0].as_py()
     try:
         regions = join_regions(row_id, layout, readings)
     except StoreError:
@@ -204,7 +206,7 @@ def ancestry(store: ShardStore, asset: str, shard: str, version: str | None = No
     versions: Versions = {asset: version}
     for parent, content in contents_of_parents(store, asset, shard, version).items():
         for candidate in _versions(store, parent, shard):
-            if content_of(store, parent, shard, candidate) == content:
+            if footer_of(store, parent, shard, candidate).content == content:
                 # A table's own record of a parent takes precedence over that of another parent.
                 versions = {**ancestry(store, parent, shard, candidate), **versions, parent: candidate}
                 break
@@ -215,7 +217,7 @@ def replaced_parents(store: ShardStore, asset: str, shard: str, version: str | N
     """Return the parents whose content has changed since the table was made."""
     replaced: list[str] = []
     for parent, content in contents_of_parents(store, asset, shard, version).items():
-        if not store.has(parent, shard) or content_of(store, parent, shard) != content:
+        if not store.has(parent, shard) or footer_of(store, parent, shard).content != content:
             replaced.append(parent)
     return replaced
 
@@ -266,14 +268,14 @@ def edition(store: ShardStore, shard: str, name: str) -> Versions:
 def _belonging(store: ShardStore, shard: str, assets: list[str], asset: str, version: str | None) -> Versions:
     """Return a table with its ancestors and descendants, and the others as they are now."""
     versions = ancestry(store, asset, shard, version)
-    contents = {name: content_of(store, name, shard, recipe) for name, recipe in versions.items()}
+    contents = {name: footer_of(store, name, shard, recipe).content for name, recipe in versions.items()}
     for name in assets:
         if name not in versions:
             for candidate in _versions(store, name, shard):
                 of = contents_of_parents(store, name, shard, candidate)
                 if all(of[parent] == contents[parent] for parent in of if parent in contents):
                     versions[name] = candidate
-                    contents[name] = content_of(store, name, shard, candidate)
+                    contents[name] = footer_of(store, name, shard, candidate).content
                     break
     return versions
 
@@ -347,10 +349,12 @@ def compare_versions(
 def upgrades_between(store: ShardStore, shard: str, old: Versions, new: Versions) -> list[Upgrade]:
     """Return the tables that differ between two versions, with their changed settings."""
     upgrades = []
-    for asset in (asset for asset in old if asset in new and old[asset] != new[asset]):
-        before, after = (store.metadata(asset, shard, edition[asset]) for edition in (old, new))
+    for asset in old:
+        if asset not in new or old[asset] == new[asset]:
+            continue
+        before, after = store.metadata(asset, shard, old[asset]), store.metadata(asset, shard, new[asset])
         section = GRAPH.by_name[asset].engine_section or asset
         lines = [*map(str, differences(before[MADE_WITH], after[MADE_WITH], asset, section))]
-        lines += settings_changed(*(json.loads(metadata[MADE_FROM]) for metadata in (before, after)))
+        lines += settings_changed(json.loads(before[MADE_FROM]), json.loads(after[MADE_FROM]))
         upgrades.append(Upgrade(asset, before["recipe"], after["recipe"], tuple(lines)))
     return upgrades

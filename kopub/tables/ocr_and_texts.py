@@ -4,7 +4,6 @@
 plain text, as search uses it, and whether that text looks right.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
@@ -52,6 +51,7 @@ from kopub.texts.text_quality import (
 _REGION_FIELDS = [field.name for field in fields(Region) if field.name != "score"]
 """Fields of a region that decide its reading; a new score alone does not cause it to be read again."""
 _NOT_READ = "not_read"
+"""The origin of a region without a text, where the UI counts regions by origin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +147,13 @@ class OcrResults(EngineTable):
         Texts that the layout engine read show whether the layer is right; the other texts are proved by samples.
         """
         extracted = extract_texts(layer, page.regions, self.engine.expected_scripts)
-        texts = {index: KnownText(text, TextOrigin.TEXT_LAYER) for index, text in extracted.texts.items()}
-        known = dict(page.known)
-        for index, text in page.known.items():
-            if text.origin is TextOrigin.LAYOUT and index in texts and agree(texts[index].content, text.content):
-                known[index] = texts[index]
-        claimed = {index: text for index, text in texts.items() if index not in known}
+        known, claimed = dict(page.known), dict[int, KnownText]()
+        for index, content in extracted.texts.items():
+            text = KnownText(content, TextOrigin.TEXT_LAYER)
+            if index not in known:
+                claimed[index] = text
+            elif known[index].origin is TextOrigin.LAYOUT and agree(content, known[index].content):
+                known[index] = text
         parts = {index: part for index, part in extracted.parts.items() if index not in known}
         samples = extracted.samples if claimed or parts else ()
         return replace(page, known=known, claimed=claimed, samples=samples, parts=parts)
@@ -199,27 +200,23 @@ class OcrResults(EngineTable):
         )
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
-        regions: list[Row] = []
+        usual = (TextOrigin.RECOGNIZER, TextOrigin.LAYOUT, TextOrigin.TEXT_LAYER, _NOT_READ)
+        by_origin: dict[str, int] = dict.fromkeys(usual, 0)
         failed = characters = 0
         for of_page in table["regions"].to_pylist():
             for region in of_page or ():
-                regions.append(region)
+                origin = region["origin"] or _NOT_READ
+                by_origin[origin] = by_origin.get(origin, 0) + 1
                 failed += region["state"] == State.FAILED
                 characters += len(region["content"])
         return {
-            "regions": len(regions),
-            "regions_by_origin": by_origin(regions),
+            "regions": sum(by_origin.values()),
+            "regions_by_origin": by_origin,
             "regions_failed": failed,
             "pictures": sum(len(crops or ()) for crops in table["image_crops"].to_pylist()),
             "characters": characters,
             "text": first_markdown(table, "markdown"),
         }
-
-
-def by_origin(regions: Iterable[Row]) -> dict[str, int]:
-    """Count regions by the origin of their text; those without one are `not_read`."""
-    usual = (TextOrigin.RECOGNIZER, TextOrigin.LAYOUT, TextOrigin.TEXT_LAYER, _NOT_READ)
-    return dict.fromkeys(usual, 0) | Counter(region["origin"] or _NOT_READ for region in regions)
 
 
 def text_layer_settings(corpus: Corpus, shard: str, use: str) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ from kopub.config.settings import Resources
 from kopub.errors import UndecodableImage
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
-from kopub.layout.regions import Layout, Region
+from kopub.layout.regions import Layout
 from kopub.pages.corpus import SourceRow
 from kopub.pages.documents.text_layer import TextLayer
 from kopub.pages.manifest import shard_source
@@ -30,9 +30,6 @@ from kopub.tables.checks import Check, without_regions
 from kopub.tables.metadata import first_page
 from kopub.tables.rows import Row, RowResult, RowSpec, ShardResult, page_rows, picture_inputs
 from kopub.texts.layer_regions import CODE, correct_regions
-
-if TYPE_CHECKING:
-    pass
 
 
 class RawPages(RowTable):
@@ -216,10 +213,26 @@ class LayoutRegions(EngineTable):
         return self.engine.detect(inputs)
 
     def row(self, spec: RowSpec, result: Layout) -> RowResult:
-        page, layer = spec.given, self._layers.pop(spec.id, None)
+        layer = self._layers.pop(spec.id, None)
         if layer is not None:
             result = correct_regions(result, layer)
-        regions = [region_row(region, page["width"], page["height"]) for region in result.regions]
+        # `bbox_2d` is rounded to the nearest lines of a grid of 0 to 1000.
+        size = (spec.given["width"], spec.given["height"]) * 2
+        regions: list[Row] = []
+        for region in result.regions:
+            polygon = None if region.polygon is None else [list(point) for point in region.polygon]
+            regions.append(
+                {
+                    "index": region.index,
+                    "label": region.label,
+                    "task": region.task.value,
+                    "score": region.score,
+                    "bbox": list(region.bbox),
+                    "bbox_2d": [round(1000 * edge / extent) for edge, extent in zip(region.bbox, size, strict=True)],
+                    "polygon": polygon,
+                    "text": region.text,
+                }
+            )
         return RowResult(spec.id, {"regions": regions, "state": result.state, "reason": result.reason})
 
     def problems(self, result: ShardResult) -> Mapping[str, str | None]:
@@ -250,21 +263,3 @@ def _regions(table: pa.Table) -> pa.Table:
 def _count(regions: pa.Table, column: str) -> Counter[str]:
     """Return how many regions have each value of a column."""
     return Counter({group["values"]: group["counts"] for group in regions[column].value_counts().to_pylist()})
-
-
-def region_row(region: Region, width: int, height: int) -> Row:
-    """Return a region as a row of its table.
-
-    `bbox_2d` is the box on a grid from 0 to 1000, rounded to the nearest grid line.
-    """
-    x1, y1, x2, y2 = region.bbox
-    return {
-        "index": region.index,
-        "label": region.label,
-        "task": region.task.value,
-        "score": region.score,
-        "bbox": list(region.bbox),
-        "bbox_2d": [round(1000 * v / extent) for v, extent in ((x1, width), (y1, height), (x2, width), (y2, height))],
-        "polygon": None if region.polygon is None else [list(point) for point in region.polygon],
-        "text": region.text,
-    }

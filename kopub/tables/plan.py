@@ -163,7 +163,7 @@ class Survey:
         if standing is Standing.MISSING and asset.engines and isinstance(asset, RowTable):
             # A corpus without queries has no rows of query vectors to make. The step reports what cannot be read.
             with suppress(KopubError):
-                return any(True for _ in asset.rows(shard))
+                return next(iter(asset.rows(shard)), None) is not None
             return False
         if standing is Standing.CURRENT:
             return bool(self.tables[asset.name][shard].states.get(State.FAILED))
@@ -336,11 +336,12 @@ def sum_shards(
     cost: Cost,
 ) -> AssetPlan:
     """Return the plan of an asset, summed over its shards."""
-    pages, regions, work, why = 0, 0, 0.0, Counter[str]()
+    pages, regions, work, exact, why = 0, 0, 0.0, True, Counter[str]()
     for part in redo.values():
         pages += part.pages
         regions += part.regions
         work += part.pages * part.share
+        exact &= part.exact
         why.update(part.why)
     pages_at_most, regions_at_most, most = pages, regions, work
     for part in perhaps.values():
@@ -357,7 +358,7 @@ def sum_shards(
         pages_at_most=pages_at_most,
         regions=regions,
         regions_at_most=regions_at_most,
-        exact=all(part.exact for part in redo.values()),
+        exact=exact,
         seconds=work * cost.seconds,
         seconds_at_most=most * cost.seconds,
         gpu_seconds=work * cost.gpu_seconds,

@@ -131,8 +131,3 @@ def footer_of(store: ShardStore, asset: str, shard: str, version: str | None = N
     if not {"content", "made_from", SOURCES} <= footer.keys():
         raise StoreError("{asset} of {shard} does not say how it was made: materialize {asset} again", asset, shard)
     return StoredProvenance(footer["content"], json.loads(footer["made_from"]), footer[SOURCES])
-
-
-def content_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> str:
-    """Return a stored table's content. Raises `StoreError` as `footer_of` does."""
-    return footer_of(store, asset, shard, version).content

@@ -44,9 +44,6 @@ class ChunkEmbeddings(VectorTable):
     def off(cls, resources: Resources) -> str | None:
         return resources["sinks"].off
 
-    def prepare(self) -> None:
-        self.engine.prepare_texts()
-
     def rows(self, shard: str) -> Iterator[RowSpec]:
         cut_with = self.store.metadata(DocumentChunks.table.name, shard)["made_with"]
         made_with = canonical_json({DocumentChunks.table.name: cut_with, self.name: self.made_with})

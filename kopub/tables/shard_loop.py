@@ -194,7 +194,7 @@ class OpenShards:
     def take(self, result: Any) -> None:
         """Keep the row of a result; the last ends its shard. Raises `KopubError`."""
         with self._lock:
-            row_id = self._asset.row_id(result) if isinstance(self._asset, EngineTable) else result.id
+            row_id = getattr(result, self._asset.id_of_result if isinstance(self._asset, EngineTable) else "id")
             shard = next((shard for shard in self._open.values() if row_id in shard.asked), None)
             if shard is None:
                 raise unasked(row_id)

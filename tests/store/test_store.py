@@ -35,7 +35,7 @@ def test_a_table_comes_back_with_its_metadata(store: ShardStore):
     assert store.read("ocr_results", "shard_00").equals(table(1))
     assert store.read("ocr_results", "shard_00", ["n"]).column_names == ["n"]
     assert store.metadata("ocr_results", "shard_00") == {"recipe": "abc"}
-    assert store.rows("ocr_results", "shard_00") == 3
+    assert store.footer("ocr_results", "shard_00")[0] == 3
 
 
 def test_a_table_that_was_never_made_is_named(store: ShardStore):
@@ -222,7 +222,7 @@ def test_a_temporary_file_that_its_writer_is_done_with_stops_nobody_else(tmp_pat
     (tmp_path / "raw_pages" / ".shard_00.parquet.0a1b2c3d.tmp").symlink_to("gone")
     store = ShardStore(url=str(tmp_path))
     store.write("raw_pages", "shard_00", table(1), {})
-    assert store.rows("raw_pages", "shard_00") == 3
+    assert store.footer("raw_pages", "shard_00")[0] == 3
 
 
 def test_one_process_at_a_time_makes_a_table(tmp_path: Path):
