@@ -71,13 +71,17 @@ class ReleaseInput:
 
         Each field is the name of an asset; `wanted` names those of the optional assets that the profile sets.
         """
-        tables = {asset: reader.read(asset, shard) for asset in ASSETS}
-        optional = {asset: reader.read(asset, shard) for asset in OPTIONAL_ASSETS if asset in wanted}
-        metadata = {asset: reader.metadata(asset, shard) for asset in (*ASSETS, *optional)}
+        tables: dict[str, pa.Table] = {}
+        optional: dict[str, pa.Table] = {}
+        made: dict[str, dict[str, str]] = {}
+        for asset in (*ASSETS, *OPTIONAL_ASSETS):
+            if asset in ASSETS or asset in wanted:
+                (tables if asset in ASSETS else optional)[asset] = reader.read(asset, shard)
+                made[asset] = reader.metadata(asset, shard)
         chunks = optional.pop(DOCUMENT_CHUNKS.name, None)
         return cls(
             **tables,
-            made=metadata,
+            made=made,
             ledger=ledger or {},
             unknown_pages=unknown_pages,
             figures=optional,
@@ -109,7 +113,7 @@ OPTIONAL_ASSETS = (DOCUMENT_CHUNKS.name, *(table.name for table in (*FIGURE_TABL
 
 RELEASE = RELEASED_FILES.name
 """The asset whose table lists the released files of a shard."""
-VECTORS = {f"{kind}_embeddings": VECTOR_TABLES[kind].name for kind in ("image", "text")}
+VECTORS = {"image_embeddings": VECTOR_TABLES["image"].name, "text_embeddings": VECTOR_TABLES["text"].name}
 """The table of pages' vectors behind each config."""
 
 PageImages = Callable[[str], bytes | memoryview | None]

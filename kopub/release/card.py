@@ -28,14 +28,15 @@ from kopub.release.files import (
     INCOMPLETE,
     PASSAGES,
     Inventory,
-    config_digest,
     documents,
+    files_digest,
     incomplete_pages,
     licences,
     loadable_parts,
 )
 from kopub.release.fitness import fitness, hub_licences
 from kopub.states import State
+from kopub.store.corpus_tables import DOCUMENT_CHUNKS
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 _LISTED = 20
@@ -69,7 +70,6 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
     Text from pages, sources and settings is shown as plain text.
     """
     pages = inventory["pages"]
-    rows = {config: sum(part.rows for part in loadable_parts(inventory[config])) for config in ALL_CONFIGS}
     stated = licences(inventory, about.license)
     lost = list(islice(incomplete_pages(folder, pages), _LISTED + 1))
     regions: Counter[str] = Counter(to_read=0, lost=0, text_layer=0)
@@ -87,20 +87,23 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
     reading: list[dict[str, Any]] = []
     for table in about.reading:
         reading += [row for row in table.to_pylist() if row["slice"] == "all"]
+    steps: dict[str, Counter[str]] = {asset: Counter() for asset in ASSETS}
+    for part in (*pages, *inventory["queries"], *inventory[CHUNKS]):
+        for asset, states in part.summary["states"].items():
+            steps.setdefault(asset, Counter()).update(states)
     # Documents in chunks; an incomplete one lacks pages or all of its chunks.
-    chunked: Counter[str] = Counter()
-    for part in inventory[CHUNKS]:
-        for of_table in part.summary["states"].values():
-            chunked.update(of_table)
+    chunked = steps.get(DOCUMENT_CHUNKS.name, Counter())
+    rows: Counter[str] = Counter()
     configs: list[dict[str, Any]] = []
     for config in ALL_CONFIGS:
         if inventory[config]:
             used = loadable_parts(inventory[config])
+            rows[config] = sum(part.rows for part in used)
             size = sum(part.bytes for part in used)
             configs.append(
                 {
                     "name": config,
-                    "rows": f"{sum(part.rows for part in used):,}",
+                    "rows": f"{rows[config]:,}",
                     "files": len(used),
                     "megabytes": f"{size / 1e6:,.1f}",
                     "says": Markup(_SAYS[config]),
@@ -112,10 +115,10 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
         published=len(pages),
         rows=rows,
         configs=configs,
-        empty=any(inventory[config] and not rows[config] for config in ALL_CONFIGS),
-        states=[state.value for state in State],
-        ended=[ended[state.value] for state in State],
-        steps=_steps(inventory),
+        empty=0 in rows.values(),
+        states=list(State),
+        ended=ended,
+        steps=steps,
         regions=regions,
         lost=lost[:_LISTED],
         more_lost=len(lost) > _LISTED,
@@ -154,15 +157,6 @@ def _card_keys(pages: int, stated: Licences, about: ReleaseDescription) -> dict[
         "task_categories": ["image-to-text", "visual-document-retrieval"],
         "tags": ["ocr", "document-layout", "embeddings"],
     }
-
-
-def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
-    """Return the number of rows by asset and state, over all shards."""
-    counted: dict[str, Counter[str]] = {asset: Counter() for asset in ASSETS}
-    for part in (*inventory["pages"], *inventory["queries"], *inventory[CHUNKS]):
-        for asset, states in part.summary["states"].items():
-            counted.setdefault(asset, Counter()).update(states)
-    return [(asset, [states[state.value] for state in State]) for asset, states in counted.items()]
 
 
 def _list_makers(inventory: Inventory) -> list[dict[str, Any]]:
@@ -210,7 +204,7 @@ def render_attribution(inventory: Inventory, about: ReleaseDescription) -> str:
         counted[document, source, licence] += pages
     for (document, source, licence), pages in counted.items():
         named = (document or "not stated", source, licence or "not stated", pages)
-        lines.append(f"| {' | '.join(markdown(value) for value in named)} |")
+        lines.append(f"| {' | '.join(map(markdown, named))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -252,7 +246,8 @@ def stamp_configs(listed: Mapping[str, Any], hashes: Mapping[str, str]) -> Datas
     configs = []
     for config in listed.get("configs", []):
         name = "pages" if config["config_name"] == CORPUS else config["config_name"]
-        configs.append({**config, "description": f"contents {config_digest(hashes, name)}"})
+        files = {path: sha256 for path, sha256 in hashes.items() if path.startswith(f"data/{name}/")}
+        configs.append({**config, "description": f"contents {files_digest(files)[:16]}"})
     return DatasetCardData(**{**listed, "configs": configs})
 
 

@@ -57,6 +57,8 @@ _WORDED = {
 }
 """Columns, by config, with words of libraries and settings, which may name folders of this machine."""
 
+_HAS_VECTOR = pc.field("vector").is_valid()
+
 Row = dict[str, Any]
 
 
@@ -69,11 +71,7 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: 
     not hold the same pages as the others, or readings do not belong to its regions.
     """
     tables = _in_page_order(tables)
-    image_dim, text_dim, query_dim = (
-        table.schema.field("vector").type.list_size
-        for table in (tables.corpus_image_embeddings, tables.corpus_text_embeddings, tables.query_embeddings)
-    )
-    queries = _with_vector(tables.query_embeddings)
+    queries = tables.query_embeddings.filter(_HAS_VECTOR)
     named_queries = queries.append_column("id", queries["query_id"]).append_column("text", queries["query"])
     # Every metric would count pages that cannot be found as misses.
     judgements: list[Row] = []
@@ -83,33 +81,35 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: 
                 judgements.append({"query-id": query["query_id"], "corpus-id": page_id, "score": 1})
     built = {
         "pages": _table(_pages(tables), features.page_features(page_images)),
-        "regions": _table(_regions(tables), features.region_features()),
+        "regions": _table(_regions(tables), features.REGIONS),
         "crops": _crops(tables.ocr_results),
-        "image_embeddings": _vectors(tables.corpus_image_embeddings, features.vector_features(image_dim)),
-        "text_embeddings": _vectors(tables.corpus_text_embeddings, features.vector_features(text_dim)),
-        "queries": _public_columns(named_queries, features.query_features(query_dim)),
-        "qrels": _table(judgements, features.qrel_features()),
+        "image_embeddings": _vectors(tables.corpus_image_embeddings),
+        "text_embeddings": _vectors(tables.corpus_text_embeddings),
+        "queries": _public_columns(named_queries, features.query_features(vector_width(queries.schema))),
+        "qrels": _table(judgements, features.QRELS),
         "lineage": _public_columns(
-            lineage_rows(shard, tables.tables, tables.made, tables.ledger), features.lineage_features()
+            lineage_rows(shard, tables.tables, tables.made, tables.ledger), features.LINEAGE_ROWS
         ),
     }
     if tables.chunks is not None:
-        built[CHUNKS] = _table(_chunks(tables.chunks), features.chunk_features())
+        built[CHUNKS] = _table(_chunks(tables.chunks), features.CHUNKS)
     built |= _parts(tables)
     if tables.corrections is not None:
         corrections = tables.corrections
         if not authors:
             at = corrections.column_names.index("author")
             corrections = corrections.set_column(at, "author", pa.nulls(len(corrections), pa.string()))
-        built[CORRECTIONS] = _public_columns(corrections, features.correction_features())
+        built[CORRECTIONS] = _public_columns(corrections, features.CORRECTIONS)
     for config, columns in _WORDED.items():
         if config in built:
             table = built[config]
             for name in columns:
-                values = table[name]
-                scrubbed = {value: without_paths(value) for value in values.unique().to_pylist() if value is not None}
-                if any(value != clean for value, clean in scrubbed.items()):
-                    column = pa.array([value and scrubbed[value] for value in values.to_pylist()], values.type)
+                # A few sentences stand in all rows, so each is searched for paths once.
+                words = table[name].unique().drop_null()
+                clean = pa.array(map(without_paths, words.to_pylist()), words.type)
+                if clean != words:
+                    place = pc.call_function("index_in", [table[name]], pc.SetLookupOptions(words))
+                    column = clean.take(place).combine_chunks()
                     table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
             built[config] = table
     return _summarise(built, tables)
@@ -194,22 +194,19 @@ def _crops(ocr_results: pa.Table) -> pa.Table:
 
     The pictures stay in Arrow from the store to the file; a shard can hold gigabytes of them.
     """
-    published = features.crop_features().arrow_schema
-    lengths: list[list[int]] = []
-    for name in ("image_crops", "crop_images"):
-        lists = ocr_results[name]
-        lengths.append([length or 0 for chunk in lists.chunks for length in chunk.value_lengths().to_pylist()])
-    for page_id, crops, jpegs in zip(ocr_results["page_id"].to_pylist(), *lengths, strict=True):
-        if crops != jpegs:
-            form = "ocr_results of {page} lists {listed} pictures and holds {held}: materialize it again"
-            raise StoreError(form, page_id, crops, jpegs)
-    rows: list[Row] = []
-    for page in ocr_results.select(["page_id", "image_crops"]).to_pylist():
-        for crop in page["image_crops"] or ():
-            rows.append({"page_id": page["page_id"], "index": crop_index(crop["path"]), **crop})
-    described = pa.Table.from_pylist(rows, pa.schema([field for field in published if field.name != "image"]))
+    published = features.CROPS.arrow_schema
     jpegs = ocr_results["crop_images"]
-    pictures = pa.chunked_array([chunk.flatten() for chunk in jpegs.chunks], jpegs.type.value_type)
+    held = pc.call_function("list_value_length", [jpegs]).to_pylist()
+    rows: list[Row] = []
+    for page, count in zip(ocr_results.select(["page_id", "image_crops"]).to_pylist(), held, strict=True):
+        crops = page["image_crops"] or ()
+        if len(crops) != (count or 0):
+            form = "ocr_results of {page} lists {listed} pictures and holds {held}: materialize it again"
+            raise StoreError(form, page["page_id"], len(crops), count or 0)
+        for crop in crops:
+            rows.append({"page_id": page["page_id"], "index": crop_index(crop["path"]), **crop})
+    described = pa.Table.from_pylist(rows, published.remove(published.get_field_index("image")))
+    pictures = pc.call_function("list_flatten", [jpegs])
     groups: list[pa.Array] = []
     for start in range(0, len(pictures), PICTURES_PER_GROUP):
         # `binary`, which the Image feature requires, holds at most 2 GB in a chunk: one row group has less.
@@ -219,8 +216,8 @@ def _crops(ocr_results: pa.Table) -> pa.Table:
     return described.append_column("image", image).cast(published)
 
 
-def _vectors(table: pa.Table, published: Features) -> pa.Table:
-    return _public_columns(_with_vector(table), published)
+def _vectors(table: pa.Table) -> pa.Table:
+    return _public_columns(table.filter(_HAS_VECTOR), features.vector_features(vector_width(table.schema)))
 
 
 def _parts(tables: ReleaseInput) -> dict[str, pa.Table]:
@@ -231,9 +228,10 @@ def _parts(tables: ReleaseInput) -> dict[str, pa.Table]:
     built = {}
     if (vectors := tables.figures.get(FIGURE_VECTORS.name)) is not None:
         published = features.figure_vector_features(vector_width(vectors.schema))
-        built["figure_embeddings"] = _public_columns(_with_vector(_identify_figures(vectors, "figures")), published)
+        figures = _identify_figures(vectors, "figures").filter(_HAS_VECTOR)
+        built["figure_embeddings"] = _public_columns(figures, published)
     if (notes := tables.figures.get(FIGURE_NOTES.name)) is not None:
-        built["figure_notes"] = _public_columns(_identify_figures(notes, "notes"), features.figure_note_features())
+        built["figure_notes"] = _public_columns(_identify_figures(notes, "notes"), features.FIGURE_NOTES)
     if (passages := tables.figures.get(PASSAGE_VECTORS.name)) is not None:
         published = features.passage_features(vector_width(passages.schema))
         built[PASSAGES] = _public_columns(with_vector(passages), published)
@@ -263,10 +261,6 @@ def _public_columns(table: pa.Table, published: Features) -> pa.Table:
     The way a table was assembled must not affect its file.
     """
     return table.select(list(published)).cast(published.arrow_schema).combine_chunks()
-
-
-def _with_vector(table: pa.Table) -> pa.Table:
-    return table.filter(pc.field("vector").is_valid())
 
 
 def _table(rows: Iterable[Row], published: Features) -> pa.Table:
@@ -307,12 +301,13 @@ def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa
         summaries[CHUNKS] = {"states": {DOCUMENT_CHUNKS.name: states}}
     if tables.corrections is not None:
         # A page that was corrected after its check no longer counts as checked.
-        last = {row["page_id"]: row["action"] for row in tables.corrections.select(["page_id", "action"]).to_pylist()}
+        actions = zip(tables.corrections["page_id"].to_pylist(), tables.corrections["action"].to_pylist(), strict=True)
+        last = dict(actions)
         changes = tables.corrections.filter(pc.field("action") != "checked")
         summaries[CORRECTIONS] = {
             "corrections": changes.num_rows,
             "pages": len(changes["page_id"].unique()),
-            "checked": sum(action == "checked" for action in last.values()),
+            "checked": list(last.values()).count("checked"),
         }
     for config, summary in summaries.items():
         metadata = {**(built[config].schema.metadata or {}), SUMMARY: json.dumps(summary, ensure_ascii=False)}
@@ -354,7 +349,8 @@ def _fill(table: pa.Table, images: PageImages) -> Iterator[pa.Table]:
     pages = table.select(["page_id", "sha256"]).to_pylist()
     group: list[dict[str, object] | None] = []
     start = size = 0
-    for row, page in enumerate(pages):
+    at = table.schema.get_field_index("image")
+    for row, page in enumerate(pages, 1):
         data = images(page["page_id"])
         if data is None:
             group.append(None)
@@ -364,13 +360,7 @@ def _fill(table: pa.Table, images: PageImages) -> Iterator[pa.Table]:
                 raise StoreError(form, page["page_id"])
             group.append({"bytes": data, "path": None})
             size += len(data)
-        if len(group) == PICTURES_PER_GROUP or size >= _BYTES_PER_GROUP:
-            yield _with_images(table.slice(start, len(group)), group)
-            start, size, group = row + 1, 0, []
-    if group:
-        yield _with_images(table.slice(start), group)
-
-
-def _with_images(pages: pa.Table, group: Sequence[dict[str, object] | None]) -> pa.Table:
-    column = pages.schema.get_field_index("image")
-    return pages.set_column(column, pages.schema.field(column), pa.array(group, pages.schema.field(column).type))
+        if len(group) == PICTURES_PER_GROUP or size >= _BYTES_PER_GROUP or row == len(pages):
+            image = table.schema.field(at)
+            yield table.slice(start, len(group)).set_column(at, image, pa.array(group, image.type))
+            start, size, group = row, 0, []

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -23,7 +23,7 @@ from kopub.release.base import OpenImages, PageImages, TableReader, image_suffix
 from kopub.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES, VECTOR_TABLES
 from kopub.store.rows import region_ids, vector_matrix, with_vector
 from kopub.texts.markup import defuse
-from kopub.texts.regions import Region, join_regions
+from kopub.texts.regions import join_regions
 
 _LAYOUTS, _READINGS, _TEXTS = TABLES.regions.name, TABLES.readings.name, TABLES.texts.name
 _ARRAYS = {
@@ -122,19 +122,22 @@ def _write_pages(reader: TableReader, shards: Sequence[str], fresh: Path, images
     ):
         for shard in shards:
             readings = reader.read(_READINGS, shard)
-            layouts, parsed = (_by_page(reader, asset, shard, readings) for asset in (_LAYOUTS, _TEXTS))
+            layouts = _by_page(reader, _LAYOUTS, shard, readings)
+            parsed = _by_page(reader, _TEXTS, shard, readings)
             pictures = {} if images is None else _write_images(images(shard), readings["page_id"].to_pylist(), fresh)
-            for page in _one_by_one(readings):
-                page_id = page["page_id"]
-                for crop, data in zip(page["image_crops"] or (), page["crop_images"] or (), strict=True):
-                    _crop_file(fresh, crop["path"]).write_bytes(data)
-                    crops += 1
-                regions = join_regions(page_id, layouts[page_id]["regions"], page["regions"])
-                _write_line(results, _result(page, regions, pages) | pictures.get(page_id, {}))
-                own = parsed[page_id]
-                text = {"text": own["text"] or "", "n_chars": own["n_chars"], "state": own["state"]}
-                _write_line(texts, {"page_id": page_id, "page_idx": pages, **text})
-                pages += 1
+            # One row at a time becomes Python objects, since pages carry pictures.
+            for batch in readings.to_batches(max_chunksize=1):
+                for page in batch.to_pylist():
+                    identity = {"page_id": page["page_id"], "page_idx": pages}
+                    for crop, data in zip(page["image_crops"] or (), page["crop_images"] or (), strict=True):
+                        _crop_file(fresh, crop["path"]).write_bytes(data)
+                        crops += 1
+                    result = identity | _result(page, layouts[page["page_id"]]["regions"])
+                    _write_line(results, result | pictures.get(page["page_id"], {}))
+                    text = parsed[page["page_id"]]
+                    own = {"text": text["text"] or "", "n_chars": text["n_chars"], "state": text["state"]}
+                    _write_line(texts, identity | own)
+                    pages += 1
     return pages, crops
 
 
@@ -163,22 +166,15 @@ def _by_page(reader: TableReader, asset: str, shard: str, readings: pa.Table) ->
     return rows
 
 
-def _one_by_one(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """Yield the rows, only one at a time as Python objects, since pages carry pictures."""
-    for batch in table.to_batches(max_chunksize=1):
-        yield from batch.to_pylist()
-
-
-def _result(page: dict[str, Any], regions: Sequence[Region], page_idx: int) -> dict[str, Any]:
+def _result(page: dict[str, Any], layout: Any) -> dict[str, Any]:
+    """Return what a line of `ocr_results.jsonl` says of a page."""
     shown: list[dict[str, Any]] = []
-    for region in regions:
+    for region in join_regions(page["page_id"], layout, page["regions"]):
         if region.content is not None:
             content = None if region.kind == "image" else region.content
             place = {"kind": region.kind, "bbox_2d": region.box_2d}
             shown.append({"index": region.index, "label": region.label, **place, "content": content})
     return {
-        "page_id": page["page_id"],
-        "page_idx": page_idx,
         "regions": shown,
         "markdown": defuse(page["markdown"] or ""),
         "image_crops": page["image_crops"] or [],
@@ -223,28 +219,23 @@ def _write_notes(reader: TableReader, shards: Sequence[str], path: Path) -> None
                 pages += 1
 
 
-def _vectors(reader: TableReader, shard: str, name: str) -> tuple[list[str], pa.ChunkedArray]:
-    """Return the ids and vectors of the rows of an array."""
-    if name == _FIGURES:
-        figures = with_vector(reader.read(FIGURE_VECTORS.name, shard, ["page_id", "figures"]))
-        return region_ids(figures), figures["vector"]
-    source = _ARRAYS[name]
-    table = reader.read(source.name, shard, [source.key, "vector"])
-    table = table.filter(table["vector"].is_valid())
-    return table[source.key].to_pylist(), table["vector"]
-
-
 def _write_array(reader: TableReader, shards: Sequence[str], name: str, folder: Path) -> int:
+    """Write the ids and vectors of an array, and return the number of its rows."""
+    source = _ARRAYS.get(name, FIGURE_VECTORS)
     ids: list[str] = []
     vectors: list[np.ndarray] = []
     for shard in shards:
-        of_shard, column = _vectors(reader, shard, name)
-        ids += of_shard
-        vectors.append(vector_matrix(column))
+        if source is FIGURE_VECTORS:
+            rows = with_vector(reader.read(source.name, shard, ["page_id", "figures"]))
+            ids += region_ids(rows)
+        else:
+            rows = reader.read(source.name, shard, [source.key, "vector"])
+            rows = rows.filter(rows["vector"].is_valid())
+            ids += rows[source.key].to_pylist()
+        vectors.append(vector_matrix(rows["vector"]))
     widths = {matrix.shape[1] for matrix in vectors}
     if len(widths) > 1:
         numbers = " and ".join(map(str, sorted(widths)))
-        source = _ARRAYS.get(name, FIGURE_VECTORS)
         form = "the vectors of {source} have {numbers} dimensions: materialize it again for every shard"
         raise StoreError(form, source, numbers)
     np.save(folder / f"{name}.npy", np.concatenate(vectors) if vectors else np.empty((0, 0), np.float16))

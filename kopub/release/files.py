@@ -66,16 +66,7 @@ def render_checksums(sums: Mapping[str, str]) -> str:
 
 def files_digest(sums: Mapping[str, str]) -> str:
     """Return 64 hex digits that identify the contents of some files."""
-    return bytes_sha256(render_checksums(sums).encode())
-
-
-def config_digest(sums: Mapping[str, str], config: str) -> str:
-    """Return 16 hex digits that identify the contents of a config."""
-    return files_digest({path: sha256 for path, sha256 in sums.items() if path.startswith(f"data/{config}/")})[:16]
-
-
-def bytes_sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    return hashlib.sha256(render_checksums(sums).encode()).hexdigest()
 
 
 MANIFEST, CARD, ATTRIBUTION = "manifest.json", "README.md", "ATTRIBUTION.md"
@@ -111,6 +102,11 @@ class ReleaseManifest:
     left: int = 0
 
     @property
+    def hashes(self) -> dict[str, str]:
+        """The SHA-256 of each file by path."""
+        return {path: file.sha256 for path, file in self.files.items()}
+
+    @property
     def missing(self) -> list[str]:
         """The shards of the corpus that are not in the release."""
         released = {match["shard"] for path in self.files if (match := DATA_PATH.fullmatch(path))}
@@ -143,7 +139,7 @@ def differences(root: Path, tables: Mapping[str, str]) -> Iterator[str]:
         # The checksums are written last.
         if (entry is not None and stat.st_size != entry.bytes) or stat.st_mtime > finished_at + _CLOCK_SECONDS:
             edited.append(path)
-    listed = {path: file.sha256 for path, file in manifest.files.items()}
+    listed = manifest.hashes
     older = [path for path, sha256 in tables.items() if listed.get(path) != sha256]
     for paths, says, then in (
         (missing, "missing", "kopub run --asset hf_release makes the release again"),
@@ -153,16 +149,6 @@ def differences(root: Path, tables: Mapping[str, str]) -> Iterator[str]:
         if paths:
             more = f" and {counted(len(paths) - 1, 'other file')}" if len(paths) > 1 else ""
             yield f"{root / paths[0]}{more}: {says}; {then}"
-
-
-def manifest_of(inventory: "Inventory", shards: Sequence[str], left: int, hashes: Mapping[str, str]) -> ReleaseManifest:
-    """Return the manifest of a release that holds the parts of `inventory`.
-
-    `hashes` are those of the parts by path, and `left` counts the pages of the corpus that are in no shard yet.
-    """
-    parts = (part for of_config in inventory.values() for part in of_config)
-    files = {part.path: ManifestEntry(hashes[part.path], part.rows, part.bytes) for part in parts}
-    return ReleaseManifest(shards, files, left)
 
 
 def render_manifest(manifest: ReleaseManifest) -> str:
@@ -222,8 +208,29 @@ class ReleasePart:
 
 
 def list_parts(folder: Path) -> Inventory:
-    """Return every published file under `folder`."""
-    return {config: [_part(folder, path) for path in config_files(folder, config)] for config in ALL_CONFIGS}
+    """Return every published file under `folder`.
+
+    Raises `StoreError` for one that is damaged.
+    """
+    inventory: dict[str, list[ReleasePart]] = {config: [] for config in ALL_CONFIGS}
+    for config, parts in inventory.items():
+        for path in config_files(folder, config):
+            shard = path.stem
+            try:
+                footer = pq.read_metadata(path)
+            except (pa.ArrowInvalid, OSError) as error:
+                form = "{path} is not readable ({error}): delete it and {command} {shard}"
+                raise StoreError(form, path, error, _AGAIN, shard) from None
+            metadata = footer.metadata or {}
+            try:
+                features, summary = metadata[_FEATURES].decode(), json.loads(metadata.get(SUMMARY, b"{}"))
+            except (KeyError, ValueError, RecursionError):
+                features, summary = "", None
+            if not isinstance(summary, dict) or (config in _SUMMARISED and SUMMARY not in metadata):
+                raise StoreError("{path} is no file of a release: delete it and {command} {shard}", path, _AGAIN, shard)
+            place = path.relative_to(folder).as_posix()
+            parts.append(ReleasePart(shard, place, footer.num_rows, path.stat().st_size, features, summary))
+    return inventory
 
 
 def loadable_parts(parts: Iterable[ReleasePart]) -> list[ReleasePart]:
@@ -291,26 +298,3 @@ def licences(inventory: Inventory, license: str | None) -> dict[str | None, int]
 def features_of(table: pa.Table) -> str:
     """Return the features that the file of a config's table will have."""
     return table.schema.metadata[_FEATURES].decode()
-
-
-def _part(folder: Path, path: Path) -> ReleasePart:
-    try:
-        footer = pq.read_metadata(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        form = "{path} is not readable ({error}): delete it and {command} {shard}"
-        raise StoreError(form, path, error, _AGAIN, path.stem) from None
-    metadata = footer.metadata or {}
-    try:
-        features, summary = metadata[_FEATURES].decode(), json.loads(metadata.get(SUMMARY, b"{}"))
-    except (KeyError, ValueError, RecursionError):
-        features, summary = "", None
-    if not isinstance(summary, dict) or (path.parent.name in _SUMMARISED and SUMMARY not in metadata):
-        raise StoreError("{path} is no file of a release: delete it and {command} {shard}", path, _AGAIN, path.stem)
-    return ReleasePart(
-        shard=path.stem,
-        path=path.relative_to(folder).as_posix(),
-        rows=footer.num_rows,
-        bytes=path.stat().st_size,
-        features=features,
-        summary=summary,
-    )

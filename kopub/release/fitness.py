@@ -36,6 +36,9 @@ _LINE = 400
 """Most characters of a line; licences come from the source."""
 
 
+_OVERRIDE = "{reason}; give gates.override a reason to publish it all the same"
+
+
 @dataclass(frozen=True, slots=True)
 class Fitness:
     """The problems of a release, one line each, and the reasons to overlook them.
@@ -59,8 +62,7 @@ class Fitness:
         """
         lines = self.closed_by_quality
         if not self.override:
-            form = "{reason}; give gates.override a reason to publish it all the same"
-            lines += [phrase(form, line) for line in self.unfinished]
+            lines += [phrase(_OVERRIDE, line) for line in self.unfinished]
         if not self.license_override:
             form = "{reason}; give gates.license_override a reason to publish it all the same"
             lines += [phrase(form, line) for line in self.licences]
@@ -69,10 +71,7 @@ class Fitness:
     @property
     def closed_by_quality(self) -> list[str]:
         """The part of `closed` that also matters if nothing is published."""
-        if self.override:
-            return []
-        form = "{reason}; give gates.override a reason to publish it all the same"
-        return [phrase(form, line) for line in self.quality]
+        return [] if self.override else [phrase(_OVERRIDE, line) for line in self.quality]
 
 
 def fitness(inventory: Inventory, about: ReleaseDescription) -> Fitness:
@@ -155,12 +154,12 @@ class LicenceTerms:
 
 
 TERMS: Mapping[str, LicenceTerms] = {
-    **{name: LicenceTerms("dedicated to the public", _KEEP_ATTRIBUTION | _DEDICATED) for name in _DEDICATED},
-    **{name: LicenceTerms("attribution", _KEEP_ATTRIBUTION) for name in _ATTRIBUTION},
+    **dict.fromkeys(_DEDICATED, LicenceTerms("dedicated to the public", _KEEP_ATTRIBUTION | _DEDICATED)),
+    **dict.fromkeys(_ATTRIBUTION, LicenceTerms("attribution", _KEEP_ATTRIBUTION)),
     **{name: LicenceTerms("share-alike", under) for name, under in _SHARE_ALIKE.items()},
-    **{name: LicenceTerms("not for commerce", _NO_COMMERCE | _NO_COMMERCE_SHARE_ALIKE) for name in _NO_COMMERCE},
+    **dict.fromkeys(_NO_COMMERCE, LicenceTerms("not for commerce", _NO_COMMERCE | _NO_COMMERCE_SHARE_ALIKE)),
     **{name: LicenceTerms("share-alike, not for commerce", frozenset({name})) for name in _NO_COMMERCE_SHARE_ALIKE},
-    **{name: LicenceTerms("no derivatives", frozenset()) for name in _NO_DERIVATIVES},
+    **dict.fromkeys(_NO_DERIVATIVES, LicenceTerms("no derivatives", frozenset())),
 }
 
 _NOT_ON_THE_HUB = frozenset({"kogl-1", "kogl-2", "kogl-3", "kogl-4"})
@@ -176,8 +175,8 @@ def hub_licences(stated: Iterable[str | None]) -> list[str]:
 
     `other` stands for a licence without an identifier.
     """
-    identifiers = (identifier(licence) for licence in stated)
-    return sorted({OTHER if licence in _NOT_ON_THE_HUB else licence for licence in identifiers})
+    identifiers = set(map(identifier, stated))
+    return sorted(identifiers - _NOT_ON_THE_HUB | ({OTHER} if identifiers & _NOT_ON_THE_HUB else set()))
 
 
 def identifier(stated: str | None) -> str:

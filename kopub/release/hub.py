@@ -6,8 +6,11 @@ bit by bit, so a reader could find half a shard; here the files are first sent t
 then `create_commit` names them all at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +24,6 @@ from kopub.release.files import (
     DATA_PATH,
     MANIFEST,
     ReleaseManifest,
-    bytes_sha256,
     data_checksums,
     files_digest,
     parse_checksums,
@@ -105,14 +107,16 @@ class HubDifference:
             ("~", "{count} files changed: {size:,} bytes, {rows:,} rows", self.changed),
             ("-", "{count} files removed: {size:,} bytes, {rows:,} rows", self.removed),
         )
-        for sign, _, changes in kinds:
+        sums: list[str] = []
+        for sign, form, changes in kinds:
+            size = rows = 0
             for change in changes:
-                rows = "" if change.rows is None else phrase(", {rows:,} rows", change.rows)
-                yield phrase("{sign} {path} ({size:,} bytes{rows})", sign, change.path, change.size, rows)
-        for _, form, changes in kinds:
-            rows = sum(change.rows or 0 for change in changes)
-            size = sum(change.size for change in changes)
-            yield phrase(form, len(changes), size, rows)
+                size += change.size
+                rows += change.rows or 0
+                its_rows = "" if change.rows is None else phrase(", {rows:,} rows", change.rows)
+                yield phrase("{sign} {path} ({size:,} bytes{rows})", sign, change.path, change.size, its_rows)
+            sums.append(phrase(form, len(changes), size, rows))
+        yield from sums
 
 
 def local_files(folder: Path) -> dict[str, LocalFile]:
@@ -120,17 +124,22 @@ def local_files(folder: Path) -> dict[str, LocalFile]:
 
     Raises `StoreError` if the lists do not agree.
     """
-    texts = {name: _read(folder, name) for name in TEXTS}
-    sums = data_checksums(parse_checksums(texts[CHECKSUMS].decode()))
+    texts: dict[str, bytes] = {}
+    for name in TEXTS:
+        try:
+            texts[name] = (folder / name).read_bytes()
+        except OSError:
+            raise StoreError("{folder} has no {name}: materialize hf_release first", folder, name) from None
     manifest = parse_manifest(texts[MANIFEST])
-    if sums != {path: file.sha256 for path, file in manifest.files.items()}:
+    if data_checksums(parse_checksums(texts[CHECKSUMS].decode())) != manifest.hashes:
         form = "{folder} is being written by another run, or one was killed: materialize hf_release again"
         raise StoreError(form, folder)
     files: dict[str, LocalFile] = {}
     for path, file in manifest.files.items():
         files[path] = LocalFile(path, file.sha256, file.bytes, file.rows, folder / path)
     for name, content in texts.items():
-        files[name] = LocalFile(name, bytes_sha256(content), len(content), None, folder / name, content)
+        sha256 = hashlib.sha256(content).hexdigest()
+        files[name] = LocalFile(name, sha256, len(content), None, folder / name, content)
     return files
 
 
@@ -147,16 +156,19 @@ def difference(
     `before` is the manifest of `remote`, which has the rows of the files to remove. Files that no release writes are
     left alone.
     """
-    rows = {path: file.rows for path, file in before.files.items()} if before else {}
     added: list[HubChange] = []
     changed: list[HubChange] = []
+    removed: list[HubChange] = []
     for path, file in sorted(local.items()):
         if path not in remote:
             added.append(HubChange(file.path, file.size, file.rows))
         elif not have_same_bytes(file, remote[path]):
             changed.append(HubChange(file.path, file.size, file.rows))
-    gone = (path for path in sorted(remote) if path not in local and DATA_PATH.fullmatch(path))
-    return HubDifference(added, changed, [HubChange(path, remote[path].size, rows.get(path)) for path in gone])
+    for path, file in sorted(remote.items()):
+        if path not in local and DATA_PATH.fullmatch(path):
+            listed = before.files.get(path) if before else None
+            removed.append(HubChange(path, file.size, listed.rows if listed else None))
+    return HubDifference(added, changed, removed)
 
 
 def have_same_bytes(local: LocalFile, remote: RemoteFile) -> bool:
@@ -177,13 +189,14 @@ def plan_commits(changes: HubDifference) -> list[tuple[list[str], list[str]]]:
     A shard is never divided between commits. The files that describe the release, and all removals, are in the last
     one: until then the repository describes its old contents.
     """
-    sent = [change.path for change in (*changes.added, *changes.changed)]
     removed = [change.path for change in changes.removed]
     by_shard: dict[str, list[str]] = {}
-    last = [path for path in sent if not DATA_PATH.fullmatch(path)]
-    for path in sorted(sent):
-        if match := DATA_PATH.fullmatch(path):
-            by_shard.setdefault(match["shard"], []).append(path)
+    last: list[str] = []
+    for change in sorted((*changes.added, *changes.changed), key=attrgetter("path")):
+        if match := DATA_PATH.fullmatch(change.path):
+            by_shard.setdefault(match["shard"], []).append(change.path)
+        else:
+            last.append(change.path)
     groups: list[list[str]] = [[]]
     for paths in by_shard.values():
         if groups[-1] and len(groups[-1]) + len(paths) > FILES_PER_COMMIT:
@@ -194,13 +207,7 @@ def plan_commits(changes: HubDifference) -> list[tuple[list[str], list[str]]]:
     return [(group, []) for group in groups[:-1]] + [([*groups[-1], *last], removed)]
 
 
-def _read(folder: Path, name: str) -> bytes:
-    try:
-        return (folder / name).read_bytes()
-    except OSError:
-        raise StoreError("{folder} has no {name}: materialize hf_release first", folder, name) from None
-
-
+_CHANGED = "{path} is not the file that {file} lists: another run replaced it, or see `kopub verify`"
 _FILES_PER_UPLOAD = 256
 """Files for which the client queries the Hub in one request."""
 _BYTES_PER_UPLOAD = 2_000_000_000
@@ -245,12 +252,7 @@ class HubTarget(Resource):
         from kopub.release.hub_calls import call_hub
 
         self.require_repo()
-
-        def look() -> HubDifference:
-            head = self._head(create=False)
-            return self._difference(files, head)
-
-        return call_hub(look, self.repo, log)
+        return call_hub(lambda: self._difference(files, self._head(create=False)), self.repo, log)
 
     def push(self, read: Callable[[], Files], summary: str, name: Callable[[Files], str | None], log: Log) -> HubPush:
         """Push the release that `read` returns, check the repository, and then tag it.
@@ -300,27 +302,24 @@ class HubTarget(Resource):
         """Return the commit that the branch is at."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
+        look = partial(self._api.repo_info, self.repo, repo_type="dataset", revision=self.branch)
         try:
-            return self._revision(self.branch)
+            commit = look().sha
         except RepositoryNotFoundError:
             if not create:
                 raise
             self._api.create_repo(self.repo, repo_type="dataset", private=True, exist_ok=True)
-            return self._revision(self.branch)
-
-    def _revision(self, name: str) -> str:
-        info = self._api.repo_info(self.repo, repo_type="dataset", revision=name)
-        if info.sha is None:
-            raise HubError("{repo}: the Hub does not say which commit {revision} is at", self.repo, name)
-        return info.sha
+            commit = look().sha
+        if commit is None:
+            raise HubError("{repo}: the Hub does not say which commit {revision} is at", self.repo, self.branch)
+        return commit
 
     def _tree(self, commit: str) -> dict[str, RemoteFile]:
         """Return every file of a commit, with a request for each thousand."""
         from huggingface_hub.hf_api import RepoFile
 
-        entries = self._api.list_repo_tree(self.repo, repo_type="dataset", revision=commit, recursive=True)
         files: dict[str, RemoteFile] = {}
-        for entry in entries:
+        for entry in self._api.list_repo_tree(self.repo, repo_type="dataset", revision=commit, recursive=True):
             if isinstance(entry, RepoFile):
                 sha256 = entry.lfs.sha256 if entry.lfs else None
                 files[entry.path] = RemoteFile(entry.path, entry.size, sha256, entry.blob_id)
@@ -343,14 +342,18 @@ class HubTarget(Resource):
         """Send the files, commit them, and return the commit of the branch."""
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
+        from kopub.release.hub_calls import ChangedRelease
+
         paths = [change.path for change in (*todo.added, *todo.changed)]
-        _require(path for path in paths if not _is_unchanged(files[path]))
+        # Another run may have replaced a file since, and sending it would be in vain.
+        for path in paths:
+            _require_unchanged(files[path])
         added: dict[str, CommitOperationAdd] = {}
         for path in paths:
             file = files[path]
             added[path] = CommitOperationAdd(path, str(file.file) if file.content is None else file.content)
-        # Another run may have replaced a file since, and sending it would be in vain.
-        _require(path for path in paths if added[path].upload_info.sha256.hex() != files[path].sha256)
+            if added[path].upload_info.sha256.hex() != file.sha256:
+                raise ChangedRelease(phrase(_CHANGED, path, CHECKSUMS))
         sent = 0
         for group in _groups(files, paths):
             try:
@@ -364,7 +367,8 @@ class HubTarget(Resource):
                 )
             except (OSError, ValueError, RuntimeError):
                 # The Hub refuses a file that a run replaces while it is read, as it differs from the announced one.
-                _require(path for path in group if not _is_unchanged(files[path], anew=True))
+                for path in group:
+                    _require_unchanged(files[path], anew=True)
                 raise
             sent += sum(files[path].size for path in group)
             log(phrase("{repo}: {sent:,} of {whole:,} bytes are there", self.repo, sent, todo.bytes))
@@ -403,28 +407,22 @@ class HubTarget(Resource):
     def _tagged_commit(self, tag: str) -> str | None:
         """Return the commit of the tag; None if there is no such tag."""
         tags = self._api.list_repo_refs(self.repo, repo_type="dataset").tags
-        return next((ref.target_commit for ref in tags if ref.name == tag), None)
+        return {ref.name: ref.target_commit for ref in tags}.get(tag)
 
 
 def _taken(repo: str, tag: str, commit: str) -> str:
     return phrase("{repo}: the tag {tag} is at commit {commit} already; choose another name", repo, tag, commit[:8])
 
 
-def _require(changed: Iterable[str]) -> None:
-    """Raise `ChangedRelease` for the first of the `changed` files, if there is one."""
+def _require_unchanged(file: LocalFile, anew: bool = False) -> None:
+    """Raise `ChangedRelease` if the file is not the same, by size, or by bytes if `anew`."""
     from kopub.release.hub_calls import ChangedRelease
 
-    if (path := next(iter(changed), None)) is not None:
-        form = "{path} is not the file that {file} lists: another run replaced it, or see `kopub verify`"
-        raise ChangedRelease(phrase(form, path, CHECKSUMS))
-
-
-def _is_unchanged(file: LocalFile, anew: bool = False) -> bool:
-    """Return whether the file is still the same, by size, or by bytes if `anew`."""
     if file.content is not None:
-        return True
+        return
     is_there = file.file.is_file() and file.file.stat().st_size == file.size
-    return is_there and (not anew or file_sha256(file.file) == file.sha256)
+    if not is_there or (anew and file_sha256(file.file) != file.sha256):
+        raise ChangedRelease(phrase(_CHANGED, file.path, CHECKSUMS))
 
 
 def _groups(files: Files, paths: Sequence[str]) -> Iterator[list[str]]:
@@ -432,10 +430,12 @@ def _groups(files: Files, paths: Sequence[str]) -> Iterator[list[str]]:
 
     Copies of a file, such as empty ones, are in later groups than the first, since the client would send both.
     """
-    # Reversed, so that the first of equal files stays.
-    first = {files[path].sha256: path for path in reversed(paths)}
-    unique = [path for path in paths if first[files[path].sha256] == path]
-    for these in (unique, [path for path in paths if first[files[path].sha256] != path]):
+    firsts: dict[str, str] = {}
+    copies: list[str] = []
+    for path in paths:
+        if firsts.setdefault(files[path].sha256, path) != path:
+            copies.append(path)
+    for these in (firsts.values(), copies):
         group: list[str] = []
         size = 0
         for path in these:

@@ -44,6 +44,11 @@ _MOST_QUOTED = 200
 """Most characters quoted from the Hub."""
 _FULL = ("quota", "storage limit", "storage space")
 _FULL_STATUS = frozenset({HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.INSUFFICIENT_STORAGE})
+_REFUSALS: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "the Hub does not take the token: run `hf auth login`, or set HF_TOKEN anew",
+    HTTPStatus.PRECONDITION_FAILED: "somebody else commits to it at the same time; run it again",
+    HTTPStatus.TOO_MANY_REQUESTS: "the Hub's limit of requests is used up; what was sent stays, run it again later",
+}
 
 
 class ChangedRelease(KopubError):
@@ -88,33 +93,30 @@ def explain_hub_error(error: BaseException | None, repo: str) -> str:
     if isinstance(error, KopubError):
         return str(error)
     if isinstance(error, HfHubHTTPError):
-        message = visible(_without_secrets(error.server_message or "no reason given"), _MOST_QUOTED)
-        return phrase("{repo}: {reason}", repo, _refusal(error, message, repo))
-    message = visible(_without_secrets(str(error)), _MOST_QUOTED)
+        message, status = error.server_message or "no reason given", error.response.status_code
+    else:
+        message, status = str(error), 0
+    # Neither the token may be shown nor the queries of addresses, which contain the storage's signatures.
+    token = get_token()
+    message = visible(_SIGNED.sub("?…", message.replace(token, "***") if token else message), _MOST_QUOTED)
     # The client reports errors of large file storage as ValueError.
-    if _says_full(message):
-        return phrase("{repo}: {reason}", repo, _full(repo))
-    return phrase("{repo}: the Hub cannot be reached, or its client gave up ({error}); run it again", repo, message)
-
-
-def _refusal(error: HfHubHTTPError, message: str, repo: str) -> str:
-    status = error.response.status_code
-    if status in _FULL_STATUS or _says_full(message):
-        return _full(repo)
-    if isinstance(error, RevisionNotFoundError):
-        return "it has no such branch, tag or commit"
-    if isinstance(error, RepositoryNotFoundError) or status == HTTPStatus.NOT_FOUND:
-        return "no such dataset that the token may see: make it on the Hub or with hub.create, and log in with HF_TOKEN"
-    explanations: dict[int, str] = {
-        HTTPStatus.UNAUTHORIZED: "the Hub does not take the token: run `hf auth login`, or set HF_TOKEN anew",
-        HTTPStatus.FORBIDDEN: phrase(
-            "the token may not write to it ({error}): log in with one that has write access", message
-        ),
-        HTTPStatus.PRECONDITION_FAILED: "somebody else commits to it at the same time; run it again",
-        HTTPStatus.TOO_MANY_REQUESTS: "the Hub's limit of requests is used up; what was sent stays, run it again later",
-    }
-    form = "the Hub answered {status} ({error}); what was sent stays, run it again"
-    return explanations.get(status, phrase(form, status, message))
+    if status in _FULL_STATUS or any(word in message.lower() for word in _FULL):
+        form = "the storage of {owner} on the Hub is full: free some or enlarge it, then run it again"
+        reason = phrase(form, repo.partition("/")[0])
+    elif not status:
+        return phrase("{repo}: the Hub cannot be reached, or its client gave up ({error}); run it again", repo, message)
+    elif isinstance(error, RevisionNotFoundError):
+        reason = "it has no such branch, tag or commit"
+    elif isinstance(error, RepositoryNotFoundError) or status == HTTPStatus.NOT_FOUND:
+        reason = (
+            "no such dataset that the token may see: make it on the Hub or with hub.create, and log in with HF_TOKEN"
+        )
+    elif status == HTTPStatus.FORBIDDEN:
+        reason = phrase("the token may not write to it ({error}): log in with one that has write access", message)
+    else:
+        form = "the Hub answered {status} ({error}); what was sent stays, run it again"
+        reason = _REFUSALS.get(status) or phrase(form, status, message)
+    return phrase("{repo}: {reason}", repo, reason)
 
 
 def _is_transient(error: BaseException | None) -> bool:
@@ -150,24 +152,6 @@ def _cause(error: BaseException | None) -> BaseException | None:
     """Return the Hub's own error, if the client wrapped it in another."""
     cause = error.__cause__ if error else None
     return cause if isinstance(cause, HfHubHTTPError) and not isinstance(error, HfHubHTTPError) else error
-
-
-def _says_full(message: str) -> bool:
-    return any(word in message.lower() for word in _FULL)
-
-
-def _full(repo: str) -> str:
-    form = "the storage of {owner} on the Hub is full: free some or enlarge it, then run it again"
-    return phrase(form, repo.partition("/")[0])
-
-
-def _without_secrets(text: str) -> str:
-    """Return the text without the token and without the queries of addresses.
-
-    The queries contain the storage's signatures.
-    """
-    token = get_token()
-    return _SIGNED.sub("?…", text.replace(token, "***") if token else text)
 
 
 @contextmanager

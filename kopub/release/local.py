@@ -16,7 +16,7 @@ from pydantic import Field
 
 from kopub.engine import Engine, ProfileOnly
 from kopub.errors import ConfigError, StoreError
-from kopub.files import file_sha256, is_url, replace_file
+from kopub.files import file_sha256, is_url, replace_bytes, replace_file
 from kopub.fingerprints import CodeVersion
 from kopub.release.base import PageImages, ReleaseDescription, ReleasedFile, ReleaseInput
 from kopub.release.files import (
@@ -32,7 +32,6 @@ from kopub.release.files import (
     data_checksums,
     features_of,
     list_parts,
-    manifest_of,
     parse_checksums,
     parse_manifest,
     part_path,
@@ -97,21 +96,22 @@ class LocalRelease(Engine):
         from kopub.release.dataset import build_configs, write_parquet
 
         built = build_configs(shard, tables, self.page_images, authors=self.corrections == "named")
-        every = {config: part_path(config, shard) for config in ALL_CONFIGS}
-        paths = {config: every[config] for config in built}
-        dropped = set(every.values()) - set(paths.values())
-        with writing_shard(self.root, shard):
+        paths = {config: part_path(config, shard) for config in ALL_CONFIGS}
+        dropped = [path for config, path in paths.items() if config not in built]
+        # The mark that the shard is being written ends with its process, even if that is killed.
+        mark = _locks_folder(self.root) / f"{shard}.lock"
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(mark):
             with self._lock():
                 before = self._sums()
                 # If a run dies before the new hash of a file is written, `finish` hashes the file again.
-                self._write_sums({path: sha256 for path, sha256 in before.items() if path not in every.values()})
+                self._write_sums({path: sha256 for path, sha256 in before.items() if path not in paths.values()})
                 begun = self._write_first_yaml(shard, built)
             files: list[ReleasedFile] = []
-            for config, path in paths.items():
+            for config, table in built.items():
                 pictures = images if self.page_images and config == "pages" else None
-                write = partial(write_parquet, built[config], images=pictures)
-                sha256, size = replace_file(self.root / path, write)
-                files.append(ReleasedFile(path, sha256, built[config].num_rows, size))
+                sha256, size = replace_file(self.root / paths[config], partial(write_parquet, table, images=pictures))
+                files.append(ReleasedFile(paths[config], sha256, table.num_rows, size))
             with self._lock():
                 for path in dropped:
                     (self.root / path).unlink(missing_ok=True)
@@ -145,11 +145,13 @@ class LocalRelease(Engine):
         from kopub.release.card import render_attribution, render_card
 
         inventory = list_parts(self.root)
-        paths: list[str] = []
+        files: dict[str, ManifestEntry] = {}
         for parts in inventory.values():
-            paths += [part.path for part in parts]
-        hashes = {path: sums.get(path) or file_sha256(self.root / path) for path in paths}
-        manifest = manifest_of(inventory, about.shards, about.left, hashes)
+            for part in parts:
+                sha256 = sums.get(part.path) or file_sha256(self.root / part.path)
+                files[part.path] = ManifestEntry(sha256, part.rows, part.bytes)
+        manifest = ReleaseManifest(about.shards, files, about.left)
+        hashes = manifest.hashes
         texts = [
             self._write_text(MANIFEST, render_manifest(manifest)),
             self._write_text(ATTRIBUTION, render_attribution(inventory, about)),
@@ -231,21 +233,25 @@ class LocalRelease(Engine):
             before = parse_manifest((self.root / MANIFEST).read_bytes())
         except (FileNotFoundError, StoreError):
             return
-        listed = {file.path: ManifestEntry(file.sha256, file.rows or 0, file.bytes) for file in files}
-        others = {path: file for path, file in before.files.items() if path not in dropped}
-        now = ReleaseManifest(list(dict.fromkeys([*before.shards, shard])), {**others, **listed})
-        self._write_text(MANIFEST, render_manifest(now))
+        listed = dict(before.files)
+        for path in dropped:
+            listed.pop(path, None)
+        for file in files:
+            listed[file.path] = ManifestEntry(file.sha256, file.rows or 0, file.bytes)
+        shards = before.shards if shard in before.shards else [*before.shards, shard]
+        self._write_text(MANIFEST, render_manifest(ReleaseManifest(shards, listed)))
 
     def _write_yaml(self, built: Mapping[str, pa.Table], sums: Mapping[str, str]) -> None:
         from kopub.release.card import compose_card, front_matter, is_listed, stamp_configs
 
         listed, body = self._card()
-        # The features of an empty table do not count, since no width is wrong for no vectors.
-        wanted = {config: features_of(table) if table.num_rows else None for config, table in built.items()}
-        if all(is_listed(config, features, listed) for config, features in wanted.items()):
-            data = stamp_configs(listed, sums)
+        for config, table in built.items():
+            # The features of an empty table do not count, since no width is wrong for no vectors.
+            if not is_listed(config, features_of(table) if table.num_rows else None, listed):
+                data = front_matter(list_parts(self.root), listed, sums)
+                break
         else:
-            data = front_matter(list_parts(self.root), listed, sums)
+            data = stamp_configs(listed, sums)
         self._write_text(CARD, compose_card(data, body))
 
     def _card(self) -> tuple[dict[str, Any], str]:
@@ -270,24 +276,8 @@ class LocalRelease(Engine):
         return self._write_text(CHECKSUMS, render_checksums(sums))
 
     def _write_text(self, name: str, text: str) -> ReleasedFile:
-        sha256, size = replace_file(self.root / name, partial(_write_text, text))
+        sha256, size = replace_bytes(self.root / name, text.encode())
         return ReleasedFile(name, sha256, None, size)
-
-
-def _write_text(text: str, path: Path) -> None:
-    path.write_text(text, "utf-8")
-
-
-@contextmanager
-def writing_shard(root: Path, shard: str) -> Iterator[None]:
-    """Mark `shard` of the release in `root` as being written.
-
-    The mark ends with its process, even if that is killed.
-    """
-    lock = _locks_folder(root) / f"{shard}.lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(lock):
-        yield
 
 
 def wait_for_writers(root: Path, seconds: float) -> bool:

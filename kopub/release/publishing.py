@@ -70,7 +70,17 @@ def whole(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -
     No other run may be writing one of its shards. Raises `StoreError` for a shard whose files are of two runs because
     one was killed.
     """
-    files = _describe_files(about, release, store)
+    files: Mapping[str, LocalFile] | None = None
+    for _ in range(_LOOKS):
+        for shard in about.shards:
+            with store.exclusive(RELEASE, shard):
+                pass
+        release.finish(about)
+        with release.locked() as folder, suppress(StoreError):
+            files = local_files(folder)
+            break
+    if files is None:
+        raise StoreError("{folder} is being written by another run: publish it when that is done", release.root)
     if not released(files):
         raise StoreError("{folder} holds no shard: `kopub run` makes it", release.root)
     for shard, of_shard in released(files).items():
@@ -79,17 +89,6 @@ def whole(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -
             form = "the released files of {shard} are not those of one run: materialize hf_release for it"
             raise StoreError(form, shard)
     return files
-
-
-def _describe_files(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -> Mapping[str, LocalFile]:
-    for _ in range(_LOOKS):
-        for shard in about.shards:
-            with store.exclusive(RELEASE, shard):
-                pass
-        release.finish(about)
-        with release.locked() as folder, suppress(StoreError):
-            return local_files(folder)
-    raise StoreError("{folder} is being written by another run: publish it when that is done", release.root)
 
 
 def fitness_of(about: ReleaseDescription, release: LocalRelease) -> Fitness:
@@ -209,9 +208,10 @@ def reading_scores(
     for request in guards(gates.benchmarks, gates.benchmark_samples, Path(corpus.home)):
         guard, baseline = request.store(Path(corpus.home), profile), request.baseline(Path(corpus.home))
         judgement = verdict(baseline) if same_run(guard, baseline) else None
-        if judgement is None or any(
-            _made_with(store, asset, released) - _made_with(guard, asset, guard.published(asset)) for asset in _READERS
-        ):
+        unproved: set[str] = set()
+        for asset in _READERS:
+            unproved |= _made_with(store, asset, released) - _made_with(guard, asset, guard.published(asset))
+        if judgement is None or unproved:
             form = "the benchmark {benchmark} was not read by what made this release: {command}"
             problems.append(phrase(form, request.benchmark, request.command))
             continue

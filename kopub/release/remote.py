@@ -7,8 +7,7 @@ readers who have begun with it.
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,12 +72,16 @@ class PublishedRelease:
         Raises `StoreError`.
         """
         objects, root = Objects.at(self.folder)
-        below = (path.removeprefix(f"{root}/") for path in objects.below(root))
-        # A release copied to the URL as a folder may be published over; it then lies beside the new one.
-        paths = [path for path in below if not (_OURS.match(path) or path == POINTER)]
-        if strange := next((path for path in paths if ".." in path.split("/") or path.startswith("/")), None):
-            form = "{folder} holds {name}, which is no file of a release: remove it"
-            raise StoreError(form, self.folder, visible(strange))
+        paths: list[str] = []
+        for name in objects.below(root):
+            path = name.removeprefix(f"{root}/")
+            # A release copied to the URL as a folder may be published over; it then lies beside the new one.
+            if _OURS.match(path) or path == POINTER:
+                continue
+            if ".." in path.split("/") or path.startswith("/"):
+                form = "{folder} holds {name}, which is no file of a release: remove it"
+                raise StoreError(form, self.folder, visible(path))
+            paths.append(path)
 
         def get(path: str) -> None:
             try:
@@ -122,7 +125,10 @@ def publish_to(url: str, folder: Path, log: Log) -> str | None:
         log(phrase(form, url, len(missing), missing[0]))
         return None
     objects, root = Objects.at(url)
-    with _alone(objects, root, url) as lock:
+    lock_path, holder = f"{root}/{_LOCK}", phrase("the release at {url}", url)
+    lock = ObjectLock(objects, lock_path, holder)
+    acquire_lock(lock_path, lock, holder, wait=True)
+    try:
         before, now = _current_folder(objects, root), f"{VERSIONS}/{release_digest(files)[:16]}"
         sizes = _sizes(objects, f"{root}/{now}")
         todo = [path for path, file in files.items() if sizes.get(path) != file.size]
@@ -149,19 +155,10 @@ def publish_to(url: str, folder: Path, log: Log) -> str | None:
             raise StoreError(form, root, now, len(wrong), wrong[0])
         lock.publish(f"{root}/{POINTER}", (json.dumps({"folder": now}) + "\n").encode())
         _clear(objects, root, {now, before}, lock)
+    finally:
+        release_lock(lock_path)
     log(phrase("published at {url}: {count} files, {bytes:,} bytes sent", url, len(files), sent))
     return f"{url}/{now}"
-
-
-@contextmanager
-def _alone(objects: Objects, root: str, url: str) -> Iterator[ObjectLock]:
-    lock = ObjectLock(objects, f"{root}/{_LOCK}", phrase("the release at {url}", url))
-    name = f"{root}/{_LOCK}"
-    acquire_lock(name, lock, phrase("the release at {url}", url), wait=True)
-    try:
-        yield lock
-    finally:
-        release_lock(name)
 
 
 def _current_folder(objects: Objects, root: str) -> str | None:
@@ -191,10 +188,10 @@ def _hashes(objects: Objects, folder: str) -> dict[str, str]:
 def _clear(objects: Objects, root: str, keep: set[str | None], lock: ObjectLock) -> None:
     """Remove the files of other releases, and the remains of killed uploads."""
     folders = tuple(f"{root}/{name}/" for name in keep if name)
-    for_removal = []
+    for_removal: list[str] = []
     for path in objects.below(f"{root}/{VERSIONS}"):
-        file = _OURS.match(path.removeprefix(f"{root}/"))
-        rest = "" if file is None else path.removeprefix(f"{root}/")[file.end() :]
+        place = path.removeprefix(f"{root}/")
+        rest = place[len(ours[0]) :] if (ours := _OURS.match(place)) else ""
         if (rest in TEXTS or DATA_PATH.fullmatch(rest)) and not path.startswith(folders):
             for_removal.append(path)
     # Another process that took the lock over meanwhile has other files here.

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from datasets.exceptions import DatasetsError
 from datasets.load import dataset_module_factory, get_dataset_builder_class
 
 _ROOT = Path(__file__).resolve().parents[2]
+_REFUSED = (DatasetsError, ValueError, OSError)
 _ROWS = 100
 """Rows in memory at a time: one of `pages` can hold an image of a megabyte."""
 
@@ -68,27 +69,26 @@ def count_apart(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, 
 
 
 def _row_counts(folder: Path, shards: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int | str]]:
-    opened = None
+    """Yield each config with its rows or an error.
+
+    The builders are those of `load_dataset_builder`, but the card is parsed once for all configs.
+    """
+    try:
+        module = dataset_module_factory(str(folder))
+        infos, arguments = module.dataset_infos or {}, dict(module.builder_kwargs)
+        name = arguments.pop("dataset_name", None)
+        builder = get_dataset_builder_class(module, dataset_name=name)
+    except _REFUSED as error:
+        yield from dict.fromkeys(shards, f"{type(error).__name__}: {error}").items()
+        return
     for config, of_config in shards.items():
         try:
-            opened = opened or _open(folder)
-            yield config, _rows(opened(config), of_config)
-        except (DatasetsError, ValueError, OSError) as error:
+            opened = builder(
+                dataset_name=name, config_name=config, hash=module.hash, info=infos.get(config), **arguments
+            )
+            yield config, _rows(opened, of_config)
+        except _REFUSED as error:
             yield config, f"{type(error).__name__}: {error}"
-
-
-def _open(folder: Path) -> Callable[[str], DatasetBuilder]:
-    """Return a function that returns the builder of a config.
-
-    The builder is that of `load_dataset_builder`, but the card is parsed once for all configs.
-    """
-    module = dataset_module_factory(str(folder))
-    infos, arguments = module.dataset_infos or {}, dict(module.builder_kwargs)
-    name = arguments.pop("dataset_name", None)
-    builder = get_dataset_builder_class(module, dataset_name=name)
-    return lambda config: builder(
-        dataset_name=name, config_name=config, hash=module.hash, info=infos.get(config), **arguments
-    )
 
 
 def _rows(builder: DatasetBuilder, shards: Sequence[str]) -> int:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -99,22 +100,15 @@ def notes_on(folder: Path) -> list[str]:
 
     Checksums of an older version list only data files.
     """
+    notes: list[str] = []
     with suppress(OSError, StoreError):
         if left := parse_manifest((folder / MANIFEST).read_bytes()).left:
-            return [
-                phrase("unfinished: {pages} of the corpus left by --max-pages", counted(left, "page")),
-                *_unproved(folder),
-            ]
-    return _unproved(folder)
-
-
-def _unproved(folder: Path) -> list[str]:
+            notes.append(phrase("unfinished: {pages} of the corpus left by --max-pages", counted(left, "page")))
     sums = _sums(folder) if (folder / CHECKSUMS).is_file() else {}
-    left_out = [name for name in _HASHED if name not in sums]
-    if len(left_out) < len(_HASHED) or not sums:
-        return []
-    form = "{file} is of an older version and has no hash of {names}: release again to add them"
-    return [phrase(form, CHECKSUMS, ", ".join(left_out))]
+    if sums and sums.keys().isdisjoint(_HASHED):
+        form = "{file} is of an older version and has no hash of {names}: release again to add them"
+        notes.append(phrase(form, CHECKSUMS, ", ".join(_HASHED)))
+    return notes
 
 
 def _description(folder: Path) -> list[str]:
@@ -135,9 +129,7 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
         return
     chosen = _ChosenShards(folder, inventory, listed, shards)
     # Joins need the columns, so those have to be right first.
-    broken = [*chosen.files(), *_texts(folder), *(_strangers(folder) if shards is None else ())] or list(
-        chosen.schema()
-    )
+    broken = [*chosen.files(), *_texts(folder, strangers=shards is None)] or list(chosen.schema())
     yield from broken
     if broken:
         return
@@ -149,52 +141,45 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
             )
             yield (phrase(form, len(absent), len(listed.shards), absent[0]))
         yield from unloadable_lines(inventory)
-    yield from joins(folder, inventory, chosen.shards(), complete=not listed.missing)
+    chosen_shards = chosen.shards()
+    yield from joins(folder, inventory, chosen_shards, complete=not listed.missing)
     if load:
         # Every config is read as a user does, and its rows are compared with the files.
-        chosen_shards = chosen.shards()
-        in_files: dict[str, dict[str, int]] = {}
+        to_load: dict[str, list[str]] = {}
+        in_files: Counter[str] = Counter()
         for config, parts in inventory.items():
-            in_files[config] = {part.shard: part.rows for part in loadable_parts(parts) if part.shard in chosen_shards}
-        for config, rows in count(folder, {config: list(parts) for config, parts in in_files.items() if parts}).items():
-            owed = sum(in_files[config].values())
+            for part in loadable_parts(parts):
+                if part.shard in chosen_shards:
+                    to_load.setdefault(config, []).append(part.shard)
+                    in_files[config] += part.rows
+        for config, rows in count(folder, to_load).items():
             if isinstance(rows, str):
                 yield phrase("datasets cannot open {config}: {error}", config, visible(rows, _SHOWN))
-            elif rows != owed:
-                yield phrase("datasets gives {rows} rows of {config}, its files hold {held}", rows, config, owed)
+            elif rows != in_files[config]:
+                form = "datasets gives {rows} rows of {config}, its files hold {held}"
+                yield phrase(form, rows, config, in_files[config])
 
 
-def _texts(folder: Path) -> Iterator[str]:
-    """Yield a line for each text whose hash is missing or differs.
+def _texts(folder: Path, strangers: bool) -> Iterator[str]:
+    """Yield a line for each text whose hash is missing or differs, and for `strangers`.
 
-    All texts are listed or, in an older release, none.
+    Strangers are files that do not belong to a release.
     """
     sums = _sums(folder)
-    if not any(name in sums for name in _HASHED):
-        return
-    for name in _HASHED:
+    # All texts are listed or, in an older release, none.
+    for name in () if sums.keys().isdisjoint(_HASHED) else _HASHED:
         if name not in sums:
             yield phrase("{file} has no hash of {name}", CHECKSUMS, name)
         elif file_sha256(folder / name) != sums[name]:
             yield phrase("{name} has another SHA-256 than {file} says", name, CHECKSUMS)
-
-
-def _strangers(folder: Path) -> Iterator[str]:
-    """Yield the files that do not belong to a release.
-
-    Files that git and the Hub's client keep beside one are ignored.
-    """
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(folder.rglob("*")) if strangers else ():
         place = path.relative_to(folder).as_posix()
-        is_known = place in TEXTS or DATA_PATH.fullmatch(place) or place == ".gitattributes"
-        if (
-            (path.is_dir() and not path.is_symlink())
-            or is_known
-            or place.startswith((".git/", ".cache/huggingface/"))
-            or is_temporary(path.name)
-        ):
-            continue
-        yield phrase("{file} is no file of a release: move it out", visible(place, _SHOWN))
+        is_file = path.is_symlink() or not path.is_dir()
+        is_known = place in TEXTS or DATA_PATH.fullmatch(place) or is_temporary(path.name)
+        # Git and the Hub's client keep files of their own beside a release.
+        is_theirs = place == ".gitattributes" or place.startswith((".git/", ".cache/huggingface/"))
+        if is_file and not is_known and not is_theirs:
+            yield phrase("{file} is no file of a release: move it out", visible(place, _SHOWN))
 
 
 def _sums(folder: Path) -> dict[str, str]:
@@ -212,24 +197,18 @@ def fetch_release(release: str, revision: str | None) -> Iterator[Path]:
             PublishedRelease.at(release).download(Path(folder))
             yield Path(folder)
     else:
-        yield _folder_or_repository(release, revision)
-
-
-def _folder_or_repository(release: str, revision: str | None) -> Path:
-    folder = Path(release)
-    if folder.is_dir():
-        return folder
-    if release.count("/") != 1 or release.startswith((".", "/", "~")):
-        raise StoreError("{name} is neither a folder, a URL nor a repository, `owner/name`", visible(release, _SHOWN))
-
-    def download() -> str:
-        return snapshot_download(release, repo_type="dataset", revision=revision)
-
-    try:
-        return Path(call_hub(download, release, lambda line: None))
-    except HubError as error:
-        form = "there is no folder {name} here, and as a repository: {reason}"
-        raise StoreError(form, visible(release, _SHOWN), error) from None
+        folder = Path(release)
+        if not folder.is_dir():
+            if release.count("/") != 1 or release.startswith((".", "/", "~")):
+                form = "{name} is neither a folder, a URL nor a repository, `owner/name`"
+                raise StoreError(form, visible(release, _SHOWN))
+            download = partial(snapshot_download, release, repo_type="dataset", revision=revision)
+            try:
+                folder = Path(call_hub(download, release, lambda line: None))
+            except HubError as error:
+                form = "there is no folder {name} here, and as a repository: {reason}"
+                raise StoreError(form, visible(release, _SHOWN), error) from None
+        yield folder
 
 
 @dataclass(frozen=True)
@@ -246,10 +225,10 @@ class _ChosenShards:
 
         Other shards are ignored, since another run may be writing them.
         """
-        sums = self._chosen({path: sha256 for path, sha256 in _sums(self.folder).items() if path not in _HASHED})
+        sums = {path: sha256 for path, sha256 in _sums(self.folder).items() if path not in _HASHED}
         listed = self._chosen(self.listed.files)
         there = self._chosen({part.path: part for parts in self.inventory.values() for part in parts})
-        if sums != {path: file.sha256 for path, file in listed.items()}:
+        if self._chosen(sums) != self._chosen(self.listed.hashes):
             yield phrase("{file} and {other} do not list the same files and hashes", CHECKSUMS, MANIFEST)
         for path in sorted(there.keys() - listed.keys()):
             yield phrase("{path} is not listed in {file}", path, MANIFEST)
@@ -263,7 +242,8 @@ class _ChosenShards:
             elif file_sha256(self.folder / path) != file.sha256:
                 yield phrase("{path} has another SHA-256 than {file} says", path, CHECKSUMS)
         for shard in self.shards():
-            for path in (part_path(config, shard) for config in CONFIGS):
+            for config in CONFIGS:
+                path = part_path(config, shard)
                 if path not in there and path not in listed:
                     yield phrase("{path} is missing", path)
 
@@ -280,11 +260,12 @@ class _ChosenShards:
             if used and config not in infos:
                 yield phrase("{file} does not list {config}", CARD, config)
                 continue
-            for part in (part for part in used if self._is_chosen(part.path)):
-                features = infos[config].features or Features()
-                stored = pq.read_schema(self.folder / part.path)
-                if not stored.remove_metadata().equals(features.arrow_schema.remove_metadata()):
-                    yield phrase("{file} does not have the columns that {other} says", part.path, CARD)
+            for part in used:
+                if self.only is None or part.shard in self.only:
+                    features = infos[config].features or Features()
+                    stored = pq.read_schema(self.folder / part.path)
+                    if not stored.remove_metadata().equals(features.arrow_schema.remove_metadata()):
+                        yield phrase("{file} does not have the columns that {other} says", part.path, CARD)
 
     def shards(self) -> list[str]:
         released = dict.fromkeys(part.shard for parts in self.inventory.values() for part in parts)
@@ -293,11 +274,11 @@ class _ChosenShards:
     def _chosen(self, by_path: Mapping[str, Item]) -> dict[str, Item]:
         if self.only is None:
             return dict(by_path)
-        return {path: item for path, item in by_path.items() if self._is_chosen(path)}
-
-    def _is_chosen(self, path: str) -> bool:
-        match = DATA_PATH.fullmatch(path)
-        return match is not None and (self.only is None or match["shard"] in self.only)
+        chosen: dict[str, Item] = {}
+        for path, item in by_path.items():
+            if (match := DATA_PATH.fullmatch(path)) and match["shard"] in self.only:
+                chosen[path] = item
+        return chosen
 
 
 _NAMED, _ID_SHOWN = 3, 80
@@ -306,8 +287,6 @@ _JPEG = b"\xff\xd8\xff"
 _PICTURES = 100
 """Crops in memory at a time."""
 
-Regions = set[tuple[str, int]]
-
 
 def joins(folder: Path, inventory: Inventory, shards: Sequence[str], complete: bool) -> Iterator[str]:
     """Yield a line for every failed join in `shards`.
@@ -315,9 +294,13 @@ def joins(folder: Path, inventory: Inventory, shards: Sequence[str], complete: b
     Only the ids of the other shards are read. A release that is not `complete` may have queries about pages yet to
     come.
     """
-    pages = Counter(_ids(folder, inventory, "pages", "page_id"))
+    pages: Counter[str] = Counter()
+    queries: set[str] = set()
+    for part in inventory["pages"]:
+        pages.update(pq.read_table(folder / part.path, columns=["page_id"])["page_id"].to_pylist())
+    for part in inventory["queries"]:
+        queries.update(pq.read_table(folder / part.path, columns=["query_id"])["query_id"].to_pylist())
     yield from _name_ids("pages has ids twice", _twice(pages))
-    queries = set(_ids(folder, inventory, "queries", "query_id"))
     for shard in shards:
         of_shard = _ShardJoins(folder, shard)
         yield from of_shard.vectors()
@@ -359,7 +342,19 @@ class _ShardJoins:
         yield from self._problem("regions has regions of pages that are not there", counts.keys() - owed.keys())
         wrong = (page for page, count in owed.items() if (count or 0) != counts[page])
         yield from self._problem("regions has not as many as pages says", wrong)
-        yield from self._crops(set(regions))
+        at_places = set(regions)
+        unknown: list[str] = []
+        damaged: list[str] = []
+        with pq.ParquetFile(self._folder / part_path("crops", self._shard)) as file:
+            for batch in file.iter_batches(batch_size=_PICTURES, columns=["page_id", "index", "path", "image"]):
+                for crop in batch.to_pylist():
+                    if (crop["page_id"], crop["index"]) not in at_places:
+                        unknown.append(crop["path"])
+                    image = crop["image"]
+                    if image is None or not (image["bytes"] or b"").startswith(_JPEG):
+                        damaged.append(crop["path"])
+        yield from self._problem("crops has pictures of regions that are not there", unknown)
+        yield from self._problem("crops has rows without a picture", damaged)
 
     def figures(self) -> Iterator[str]:
         """Check that each figure is a region of a known page, and occurs once."""
@@ -434,30 +429,11 @@ class _ShardJoins:
         regions = self._read("regions", ["page_id", "index"])
         return list(zip(regions["page_id"].to_pylist(), regions["index"].to_pylist(), strict=True))
 
-    def _crops(self, regions: Regions) -> Iterator[str]:
-        unknown: list[str] = []
-        damaged: list[str] = []
-        with pq.ParquetFile(self._folder / part_path("crops", self._shard)) as file:
-            for batch in file.iter_batches(batch_size=_PICTURES, columns=["page_id", "index", "path", "image"]):
-                for crop in batch.to_pylist():
-                    if (crop["page_id"], crop["index"]) not in regions:
-                        unknown.append(crop["path"])
-                    image = crop["image"]
-                    if image is None or not (image["bytes"] or b"").startswith(_JPEG):
-                        damaged.append(crop["path"])
-        yield from self._problem("crops has pictures of regions that are not there", unknown)
-        yield from self._problem("crops has rows without a picture", damaged)
-
     def _read(self, config: str, columns: list[str]) -> pa.Table:
         return pq.read_table(self._folder / part_path(config, self._shard), columns=columns)
 
     def _problem(self, problem: str, ids: Iterable[str]) -> Iterator[str]:
         yield from _name_ids(f"{self._shard}: {problem}", ids)
-
-
-def _ids(folder: Path, inventory: Inventory, config: str, column: str) -> Iterator[str]:
-    for part in inventory[config]:
-        yield from pq.read_table(folder / part.path, columns=[column])[column].to_pylist()
 
 
 def _twice(counts: Counter[str]) -> Iterator[str]:

@@ -120,9 +120,9 @@ def _linked(
             yield path, sha256
 
 
-def _has(wanted: Mapping[str, str], *sums: Mapping[str, str]) -> bool:
+def _has(wanted: Mapping[str, str], staged: Mapping[str, str], released: Mapping[str, str]) -> bool:
     for path, sha256 in wanted.items():
-        if not any(hashes.get(path) == sha256 for hashes in sums):
+        if sha256 not in (staged.get(path), released.get(path)):
             return False
     return bool(wanted)
 
@@ -142,14 +142,17 @@ def _is_same(new: Path, old: Path) -> bool:
     Data files by being one file, texts by their bytes.
     """
 
-    def listed(root: Path) -> dict[str, tuple[int, int] | bytes]:
-        files = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if not path.is_dir()}
-        return {
-            place: path.read_bytes() if place in TEXTS else (path.lstat().st_ino, path.lstat().st_size)
-            for place, path in files.items()
-        }
-
-    return old.is_dir() and listed(new) == listed(old)
+    if not old.is_dir():
+        return False
+    both: list[dict[str, tuple[int, int] | bytes]] = []
+    for root in (new, old):
+        files: dict[str, tuple[int, int] | bytes] = {}
+        for path in root.rglob("*"):
+            if not path.is_dir():
+                place, stat = path.relative_to(root).as_posix(), path.lstat()
+                files[place] = path.read_bytes() if place in TEXTS else (stat.st_ino, stat.st_size)
+        both.append(files)
+    return both[0] == both[1]
 
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -258,8 +261,15 @@ def require_ours(root: Path) -> None:
                 stranger = visible(path.relative_to(folder).as_posix())
                 form = "{folder} holds {name}, which no release wrote: {remedy}, or move the files"
                 raise StoreError(form, folder, stranger, ELSEWHERE)
-    if stray := next(_unlisted_files(root), None):
-        raise StoreError("{file} is no file of the release there: move it out of {folder}", root / stray, root)
+    listed: set[str] = set()
+    with suppress(OSError, ValueError, StoreError):
+        listed |= parse_manifest((root / MANIFEST).read_bytes()).files.keys()
+    with suppress(OSError, ValueError):
+        listed |= parse_checksums((root / CHECKSUMS).read_text("utf-8")).keys()
+    for path in _files(root / "data"):
+        place = path.relative_to(root).as_posix()
+        if DATA_PATH.fullmatch(place) and place not in listed:
+            raise StoreError("{file} is no file of the release there: move it out of {folder}", path, root)
 
 
 def is_release(folder: Path) -> bool:
@@ -295,21 +305,8 @@ def _is_begun(folder: Path) -> bool:
     names = {path.relative_to(folder).as_posix() for path in _files(folder) if not is_temporary(path.name)}
     if names == {MANIFEST}:
         return _BEGUN.startswith((folder / MANIFEST).read_bytes())
-    data = {name for name in names if DATA_PATH.fullmatch(name)}
+    data = set(filter(DATA_PATH.fullmatch, names))
     return bool(data or CHECKSUMS in names) and names <= data | set(TEXTS)
-
-
-def _unlisted_files(root: Path) -> Iterator[str]:
-    """Yield data files of a release folder that its manifest and checksums lack."""
-    listed: set[str] = set()
-    with suppress(OSError, ValueError, StoreError):
-        listed |= parse_manifest((root / MANIFEST).read_bytes()).files.keys()
-    with suppress(OSError, ValueError):
-        listed |= parse_checksums((root / CHECKSUMS).read_text("utf-8")).keys()
-    for path in _files(root / "data"):
-        place = path.relative_to(root).as_posix()
-        if DATA_PATH.fullmatch(place) and place not in listed:
-            yield place
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -220,6 +220,18 @@ def test_a_config_that_datasets_cannot_open_is_a_line(folder: Path):
     assert [line.partition(":")[0] for line in verify(folder)] == ["datasets cannot open regions"]
 
 
+def test_a_release_that_datasets_cannot_open_is_opened_once(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    opened: list[str] = []
+
+    def refuse(path: str) -> None:
+        opened.append(path)
+        raise ValueError("no data")
+
+    monkeypatch.setattr("kopub.release.row_counts.dataset_module_factory", refuse)
+    assert count(folder, {"pages": [], "regions": []}) == dict.fromkeys(["pages", "regions"], "ValueError: no data")
+    assert len(opened) == 1
+
+
 def test_the_card_is_parsed_once_for_all_configs(folder: Path, monkeypatch: pytest.MonkeyPatch):
     parsed: list[str] = []
     parse = DatasetCard.load
