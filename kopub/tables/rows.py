@@ -191,7 +191,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """The new table of a shard, the rows that it must have, and the previous table."""
+    """The new table of a shard, the previous one, and the rows it must have."""
 
     table: pa.Table
     id_column: str
