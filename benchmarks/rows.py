@@ -29,7 +29,7 @@ from kopub.store.schemas import page_embeddings
 from kopub.store.table_store import ShardStore
 from kopub.tables.checks import unaccounted, unsound_vectors
 from kopub.tables.provenance import content
-from kopub.tables.rows import RowSpec, ShardResult, Work, assemble, unfinished
+from kopub.tables.rows import RowSpec, ShardResult, assemble, unfinished
 
 T = TypeVar("T")
 WORDS, VOCABULARY, AT_ONCE = 300, 50_000, 2_000
@@ -61,7 +61,7 @@ def measured(rows: int, dim: int, queries: int) -> dict[str, float]:
     )
     timed("what is unfinished", lambda: unfinished(specs, [table], "page_id"))
     whole = timed("assembled", lambda: assemble(specs, table, "page_id"))
-    made = ShardResult(whole, "page_id", specs, schema.empty_table(), Work({}, (), 0.0))
+    made = ShardResult(whole, "page_id", specs, schema.empty_table())
     assert timed("check: every row once", lambda: unaccounted(made)) is None
     assert timed("check: vectors", lambda: unsound_vectors(whole, dim)) is None
     timed("fingerprint", lambda: content(whole))

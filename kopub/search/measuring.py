@@ -89,6 +89,7 @@ _Rerank = Callable[[np.ndarray], np.ndarray]
 
 
 def _reranked(store: TableStore, corpus: "SearchedCorpus", reranking: Reranking, ranking: np.ndarray) -> np.ndarray:
+    """Return a ranking of the corpus's questions, with the first pages of each reordered."""
     questions: list[RankedQuestion] = []
     for question, row in zip(corpus.questions, ranking[:, : reranking.engine.depth].tolist(), strict=True):
         questions.append(RankedQuestion(question.text, [corpus.page(at) for at in row if at != NO_PAGE]))

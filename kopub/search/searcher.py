@@ -171,9 +171,11 @@ class Searcher:
 
     @property
     def _choices(self) -> tuple[Mode, ...]:
-        matching = [kind for kind in VECTORS if self._embedding and kind in self._embedding.queries_match]
-        # Figures have vectors only if somebody had them made.
-        kinds = tuple(kind for kind in matching if kind is not Mode.FIGURE or self._is_made(kind))
+        matching, kinds = self._embedding.queries_match if self._embedding else (), list[Mode]()
+        for kind in VECTORS:
+            # Figures have vectors only if somebody had them made.
+            if kind in matching and (kind is not Mode.FIGURE or self._is_made(kind)):
+                kinds.append(kind)
         every = (Mode.VECTORS,) if len(kinds) > 1 else ()
         # Reranking comes after the fusion, which is used if nothing was measured or if both are equally good.
         reranked = (Mode.RERANKED,) if self._reranking else ()
@@ -433,16 +435,17 @@ def _fuse(rankings: Mapping[Mode, Sequence[Neighbour]], weights: Mapping[str, fl
     numbered: list[np.ndarray] = []
     parts: list[np.ndarray] = []
     for mode, ranking in rankings.items():
+        ranked = np.empty(len(ranking), np.int64)
         for place, near in enumerate(ranking):
             page = (near.shard, near.page_id)
-            numbers.setdefault(page, len(numbers))
+            ranked[place] = numbers.setdefault(page, len(numbers))
             if near.figure is not None:
                 figures[page] = near.figure
             if near.passage is not None:
                 passages[page] = near.passage
             if place < _FIRST:
                 by[page] = (*by.get(page, ()), mode)
-        numbered.append(np.array([numbers[near.shard, near.page_id] for near in ranking], np.int64))
+        numbered.append(ranked)
         parts.append(np.array([near.score for near in ranking], np.float32))
     if weights:
         _, scores = weighted_scores(numbered, parts, [weights.get(mode, 0.0) for mode in rankings])

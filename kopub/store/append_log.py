@@ -212,8 +212,11 @@ def keep_reasons(log: AppendLog, reasons: Collection[Reason]) -> None:
 
 def stored_reasons(log: AppendLog) -> dict[str, Reason]:
     """Return the reasons in the logs by what they say. Raises `StoreError`."""
-    packed = [text for part in log.read() for text in part["reason"].to_pylist()]
-    return {reason: reason for reason in map(Reason.unpacked, packed)}
+    reasons: dict[str, Reason] = {}
+    for part in log.read():
+        for reason in map(Reason.unpacked, part["reason"].to_pylist()):
+            reasons[reason] = reason
+    return reasons
 
 
 class Journal:

@@ -76,21 +76,20 @@ def made_with(metadata: Mapping[str, str]) -> MadeWith:
     if "model" in versions:
         model, revision = versions["model"], versions.get("revision")
     else:
+        # A model that is named like a repository is listed with its revision.
         model, revision = next(((name, revision) for name, revision in versions.items() if "/" in name), (None, None))
-    beside = {
-        name: value for name, value in engine.items() if name not in ("engine", "version", "parameters", "weights")
-    }
-    settings = {name: value for name, value in json.loads(metadata.get(MADE_FROM, "{}")).items() if is_setting(name)}
-    return MadeWith(
-        engine=engine.get("engine"),
-        model=model,
-        revision=revision,
-        parameters={**engine.get("parameters", {}), **beside, **own.get("settings", {}), **settings},
-        versions=versions,
-        code_version=_json({"table": own["version"], **({"engine": engine["version"]} if engine else {})})
-        if own
-        else None,
-    )
+    parameters = dict(engine.get("parameters", {}))
+    for name, value in engine.items():
+        if name not in ("engine", "version", "parameters", "weights"):
+            parameters[name] = value
+    parameters |= own.get("settings", {})
+    for name, value in json.loads(metadata.get(MADE_FROM, "{}")).items():
+        if is_setting(name):
+            parameters[name] = value
+    code_version = None
+    if own:
+        code_version = _json({"table": own["version"], **({"engine": engine["version"]} if engine else {})})
+    return MadeWith(engine.get("engine"), model, revision, parameters, versions, code_version)
 
 
 def lineage_rows(
@@ -120,19 +119,15 @@ def lineage_rows(
             "versions": _json(by.versions),
             "code_version": by.code_version,
         }
-        runs = made_in(ledger.get(asset))
+        # A row that was made twice counts as made last.
+        runs: dict[tuple[str, str], dict[str, Any]] = {}
+        if (entries := ledger.get(asset)) is not None:
+            for entry in entries.select(["row_id", "fingerprint", "run_id", "made_at", "gpu_seconds"]).to_pylist():
+                runs[entry.pop("row_id"), entry.pop("fingerprint")] = entry
         id_column = "query_id" if "query_id" in table.column_names else "page_id"
         for row in table.select([id_column, "state", "reason", "fingerprint"]).to_pylist():
             rows.append({**same, **row, **runs.get((row[id_column], row["fingerprint"]), {})})
     return pa.Table.from_pylist(rows, LINEAGE)
-
-
-def made_in(ledger: pa.Table | None) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the newest run, time and GPU seconds by (id, fingerprint) of ledger rows."""
-    if ledger is None:
-        return {}
-    entries = ledger.select(["row_id", "fingerprint", "run_id", "made_at", "gpu_seconds"]).to_pylist()
-    return {(entry.pop("row_id"), entry.pop("fingerprint")): entry for entry in entries}
 
 
 def _json(value: Mapping[str, Any]) -> str | None:

@@ -152,9 +152,10 @@ def sources(asset: str, source: str | None, parents: Iterable[str]) -> str:
 
     It joins the table's own `source` with those of its `parents`, the tables that it is made from.
     """
-    own = [] if source is None else [(asset, source)]
-    inherited = [tuple(entry) for parent in parents for entry in json.loads(parent)]
-    return json.dumps(sorted({*own, *inherited}))
+    entries: set[tuple[str, ...]] = set() if source is None else {(asset, source)}
+    for parent in parents:
+        entries.update(map(tuple, json.loads(parent)))
+    return json.dumps(sorted(entries))
 
 
 class CorpusCheck:

@@ -20,7 +20,7 @@ from kopub.store.table_source import SOURCE
 from kopub.tables.checks import ACCOUNTED, NOTHING_LOST, Check, Problems
 from kopub.tables.metadata import GpuWatch
 from kopub.tables.provenance import Provenance, StoredProvenance, footer_of, newer_code
-from kopub.tables.rows import RowResult, RowSpec, ShardResult, Work, tried_again, unfinished
+from kopub.tables.rows import RowResult, RowSpec, ShardResult, tried_again, unfinished
 
 Metadata = dict[str, Any]
 _UNMEASURED = 0.002
@@ -332,7 +332,7 @@ class RowTable(ShardAsset):
         # Rows read from the corpus itself must be shown to be unchanged; a parent's table carries its own provenance.
         if not self.reads and self.unfinished(list(self.rows(shard)), table):
             return None
-        result = ShardResult(table, self.table.key, (), table, Work({}, (), 0.0))
+        result = ShardResult(table, self.table.key, (), table)
         problems = {ACCOUNTED.name: None, **self.problems(result)}
         for check, problem in problems.items():
             run.problems.note(check, shard, problem)

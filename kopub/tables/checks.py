@@ -194,7 +194,7 @@ def without_regions(table: pa.Table, previous: pa.Table, gates: Gates) -> str | 
 
 
 def unsound_vectors(rows: pa.Table, dim: int, with_vector: Sequence[State] = MADE, what: str = "rows") -> str | None:
-    """Return what is wrong with the vectors of `rows`, which may be those of figures or passages.
+    """Return what is wrong with the vectors of `rows`, which may be figures or passages.
 
     That is a wrong width, NaN, a norm other than 1, a row in a state `with_vector` that has none, or a vector for a
     row with nothing to embed.

@@ -29,7 +29,10 @@ VECTORS_ARE_SOUND = Check(
 
 
 class EmbeddingTable(EngineTable):
-    """An `EngineTable` of the engine of vectors, which is given texts unless a subclass says otherwise."""
+    """An `EngineTable` of the engine of vectors.
+
+    The engine is given texts, unless a subclass says otherwise.
+    """
 
     engine_section: ClassVar[str | None] = "embedding"
     engine: Embedder

@@ -108,13 +108,14 @@ class FigureTable(EngineTable):
                 if len(crops) != len(images):
                     form = "{asset} of {page} lists {listed} pictures and holds {held}: materialize it again"
                     raise StoreError(form, OcrResults.table, row.id, len(crops), len(images))
-                pictures: dict[int, bytes] = {
-                    crop_index(crop["path"]): data for crop, data in zip(crops, images, strict=True)
-                }
+                pictures: dict[int, bytes] = {}
+                for crop, data in zip(crops, images, strict=True):
+                    pictures[crop_index(crop["path"])] = data
                 tables = [figure for figure in row.given if figure.label == TABLE]
                 if source is not None and tables:
                     whole = source.page_of(pages[row.id])
-                    pictures |= {figure.index: cut(whole, figure.bbox) for figure in tables}
+                    for figure in tables:
+                        pictures[figure.index] = cut(whole, figure.bbox)
                 yield row, pictures
 
     def results(self, inputs: Iterator[tuple[RowSpec, dict[int, bytes]]]) -> Iterator[FigureResults]:

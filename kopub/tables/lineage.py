@@ -300,10 +300,9 @@ _COMPARED_COLUMNS: dict[str, Sequence[str]] = {
     TABLES.texts.name: ["page_id", "text", "state"],
     FIGURE_VECTORS.name: ["page_id", "figures", "state"],
     PASSAGE_VECTORS.name: ["page_id", "passages", "state"],
-    **{
-        vectors.name: [vectors.key, "vector", "state"]
-        for vectors in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors)
-    },
+    TABLES.image_vectors.name: ["page_id", "vector", "state"],
+    TABLES.text_vectors.name: ["page_id", "vector", "state"],
+    TABLES.query_vectors.name: ["query_id", "vector", "state"],
 }
 
 

@@ -318,14 +318,19 @@ class Survey:
     @cached_property
     def _begun(self) -> set[tuple[str, str]]:
         """The (asset, shard) pairs with finished rows of an unfinished run."""
-        names = (name.split("/") for name in self.store.parts(JOURNAL).names())
-        return {(asset, shard) for asset, shard, _ in names}
+        begun: set[tuple[str, str]] = set()
+        for name in self.store.parts(JOURNAL).names():
+            asset, shard, _ = name.split("/")
+            begun.add((asset, shard))
+        return begun
 
     @cached_property
     def _replaced(self) -> set[tuple[str, str, str]]:
         """The (asset, shard, recipe) of each replaced table that the store still holds."""
-        names = (PurePosixPath(name) for name in self.store.parts(VERSIONS).names())
-        return {(name.parts[0], name.parent.name, name.stem.partition("-")[2]) for name in names}
+        replaced: set[tuple[str, str, str]] = set()
+        for name in map(PurePosixPath, self.store.parts(VERSIONS).names()):
+            replaced.add((name.parts[0], name.parent.name, name.stem.partition("-")[2]))
+        return replaced
 
 
 def sum_shards(

@@ -81,8 +81,11 @@ def newer_code(made_with: str, now: str) -> str:
     if not made_with or made_with == now:
         return ""
     there, here = _code_versions(made_with), _code_versions(now)
-    newer = {name: number for name, number in there.items() if number > here.get(name, number)}
-    return ", ".join(f"version {number} of the {name}, here {here[name]}" for name, number in newer.items())
+    newer: list[str] = []
+    for name, number in there.items():
+        if number > here.get(name, number):
+            newer.append(f"version {number} of the {name}, here {here[name]}")
+    return ", ".join(newer)
 
 
 def _code_versions(made_with: str) -> dict[str, int]:

@@ -191,30 +191,16 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """The new table of a shard, the previous one, and the work done."""
+    """The new table of a shard, the previous one, and the rows it must have."""
 
     table: pa.Table
     id_column: str
     specs: Sequence[RowSpec]
     previous: pa.Table
-    work: Work
-
-    @property
-    def computed(self) -> int:
-        return len(self.work.made)
-
-    @property
-    def kept(self) -> int:
-        return len(self.specs) - self.computed
 
     @property
     def states(self) -> dict[str, int]:
         return count_states(self.table["state"].to_pylist())
-
-    @property
-    def lost(self) -> int:
-        """Number of rows that ended with nothing although there was something to make."""
-        return sum(self.states[state] for state in LOST)
 
 
 class Progress:

@@ -37,6 +37,7 @@ class ShardWork:
         self.summary = ""
         """One line about the published table; empty if nothing was computed."""
         self._asset, self._run = asset, run
+        self._account = Account(asset.store, asset.name, run.run_id, asset.recipe_hash, asset.gpus)
         self._gpu_figures = run.gpu.window()
         # The parents are fetched once, so that the stamp describes the very rows that are read.
         with asset.store.fetched_once():
@@ -122,7 +123,7 @@ class ShardWork:
         rows = pa.concat_tables([self._previous, self._before, self._elsewhere, now])
         # Parquet and Arrow name list items differently; the cast makes equal rows equal files.
         table = assemble(self._specs, rows, asset.table.key, asset.parts).cast(asset.schema)
-        result = ShardResult(table, asset.table.key, self._specs, self._previous, self._work)
+        result = ShardResult(table, asset.table.key, self._specs, self._previous)
         problems = {ACCOUNTED.name: unaccounted(result), **asset.problems(result)}
         for check, problem in problems.items():
             run.problems.note(check, shard, problem)
@@ -134,29 +135,23 @@ class ShardWork:
         if self._stored is None or not metadata.items() <= self._stored[1].items() or not self._stored[0].equals(table):
             asset.store.write(asset.name, shard, table, metadata, replaces=self._stored is not None)
         self._journal.clear()
-        if result.computed:
-            states = ", ".join(f"{count} {state}" for state, count in result.states.items() if count)
-            self.summary = (
-                f"{asset.name} {shard}: {result.computed} computed, {result.kept} kept, {self.seconds:.1f} s ({states})"
-            )
+        states, computed = result.states, len(self._costs)
+        kept = len(self._specs) - computed
         shown: Metadata = {
             "dagster/row_count": table.num_rows,
-            **result.states,
-            "computed": result.computed,
-            "kept": result.kept,
+            **states,
+            "computed": computed,
+            "kept": kept,
             **asset.describe(shard, table),
         }
         # A plot would show the speed of no rows as zero.
-        if result.computed:
+        if computed:
+            ended = ", ".join(f"{count} {state}" for state, count in states.items() if count)
+            self.summary = f"{asset.name} {shard}: {computed} computed, {kept} kept, {self.seconds:.1f} s ({ended})"
             gpu = self._gpu_figures()
             shown |= {"published": Moment(time.time()), "seconds": self.seconds, **self.figures}
-            shown |= {**self._account.metadata(result.work), **gpu}
+            shown |= {**self._account.metadata(self._work), **gpu}
         return PublishedShard(self._stamp.recipe, shown)
-
-    @property
-    def _account(self) -> Account:
-        asset = self._asset
-        return Account(asset.store, asset.name, self._run.run_id, asset.recipe_hash, asset.gpus)
 
     @property
     def _work(self) -> Work:

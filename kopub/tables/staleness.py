@@ -60,12 +60,13 @@ def find_standings(
     for name, asset in assets.items():
         standings[name] = {}
         for shard in shards:
-            above = {standings[parent.table.name][shard] for parent in asset.reads}
-            others = {
-                standings[parent.table.name][other] for parent in asset.reads for other in asset.other_shards(shard)
-            }
-            # A missing table of another shard does not prevent a table from being made.
-            above |= others & {Standing.STALE, Standing.MAYBE_STALE}
+            above: set[Standing] = set()
+            for parent in asset.reads:
+                of_parent = standings[parent.table.name]
+                above.add(of_parent[shard])
+                # A missing table of another shard does not prevent a table from being made.
+                others = {of_parent[other] for other in asset.other_shards(shard)}
+                above |= others & {Standing.STALE, Standing.MAYBE_STALE}
             try:
                 standing = find_standing(asset, tables, shard, above)
             except DamagedTable as error:

@@ -10,7 +10,7 @@ from kopub.release.gates import Gates
 from kopub.states import State, decisive
 from kopub.store.schemas import LAYOUT_REGIONS, PARSED_TEXTS, page_embeddings
 from kopub.tables.checks import ACCOUNTED, Problems, losses, unaccounted, unsound_vectors, without_regions
-from kopub.tables.rows import RowSpec, ShardResult, Work
+from kopub.tables.rows import RowSpec, ShardResult
 
 REGION = {"index": 0, "label": "text", "task": "text", "score": 0.9, "bbox": [0, 0, 1, 1], "bbox_2d": [0, 0, 9, 9]}
 
@@ -20,7 +20,7 @@ def texts(*rows: tuple[str, str]) -> pa.Table:
 
 
 def made(table: pa.Table, *ids: str) -> ShardResult:
-    return ShardResult(table, "page_id", [RowSpec(i, "f", {}) for i in ids], table.slice(0, 0), Work({}, [], 0.0))
+    return ShardResult(table, "page_id", [RowSpec(i, "f", {}) for i in ids], table.slice(0, 0))
 
 
 def layout(ok: int = 0, blank: int = 0, failed: int = 0, quarantined: int = 0) -> pa.Table:
