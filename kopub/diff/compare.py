@@ -13,7 +13,7 @@ from rapidfuzz.distance import Levenshtein
 
 from kopub.states import phrase
 from kopub.store.corpus_tables import FIGURE_VECTORS, PASSAGE_VECTORS, TABLES, VECTOR_TABLES
-from kopub.store.rows import region_ids, vector_matrix, with_vector
+from kopub.store.rows import region_ids, vector_matrix, vector_width, with_vector
 from kopub.texts.regions import Region, join_regions
 
 SAME = 0.5
@@ -27,7 +27,8 @@ def iou(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> NDArr
 
     It is 0 if neither has an area.
     """
-    a, b = (np.asarray(boxes, np.float64).reshape(-1, 4) for boxes in (old, new))
+    a = np.asarray(old, np.float64).reshape(-1, 4)
+    b = np.asarray(new, np.float64).reshape(-1, 4)
     low = np.maximum(a[:, None, :2], b[None, :, :2])
     high = np.minimum(a[:, None, 2:], b[None, :, 2:])
     shared = np.prod(np.clip(high - low, 0, None), axis=2)
@@ -88,17 +89,18 @@ def damage(old: str, new: str) -> Damage:
 
     Texts over 10,000 characters are compared in pieces from the same relative places, which gives an upper bound.
     """
-    old, new = (" ".join(text.split()) for text in (old, new))
+    old, new = " ".join(old.split()), " ".join(new.split())
     if old == new:
         return Damage()
     pieces = -(-max(len(old), len(new)) // _PIECE)
-    lost = changed = added = 0
+    edits: Counter[str] = Counter()
     for at in range(pieces):
-        before, after = (text[len(text) * at // pieces : len(text) * (at + 1) // pieces] for text in (old, new))
-        kinds = Counter(edit.tag for edit in Levenshtein.editops(before, after))
-        lost, changed, added = lost + kinds["delete"], changed + kinds["replace"], added + kinds["insert"]
-    had, has = (Counter(_NUMBER.findall(text)) for text in (old, new))
-    return Damage(lost, changed, added, max((had - has).total(), (has - had).total()))
+        before = old[len(old) * at // pieces : len(old) * (at + 1) // pieces]
+        after = new[len(new) * at // pieces : len(new) * (at + 1) // pieces]
+        edits.update(edit.tag for edit in Levenshtein.editops(before, after))
+    had, has = Counter(_NUMBER.findall(old)), Counter(_NUMBER.findall(new))
+    numbers = max((had - has).total(), (has - had).total())
+    return Damage(edits["delete"], edits["replace"], edits["insert"], numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +121,10 @@ def cosine_change(old: pa.Table, new: pa.Table, id_column: str, most: int) -> Co
 
     At most `most` of the lowest are listed, by id.
     """
-    dims = [table.schema.field("vector").type.list_size for table in (old, new)]
-    if dims[0] != dims[1]:
+    old_width, new_width = vector_width(old.schema), vector_width(new.schema)
+    if old_width != new_width:
         form = "vectors of {old} and of {new} dimensions cannot be compared"
-        return CosineChange(problem=phrase(form, dims[0], dims[1]))
+        return CosineChange(problem=phrase(form, old_width, new_width))
     before, after = _by_id(old, id_column), _by_id(new, id_column)
     ids = [row_id for row_id in before if row_id in after]
     if not ids:
@@ -148,6 +150,8 @@ VECTORS = {
     PASSAGE_VECTORS.name: "passage_id",
 }
 """The tables of vectors, each with the column that identifies a row; in the last, a row is a figure."""
+_PARTS = (FIGURE_VECTORS.name, PASSAGE_VECTORS.name)
+"""The tables of a row a page, whose vectors have no column of their own that tells them apart."""
 _LOWEST = 50
 """Most cosines that are listed, the lowest ones."""
 
@@ -190,7 +194,10 @@ class Differences:
 
     @property
     def kinds(self) -> Counter[str]:
-        return Counter(kind for change in self.changes for kind in change.kinds)
+        counts: Counter[str] = Counter()
+        for change in self.changes:
+            counts.update(change.kinds)
+        return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +259,8 @@ def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDi
         if asset not in old or asset not in new:
             continue
         old_rows, new_rows = old[asset], new[asset]
-        # A figure and a passage have no column of their own that tells them apart.
-        if asset == FIGURE_VECTORS.name:
-            old_rows, new_rows = _figures(old_rows), _figures(new_rows)
-        elif asset == PASSAGE_VECTORS.name:
-            old_rows, new_rows = _passages(old_rows), _passages(new_rows)
+        if asset in _PARTS:
+            old_rows, new_rows = _parts(old_rows, id_column), _parts(new_rows, id_column)
         vectors[asset] = cosine_change(old_rows, new_rows, id_column, _LOWEST)
     return ShardDiff(len(ids), tuple(sorted(changed, key=lambda page: page.rank, reverse=True)), labels, vectors)
 
@@ -310,33 +314,29 @@ def _page(page_id: str, old: ComparedSide, new: ComparedSide) -> Differences:
 
 def _changes(old: ComparedSide, new: ComparedSide) -> Iterator[Change]:
     pairs = match([region.box for region in old.regions], [region.box for region in new.regions])
+    gone, come = dict(enumerate(old.regions)), dict(enumerate(new.regions))
     for at, to, overlap in pairs:
-        before, after = old.regions[at], new.regions[to]
+        before, after = gone.pop(at), come.pop(to)
         harm = damage(before.content or "", after.content or "")
         differences = {
             "relabelled": before.label != after.label,
             "moved": overlap < UNMOVED,
             "text": harm.score > 0 or before.state != after.state,
         }
-        if any(differences.values()):
-            kinds = tuple(kind for kind, holds in differences.items() if holds)
+        if kinds := tuple(kind for kind, holds in differences.items() if holds):
             yield Change(kinds, round(overlap, 3), before, after, harm)
-    gone = set(range(len(old.regions))) - {at for at, _, _ in pairs}
-    come = set(range(len(new.regions))) - {to for _, to, _ in pairs}
-    for at in sorted(gone):
-        yield Change(("removed",), 0.0, old.regions[at], None, damage(old.regions[at].content or "", ""))
-    for to in sorted(come):
-        yield Change(("added",), 0.0, None, new.regions[to], damage("", new.regions[to].content or ""))
+    for region in gone.values():
+        yield Change(("removed",), 0.0, region, None, damage(region.content or "", ""))
+    for region in come.values():
+        yield Change(("added",), 0.0, None, region, damage("", region.content or ""))
 
 
-def _passages(table: pa.Table) -> pa.Table:
-    """Return the passages, each by its page and where it begins."""
+def _parts(table: pa.Table, id_column: str) -> pa.Table:
+    """Return the figures by the ids of their regions, or the passages by their pages and starts."""
     rows = with_vector(table)
-    starts = zip(rows["page_id"].to_pylist(), rows["start"].to_pylist(), strict=True)
-    return rows.append_column("passage_id", pa.array([f"{page_id}@{start}" for page_id, start in starts], pa.string()))
-
-
-def _figures(table: pa.Table) -> pa.Table:
-    """Return the figures that have a vector, by the ids of their regions."""
-    rows = with_vector(table)
-    return rows.append_column("region_id", pa.array(region_ids(rows), pa.string()))
+    if id_column == "region_id":
+        ids = region_ids(rows)
+    else:
+        starts = zip(rows["page_id"].to_pylist(), rows["start"].to_pylist(), strict=True)
+        ids = [f"{page_id}@{start}" for page_id, start in starts]
+    return rows.append_column(id_column, pa.array(ids, pa.string()))

@@ -84,7 +84,8 @@ def compared_page(page: Differences, picture: EmbeddedPicture | None = None) -> 
     """
     changes: list[Mapping[str, Any]] = []
     for change in page.changes[:_LISTED]:
-        old, new = ((side.content or "") if side else "" for side in (change.old, change.new))
+        old = (change.old.content or "") if change.old else ""
+        new = (change.new.content or "") if change.new else ""
         # If only the box or label changed, the text is shown once.
         texts = mark_differences(old, new) if old != new else ([(visible(old, _NAME), False)] if old else [], [])
         labels = [f"{side.index} {side.label}" for side in (change.old, change.new) if side is not None]
@@ -102,7 +103,10 @@ def compared_page(page: Differences, picture: EmbeddedPicture | None = None) -> 
 
 def _boxes(regions: Sequence[Region], changes: Sequence[Change], side: str) -> list[Mapping[str, Any]]:
     """Return boxes in SVG's terms, changed ones last so that they are drawn on top."""
-    kinds = {getattr(change, side).index: change.kinds[-1] for change in changes if getattr(change, side)}
+    kinds: dict[int, str] = {}
+    for change in changes:
+        if (changed := change.old if side == "old" else change.new) is not None:
+            kinds[changed.index] = change.kinds[-1]
     boxes: list[Mapping[str, Any]] = []
     for region in regions:
         boxes.append(
@@ -136,14 +140,15 @@ def mark_differences(old: str, new: str, most: int = _SHOWN) -> tuple[Marked, Ma
 
     The excerpts begin shortly before the first difference.
     """
-    old, new = (" ".join(text.split()) for text in (old, new))
+    old, new = " ".join(old.split()), " ".join(new.split())
     start = max(0, Prefix.similarity(old, new) - _BEFORE)
-    a, b = (visible(text[start : start + most]) for text in (old, new))
+    a, b = visible(old[start : start + most]), visible(new[start : start + most])
     sides: tuple[Marked, Marked] = ([], [])
     for code in Levenshtein.opcodes(a, b):
-        other = code.tag != "equal"
-        _add(sides[0], a[code.src_start : code.src_end], other)
-        _add(sides[1], b[code.dest_start : code.dest_end], other)
+        pieces = a[code.src_start : code.src_end], b[code.dest_start : code.dest_end]
+        for side, piece in zip(sides, pieces, strict=True):
+            if piece:
+                side.append((piece, code.tag != "equal"))
     cut: Marked = [("…", False)]
     excerpts: list[Marked] = []
     for side, text in zip(sides, (old, new), strict=True):
@@ -159,8 +164,3 @@ def mark_differences(old: str, new: str, most: int = _SHOWN) -> tuple[Marked, Ma
                 joined.append((piece, kind))
         excerpts.append([*before, *joined, *after])
     return excerpts[0], excerpts[1]
-
-
-def _add(side: Marked, text: str, other: bool) -> None:
-    if text:
-        side.append((text, other))

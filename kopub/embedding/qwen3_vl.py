@@ -165,6 +165,14 @@ def reference_vectors(
 
     `python` is an interpreter with transformers. Raises `EngineError` if it cannot be run.
     """
+    from huggingface_hub import snapshot_download
+
+    checkpoint = server.folder.absolute()
+    if not checkpoint.is_dir():
+        try:
+            checkpoint = snapshot_download(server.model, revision=server.revision, local_files_only=True)
+        except OSError as error:
+            raise EngineError("{model} is not in the Hub's cache: {error}", server.model, first_line(error)) from None
     with TemporaryDirectory(prefix="kopub-reference-") as folder:
         picture, inputs, output = (Path(folder) / name for name in ("page", "inputs.json", "vectors.npy"))
         picture.write_bytes(data)
@@ -173,7 +181,7 @@ def reference_vectors(
             {"instruction": instruction, "text": text},
         ]
         inputs.write_text(json.dumps(items), "utf-8")
-        command = [python, str(_SCRIPT), str(_checkpoint(server)), str(inputs), str(output)]
+        command = [python, str(_SCRIPT), str(checkpoint), str(inputs), str(output)]
         # The modules beside the script must not be imported by transformers.
         alone = {**os.environ, "PYTHONSAFEPATH": "1"}
         try:
@@ -184,15 +192,3 @@ def reference_vectors(
             last = done.stderr.strip().rpartition("\n")[2] or f"it ended with status {done.returncode}"
             raise EngineError("transformers' own vectors were not made: {error}", last)
         return np.load(output)
-
-
-def _checkpoint(server: VLLMServerFields) -> Path:
-    """Return the folder of the weights, possibly in the Hub's cache."""
-    from huggingface_hub import snapshot_download
-
-    if server.folder.is_dir():
-        return server.folder.absolute()
-    try:
-        return Path(str(snapshot_download(server.model, revision=server.revision, local_files_only=True)))
-    except OSError as error:
-        raise EngineError("{model} is not in the Hub's cache: {error}", server.model, first_line(error)) from None

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -80,8 +81,8 @@ def language_of(text: str) -> str | None:
 
 def script_shares(text: str) -> dict[str, float]:
     """Return the share of a text's letters by script, named as by `script_of`."""
-    scripts = [script_of(char) for char in text if char.isalpha()]
-    return {script: scripts.count(script) / len(scripts) for script in dict.fromkeys(scripts)}
+    scripts = Counter(script_of(char) for char in text if char.isalpha())
+    return {script: count / scripts.total() for script, count in scripts.items()}
 
 
 _SMILES = re.compile(r"[A-Za-z0-9@+\-\[\]()=#$:./\\%*~]{2,1000}")
@@ -153,18 +154,15 @@ def prompt(language: Language, caption: str, context: str) -> str:
 
     Text printed beside it is quoted, and cannot end its quotation or the turn.
     """
+    caption, context = harmless(caption, _CAPTION), harmless(context, _CONTEXT)
     return _QUESTIONS[language].format(
-        caption=_quotable(caption, _CAPTION), context=_quotable(context, _CONTEXT), kinds=", ".join(KINDS)
+        caption=caption.replace('"', "'"), context=context.replace('"', "'"), kinds=", ".join(KINDS)
     )
 
 
 def response_format() -> dict[str, Any]:
     """Return the request field that binds the answer to `SCHEMA`, as in OpenAI's API."""
     return {"type": "json_schema", "json_schema": {"name": "figure", "schema": SCHEMA, "strict": True}}
-
-
-def _quotable(text: str, most: int) -> str:
-    return harmless(text, most).replace('"', "'")
 
 
 _LONGEST_DESCRIPTION = 2000

@@ -71,17 +71,16 @@ def page_figures(
     """
     regions = list(readings or ())
     boxes = {region["index"]: Box(*region["bbox_2d"]) for region in regions}
-    pictures = {
-        crop_index(crop["path"]): (crop["label"], tuple(crop["bbox"]))
-        for crop in crops or ()
-        if crop["label"] in LABELS
-    }
+    pictures: dict[int, tuple[str, tuple[float, float, float, float]]] = {}
+    for crop in crops or ():
+        if crop["label"] in LABELS:
+            pictures[crop_index(crop["path"])] = crop["label"], tuple(crop["bbox"])
     if tables_of is not None:
         # A box has two horizontal and two vertical edges, in turn.
         scale = tables_of * 2
         for region in regions:
             if region["native_label"] == TABLE:
-                bbox = tuple(part * side / _GRID for part, side in zip(region["bbox_2d"], scale, strict=True))
+                bbox = Box(*(part * side / _GRID for part, side in zip(region["bbox_2d"], scale, strict=True)))
                 pictures[region["index"]] = TABLE, bbox
     indices = [at for at in sorted(pictures) if at in boxes and boxes[at].area / _GRID**2 >= smallest]
     if not indices:
@@ -92,10 +91,11 @@ def page_figures(
         explains = region["label"] == "text" and region["native_label"] not in _REPEATED
         if explains and (text := _region_text(region)):
             texts.append((boxes[region["index"]], text))
-    return [
-        Figure(at, *pictures[at], boxes[at], "\n".join(captions.get(at, ())), _context(boxes[at], texts))
-        for at in indices
-    ]
+    figures: list[Figure] = []
+    for at in indices:
+        caption = "\n".join(captions.get(at, ()))
+        figures.append(Figure(at, *pictures[at], boxes[at], caption, _context(boxes[at], texts)))
+    return figures
 
 
 def _captions(regions: Sequence[Row], boxes: Mapping[int, Box[int]]) -> dict[int, list[str]]:

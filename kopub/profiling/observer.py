@@ -62,7 +62,9 @@ class Cores:
             busy = 100 - times.idle - getattr(times, "iowait", 0.0) - stolen
             return CoreShares(max(0.0, busy) / 100, stolen / 100)
         now, seconds = time.monotonic(), process_seconds()
-        spent = sum(max(0.0, total - self._before.get(pid, 0.0)) for pid, total in seconds.items())
+        spent = 0.0
+        for pid, total in seconds.items():
+            spent += max(0.0, total - self._before.get(pid, 0.0))
         elapsed, self._at, self._before = now - self._at, now, seconds
         return CoreShares(min(1.0, spent / (elapsed * (os.cpu_count() or 1))) if elapsed else 0.0)
 
@@ -144,7 +146,10 @@ class Observations:
 
 def cards_of(engines: Mapping[str, Engine]) -> list[str] | None:
     """Return the cards that the engines use; None, for all cards, if they name none."""
-    return sorted({card for engine in engines.values() for card in engine.cards}) or None
+    cards: set[str] = set()
+    for engine in engines.values():
+        cards.update(engine.cards)
+    return sorted(cards) or None
 
 
 class Observer:
@@ -261,9 +266,9 @@ def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapp
     (dagster / "dagster.yaml").write_text("telemetry:\n  enabled: false\n", "utf-8")
     keys = settings.corpus.manifest.keys
     shards = min(_SHARDS, len(keys), pages)
-    chosen = [keys[at * len(keys) // shards] for at in range(shards)]
-    for number, key in enumerate(chosen):
+    for number in range(shards):
         count = pages * (number + 1) // shards - pages * number // shards
+        key = keys[number * len(keys) // shards]
         _write(source / f"pages-{number:02d}.arrow", settings.corpus, key, count)
     manifest = index(str(source), folder)
     own = {
@@ -279,8 +284,8 @@ def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapp
         # An answer kept from another run would take no time here.
         if hasattr(getattr(settings, section), "reuse_folder"):
             own[f"KOPUB_{section.upper()}__REUSE_FOLDER"] = str(folder / "reuse" / section)
-    replaced = {name.upper() for name in own}
-    inherited = {name: value for name, value in environ.items() if name.upper() not in replaced}
+    # The names of `own` are in capitals, and those of `environ` may be written otherwise.
+    inherited = {name: value for name, value in environ.items() if name.upper() not in own}
     return SampleHome(folder, dagster, tuple(manifest.keys), manifest.rows, {**inherited, **own})
 
 

@@ -144,8 +144,7 @@ def _stage(stage: RunStage, observed: Observations, server: ServerHistory | None
     steps, span = observed.activity, stage.span
     server = server or ServerHistory("")
     requests = growth(server.requests, span)
-    answered = [(at, count) for at, count in server.requests if span.start <= at <= span.end]
-    steady = steady_rate(answered)
+    steady = steady_rate(_within(server.requests, span))
     published = sorted(stage.shards.values())[:-1]
     return StageReport(
         stage=stage,
@@ -176,9 +175,13 @@ def growth(counts: Counts, span: Span) -> float:
     return float(round(end - (start if moments[0] <= span.start else 0.0)))
 
 
+def _within(counts: Counts, span: Span) -> Counts:
+    return [(at, value) for at, value in counts if span.start <= at <= span.end]
+
+
 def _mean(counts: Counts, span: Span) -> float:
-    inside = [share for at, share in counts if span.start <= at <= span.end]
-    return sum(inside) / len(inside) if inside else 0.0
+    inside = _within(counts, span)
+    return sum(share for _, share in inside) / len(inside) if inside else 0.0
 
 
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
@@ -205,7 +208,7 @@ class Bar:
 class Lane:
     """A row of the picture: bars, or a curve as the points of a polygon.
 
-    `most` is the value at the top of the curve.
+    Bars without width are not drawn, and `most` is the value at the top of the curve.
     """
 
     label: str
@@ -264,21 +267,23 @@ def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
             bars.append(_bar(Span(begin, end), span, shard, f"{shard}: {end - begin:.1f} s", "stage"))
             begin = end
         bars.append(_bar(Span(begin, stage.end), span, "", f"{stage.seconds:.1f} s in all", "after"))
-        lanes.append(Lane(reported.stage.name, [bar for bar in bars if bar.width > 0]))
+        lanes.append(Lane(reported.stage.name, bars))
 
     for history in observed.servers.values():
         bars = []
         for start in history.starts:
             bars.append(_bar(start, span, "starting", f"ready after {start.seconds:.0f} s", "start"))
-        polls = [(at, count) for at, count in history.requests if span.start <= at <= span.end]
+        polls = _within(history.requests, span)
         if polls:
             bars.append(_bar(Span(polls[0][0], polls[-1][0]), span, "ready", history.model, "ready"))
-        lanes.append(Lane(f"server of {Path(history.model).name}", [bar for bar in bars if bar.width > 0]))
+        lanes.append(Lane(f"server of {Path(history.model).name}", bars))
         rates: list[tuple[float, float]] = []
+        answers = False
         for (began, before), (at, after) in pairwise(polls):
             if at > began:
                 rates.append((at, max(0.0, after - before) / (at - began)))
-        if any(rate for _, rate in rates):
+                answers = answers or after > before
+        if answers:
             lanes.append(_curve("its answers a second", rates, span, unit="/s"))
 
     for number, card in enumerate(observed.cards):
@@ -300,7 +305,7 @@ def _bar(span: Span, whole: Span, label: str, title: str, kind: str) -> Bar:
 
 def _curve(label: str, counts: Counts, span: Span, most: float | None = None, top: str = "", unit: str = "") -> Lane:
     """Return a lane with the area under a curve of (time, value)."""
-    inside = [(at, value) for at, value in counts if span.start <= at <= span.end]
+    inside = _within(counts, span)
     if not inside:
         return Lane(label)
     most = most or max(value for _, value in inside) or 1.0

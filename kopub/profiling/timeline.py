@@ -141,9 +141,9 @@ def gaps(steps: Sequence[Activity], span: Span, least: float = 0.3) -> list[Span
 
 def idle_between(steps: Sequence[Activity], last: Span, following: Span) -> float:
     """Return the idle seconds from one span's last work to another's first."""
-    before = [step.end for step in within(steps, last) if step.busy > IDLE]
-    after = [step.start for step in within(steps, following) if step.busy > IDLE]
-    return max(0.0, (after[0] if after else following.start) - (before[-1] if before else last.end))
+    before = [step.end for step in within(steps, last) if step.busy > IDLE] or [last.end]
+    after = [step.start for step in within(steps, following) if step.busy > IDLE] or [following.start]
+    return max(0.0, after[0] - before[-1])
 
 
 def longest_gap_at(steps: Sequence[Activity], moment: float, inside: Span) -> float:
@@ -151,8 +151,11 @@ def longest_gap_at(steps: Sequence[Activity], moment: float, inside: Span) -> fl
 
     Work for the next shard may begin shortly before or after a shard is published, so a gap within two seconds counts.
     """
-    near = [gap for gap in gaps(steps, inside, 0.0) if gap.start - 2 <= moment <= gap.end + 2]
-    return max((gap.seconds for gap in near), default=0.0)
+    longest = 0.0
+    for gap in gaps(steps, inside, 0.0):
+        if gap.start - 2 <= moment <= gap.end + 2:
+            longest = max(longest, gap.seconds)
+    return longest
 
 
 def steady_rate(counts: Sequence[tuple[float, float]]) -> float | None:

@@ -107,7 +107,10 @@ class PairHandler:
         image_tokens = ready.image.tokens - 1 if ready.image else 0
         around = self._count(self._prompt(ready)) + image_tokens
         text = "\n".join(map(harmless, job.text.splitlines()))
-        ready.text = self._beginning(text, self._settings.max_tokens - around)
+        encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        # Text and prompt may need a token more at each seam than apart.
+        left = max(0, self._settings.max_tokens - around - 2)
+        ready.text = text if len(encoded.ids) <= left else text[: encoded.offsets[left][0]]
         ready.tokens = self._count(self._prompt(ready)) + image_tokens
         ready.figures["texts_cut"] += ready.text != text
         ready.figures["prepare_seconds"] += time.perf_counter() - started
@@ -161,12 +164,6 @@ class PairHandler:
 
     def _count(self, prompt: str) -> int:
         return len(self._tokenizer.encode(prompt, add_special_tokens=False).ids)
-
-    def _beginning(self, text: str, most: int) -> str:
-        """Return the first characters of a text within `most` tokens, less room for its seam."""
-        encoded = self._tokenizer.encode(text, add_special_tokens=False)
-        left = max(0, most - 2)
-        return text if len(encoded.ids) <= left else text[: encoded.offsets[left][0]]
 
 
 def pair_texts(instruction: str, ready: PreparedPair) -> tuple[str, str]:

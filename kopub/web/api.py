@@ -385,8 +385,9 @@ class ApiAnswers:
             raise ApiProblem(400, "query: name the question")
         if waits := self._room.words.waits(mode):
             raise ApiProblem(503, f"splitting the pages into words: {waits[0]} of {waits[1]} shards so far; ask again")
-        documents, shards = (frozenset(() if name is None else (name,)) for name in (document, shard))
-        names = frozenset(filter(None, (name.strip() for name in scripts.split(","))))
+        documents = frozenset(() if document is None else (document,))
+        shards = frozenset(() if shard is None else (shard,))
+        names = frozenset(map(str.strip, scripts.split(","))) - {""}
         where = Where(documents, shards, has_table, has_figure, names)
         try:
             answer_found = self._room.searcher.search(query, limit, mode, where)

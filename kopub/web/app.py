@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import time
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -106,12 +107,9 @@ def reading_room(
     def asked_of(request: Request) -> ViewRequest:
         return ViewRequest.of(request, to, room.sources, lambda: room.now.reasons)
 
-    def view(path: str) -> Callable[[Request], Response]:
-        def answer(request: Request) -> Response:
-            view_request = asked_of(request)
-            return _html(room, view_request, _shown(_VIEWS[path], room, view_request), reader)
-
-        return answer
+    def view(shown: View, request: Request) -> Response:
+        view_request = asked_of(request)
+        return _html(room, view_request, _shown(shown, room, view_request), reader)
 
     def picture(view_request: ViewRequest) -> Response:
         subject, size = page_of(room, view_request), view_request.text("size")
@@ -132,16 +130,14 @@ def reading_room(
         data, named = download(room, view_request, kind)
         return Response(data, 200, _HEADERS | named, kind.media_type)
 
-    def made_by(make: Callable[[ViewRequest], Response], threads: ThreadPoolExecutor) -> Callable[[Request], Any]:
-        """Return the endpoint whose response is made in one of the threads."""
-
-        async def answer(request: Request) -> Response:
-            try:
-                return await get_running_loop().run_in_executor(threads, make, asked_of(request))
-            except KopubError as error:
-                return PlainTextResponse(str(error), 404, _HEADERS)
-
-        return answer
+    async def made_by(
+        make: Callable[[ViewRequest], Response], threads: ThreadPoolExecutor, request: Request
+    ) -> Response:
+        """Answer with a response that is made in one of the threads."""
+        try:
+            return await get_running_loop().run_in_executor(threads, make, asked_of(request))
+        except KopubError as error:
+            return PlainTextResponse(str(error), 404, _HEADERS)
 
     def static(request: Request) -> Response:
         name = request.path_params["name"]
@@ -172,11 +168,11 @@ def reading_room(
     return Starlette(
         lifespan=lasting,
         routes=[
-            *(Route(path, view(path), methods=["GET"]) for path in _VIEWS),
-            Route("/picture", made_by(picture, picturing), methods=["GET"]),
-            Route("/figure", made_by(figure, picturing), methods=["GET"]),
+            *(Route(path, partial(view, shown), methods=["GET"]) for path, shown in _VIEWS.items()),
+            Route("/picture", partial(made_by, picture, picturing), methods=["GET"]),
+            Route("/figure", partial(made_by, figure, picturing), methods=["GET"]),
             *(
-                Route(f"/{name}", made_by(partial(file, kind), loading), methods=["GET"])
+                Route(f"/{name}", partial(made_by, partial(file, kind), loading), methods=["GET"])
                 for name, kind in DOWNLOADS.items()
             ),
             *([] if room.editor is None else [Route("/correct", _correction(room, asked_of), methods=["POST"])]),
@@ -290,7 +286,8 @@ def _file_routes(
             return _html(
                 room, view_request, _message(t("read.failed", name=reading.name), t("read.why"), 422, reading.error)
             )
-        values = {"title": view_request.t("read.title"), "name": reading.name, "seconds": int(reading.seconds)}
+        seconds = int(time.monotonic() - reading.began)
+        values = {"title": view_request.t("read.title"), "name": reading.name, "seconds": seconds}
         return _html(room, view_request, ViewResponse("read.html.jinja", values))
 
     async def result(scope: Any, receive: Any, send: Any) -> None:

@@ -53,14 +53,6 @@ class FileReading:
     """The application of the room, made at the first visit."""
     error: str = ""
 
-    @property
-    def is_over(self) -> bool:
-        return self.room is not None or bool(self.error)
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
-
 
 class FileReader:
     """A reader of one file at a time, for people with the `editor`'s right.
@@ -80,7 +72,7 @@ class FileReader:
         Raises `BusyReader` while another file is being read, and `KopubError` if reading cannot begin.
         """
         with self._lock:
-            if self.reading is not None and not self.reading.is_over:
+            if self.reading is not None and self.reading.room is None and not self.reading.error:
                 raise BusyReader("{file} is being read: wait until it is done", self.reading.name)
             self._remove()
             folder = Path(tempfile.mkdtemp(prefix="kopub-room-"))

@@ -35,7 +35,7 @@ class OriginGuard:
 
     def __init__(self, app: App, names: Iterable[str]) -> None:
         self._app = app
-        self._names = {*LOOPBACK, *(name.lower() for name in names)}
+        self._names = {*LOOPBACK, *map(str.lower, names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlencode
 
@@ -113,12 +114,14 @@ class Addresses:
 
     def __init__(self, versions: Mapping[str, str], place: str = "") -> None:
         self._versions, self._place = versions, place
-
-    def home(self) -> str:
-        return self._address("/", {})
-
-    def documents(self, **request: object) -> str:
-        return self._address("/documents", request)
+        # Addresses that are made of their values alone.
+        self.home = partial(self._address, "/")
+        self.documents = partial(self._address, "/documents")
+        self.figures = partial(self._address, "/figures")
+        self.search = partial(self._address, "/search")
+        self.evaluation = partial(self._address, "/evaluation")
+        self.versions = partial(self._address, "/versions")
+        self.display = partial(self._address, "/display")
 
     def document(self, document: kopub.Document, **request: object) -> str:
         """Return the URL of a document.
@@ -126,57 +129,41 @@ class Addresses:
         It has the first page's id if the document's own is too long.
         """
         named = {"id": document.id} if len(document.id) <= _LONGEST else {"of": document.pages[0].id}
-        return self._address("/document", {**named, **request})
+        return self._address("/document", **named, **request)
 
     def page(self, page_id: str, **request: object) -> str:
         """Return the URL of a page.
 
         `request` has the view of it, and the way that a person came.
         """
-        return self._address("/page", {"id": page_id, **request})
+        return self._address("/page", id=page_id, **request)
 
     def pages(self, kind: str = "", **request: object) -> str:
         """Return the URL of a list of pages to look at."""
-        return self._address("/pages", {"kind": kind, **request})
-
-    def figures(self, **request: object) -> str:
-        return self._address("/figures", request)
-
-    def search(self, **request: object) -> str:
-        return self._address("/search", request)
-
-    def evaluation(self) -> str:
-        return self._address("/evaluation", {})
-
-    def versions(self, **request: object) -> str:
-        return self._address("/versions", request)
+        return self._address("/pages", kind=kind, **request)
 
     def picture(self, page_id: str, size: str, stamp: str | None = None) -> str:
         """Return the URL of a page's picture.
 
         If it contains the page's stamp, a browser may cache the picture forever.
         """
-        return self._address("/picture", {"id": page_id, "size": size, "of": (stamp or "")[:16]})
+        return self._address("/picture", id=page_id, size=size, of=(stamp or "")[:16])
 
     def figure(self, page_id: str, region: int) -> str:
         """Return the URL of a region that is cut out of its page."""
-        return self._address("/figure", {"id": page_id, "region": region})
+        return self._address("/figure", id=page_id, region=region)
 
     def file(self, kind: str, of: kopub.Page | kopub.Document) -> str:
         """Return the URL of a page or document as a file of some kind.
 
         The URL of a document has its first page's id.
         """
-        return self._address(f"/{kind}", {"id": of.id} if isinstance(of, kopub.Page) else {"of": of.pages[0].id})
-
-    def display(self) -> str:
-        """Return the URL to which the choice of language and colours is sent."""
-        return self._address("/display", {})
+        return self._address(f"/{kind}", **({"id": of.id} if isinstance(of, kopub.Page) else {"of": of.pages[0].id}))
 
     def static(self, name: str) -> str:
-        return self._address(f"{STATIC}/{name}", {"of": self._versions[name]})
+        return self._address(f"{STATIC}/{name}", of=self._versions[name])
 
-    def _address(self, path: str, request: Mapping[str, object]) -> str:
+    def _address(self, path: str, /, **request: object) -> str:
         values = {name: value for name, value in request.items() if value not in ("", None)}
         # An id from a hostile file may contain half of a surrogate pair, which cannot be encoded.
         return f"{self._place}{path}?{urlencode(values, errors='replace')}" if values else f"{self._place}{path}"

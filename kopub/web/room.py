@@ -303,17 +303,14 @@ def page_versions(store: ShardStore, shard: str, page_id: str) -> Mapping[str, A
     if not changed:
         return None
     compared = compared_page(changed[0])
+    changes: list[Mapping[str, Any]] = []
+    for change in compared["changes"]:
+        kinds, labels = ", ".join(change["change"].kinds), " → ".join(change["labels"])
+        changes.append({"kinds": kinds, "labels": labels, "texts": change["texts"]})
     return {
         "sides": list(zip(("before", "now"), compared["sides"], strict=True)),
         "states": list(changed[0].states.items()),
-        "changes": [
-            {
-                "kinds": ", ".join(change["change"].kinds),
-                "labels": " → ".join(change["labels"]),
-                "texts": change["texts"],
-            }
-            for change in compared["changes"]
-        ],
+        "changes": changes,
     }
 
 

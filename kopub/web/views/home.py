@@ -90,15 +90,18 @@ def evaluation(room: Room, request: ViewRequest) -> ViewResponse:
                     "lost": row["lost"],
                 }
             )
-        ids = [sample.id for sample in benchmark.samples if sample.id in corpus.pages and sample.id in benchmark.values]
         worst: list[ListCard] = []
-        for page_id in ids[:_WORST]:
-            scores = benchmark.values[page_id]
+        for sample in benchmark.samples:
+            if sample.id not in corpus.pages or sample.id not in benchmark.values:
+                continue
+            scores = benchmark.values[sample.id]
             figures: list[str] = []
             for score in [scores[name] for name in benchmark.headline if name in scores] or scores.values():
                 value = request.t("evaluation.skipped") if score.value is None else f"{score.value:.3f}"
                 figures.append(f"{score.metric} {value}")
-            worst.append(page_card(corpus.page(page_id), request, why=", ".join(figures), view="answer"))
+            worst.append(page_card(corpus.page(sample.id), request, why=", ".join(figures), view="answer"))
+            if len(worst) == _WORST:
+                break
         benchmarks.append({"name": benchmark.name, "means": means, "worst": worst})
     return ViewResponse(
         "evaluation.html.jinja",

@@ -59,8 +59,13 @@ def search(room: Room, request: ViewRequest) -> ViewResponse:
     if (progress := room.words.waits(mode)) is not None:
         finding = t("search.finding", at=progress[0], count=progress[1])
         return ViewResponse("search.html.jinja", {**values, "finding": finding})
+    document, shard, source = values["doc"], values["shard"], values["source"]
     try:
-        answer = room.searcher.search(query, top, mode, _where(room, request))
+        shards = room.settings.corpus.manifest.shards_to_search(
+            [shard] if shard else (), [source] if source else (), values["since"]
+        )
+        where = Where(frozenset([document] if document else ()), shards, values["table"], values["figure"])
+        answer = room.searcher.search(query, top, mode, where)
     except KopubError as error:
         detail = t.sentence(str(error))
         return ViewResponse("search.html.jinja", {**values, "error": t("search.cannot"), "detail": detail}, 400)
@@ -68,18 +73,6 @@ def search(room: Room, request: ViewRequest) -> ViewResponse:
     hits = [_hit(hit, request, way, answer.matches_well is False) for hit in answer.hits]
     notes = [t.sentence(note) for note in answer.notes]
     return ViewResponse("search.html.jinja", {**values, "answer": answer, "notes": notes, "hits": hits})
-
-
-def _where(room: Room, request: ViewRequest) -> Where:
-    """Return the filter of a search. Raises `SourceError` for an unknown source or date."""
-    doc, shard, source, since = (request.text(name) for name in ("doc", "shard", "source", "since"))
-    manifest = room.settings.corpus.manifest
-    return Where(
-        frozenset([doc] if doc else ()),
-        manifest.shards_to_search([shard] if shard else (), [source] if source else (), since),
-        has_table=request.flag("table"),
-        has_figure=request.flag("figure"),
-    )
 
 
 def _hit(hit: Hit, request: ViewRequest, way: dict[str, str], weak: bool) -> dict[str, Any]:
@@ -188,14 +181,8 @@ def versions(room: Room, request: ViewRequest) -> ViewResponse:
     places, pager = part(len(changed), _PAGES, request, lambda **at: request.to.versions(shard=shard, **at))
     cards: list[ListCard] = []
     for page in changed[places]:
-        cards.append(
-            page_card(
-                now.corpus.page(page.page_id),
-                request,
-                why=request.t("versions.damage", count=page.damage.score),
-                view="versions",
-            )
-        )
+        why = request.t("versions.damage", count=page.damage.score)
+        cards.append(page_card(now.corpus.page(page.page_id), request, why=why, view="versions"))
     return ViewResponse(
         "versions.html.jinja",
         {
@@ -218,22 +205,25 @@ def figures(room: Room, request: ViewRequest) -> ViewResponse:
     now = room.now
     rows_of_room = now.figures
     places, pager = part(rows_of_room.num_rows, _FIGURES, request, request.to.figures)
-    rows = [row for row in rows_of_room.slice(places.start, _FIGURES).to_pylist() if row["page_id"] in now.corpus.pages]
+    shown: list[dict[str, str]] = []
+    for row in rows_of_room.slice(places.start, _FIGURES).to_pylist():
+        page_id, region = row["page_id"], row["region"]
+        if page_id in now.corpus.pages:
+            shown.append(
+                {
+                    "picture": request.to.figure(page_id, region),
+                    "href": f"{request.to.page(page_id)}#text-{region}",
+                    "page": page_name(now.corpus.page(page_id), request),
+                    "label": row["label"],
+                }
+            )
     return ViewResponse(
         "figures.html.jinja",
         {
             "room": "figures",
             "title": request.t("room.figures"),
             "found": rows_of_room.num_rows,
-            "figures": [
-                {
-                    "picture": request.to.figure(row["page_id"], row["region"]),
-                    "href": f"{request.to.page(row['page_id'])}#text-{row['region']}",
-                    "page": page_name(now.corpus.page(row["page_id"]), request),
-                    "label": row["label"],
-                }
-                for row in rows
-            ],
+            "figures": shown,
             "pager": pager,
         },
     )

@@ -29,7 +29,10 @@ _WAY = ("walk", *WAY)
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The way that a person came: its name, neighbouring pages, and the way back."""
+    """The way that a person came: its name, neighbouring pages, and the way back.
+
+    `at` is the place of the page on it, from 1; None if the person cannot continue along it.
+    """
 
     name: str
     back: str
@@ -38,11 +41,6 @@ class Walk:
     count: int = 0
     previous: str | None = None
     next: str | None = None
-
-    @property
-    def steps(self) -> bool:
-        """Return whether the person can continue along it."""
-        return self.at is not None
 
 
 def page(room: Room, request: ViewRequest) -> ViewResponse:
