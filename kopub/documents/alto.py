@@ -42,7 +42,17 @@ class _AltoWriter:
 
     def __init__(self, document: Document, page: DocumentPage) -> None:
         self.root = Element("alto", _ROOT)
-        self._describe(document, page)
+        described = SubElement(self.root, "Description")
+        SubElement(described, "MeasurementUnit").text = "pixel"
+        source = SubElement(described, "sourceImageInformation")
+        SubElement(source, "fileName").text = image_name(document, page, "../")
+        SubElement(source, "fileIdentifier").text = well_formed(page.page_id)
+        SubElement(source, "documentIdentifier").text = well_formed(document.doc_id)
+        for at, maker in enumerate(page.made_by):
+            name, _, version = maker.rpartition(" ")
+            software = SubElement(SubElement(described, "Processing", ID=f"made_{at}"), "processingSoftware")
+            SubElement(software, "softwareName").text = name
+            SubElement(software, "softwareVersion").text = version
         self._tags = SubElement(self.root, "Tags")
         self._tag("OtherTag", _ESTIMATED, "estimated", "the place is computed from the text and the region's box")
         self._labels: set[str] = set()
@@ -59,19 +69,6 @@ class _AltoWriter:
         space = SubElement(page_element, "PrintSpace", whole | {"HPOS": "0", "VPOS": "0"})
         for region in regions:
             self._add(space, region)
-
-    def _describe(self, document: Document, page: DocumentPage) -> None:
-        described = SubElement(self.root, "Description")
-        SubElement(described, "MeasurementUnit").text = "pixel"
-        source = SubElement(described, "sourceImageInformation")
-        SubElement(source, "fileName").text = image_name(document, page, "../")
-        SubElement(source, "fileIdentifier").text = well_formed(page.page_id)
-        SubElement(source, "documentIdentifier").text = well_formed(document.doc_id)
-        for at, maker in enumerate(page.made_by):
-            name, _, version = maker.rpartition(" ")
-            software = SubElement(SubElement(described, "Processing", ID=f"made_{at}"), "processingSoftware")
-            SubElement(software, "softwareName").text = name
-            SubElement(software, "softwareVersion").text = version
 
     def _add(self, space: Element, region: Zone) -> None:
         label, tags = region.record.label, [f"label_{region.record.label}"]

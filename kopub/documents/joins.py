@@ -331,7 +331,13 @@ def _may_go_on(done: Sequence[Block], block: Block) -> int | None:
 def _as_one(first: Block, second: Block, between: Sequence[Block], extent: PrintExtent) -> Block | None:
     """Return the two blocks as one, or None if that is not certain."""
     above, below = first.parts[-1].region, second.parts[0].region
-    captions = [block.parts[0].region.box_2d.y1 for block in between if block.kind is BlockKind.CAPTION]
+    captions: list[int] = []
+    notes: list[int] = []
+    for block in between:
+        if block.kind is BlockKind.CAPTION:
+            captions.append(block.parts[0].region.box_2d.y1)
+        elif block.kind is BlockKind.FOOTNOTE:
+            notes.append(block.parts[0].region.box_2d.y1)
     if first.last_page == second.page:
         # The second is the next line of the first one's column.
         gap = below.box_2d.y1 - above.box_2d.y2
@@ -339,7 +345,6 @@ def _as_one(first: Block, second: Block, between: Sequence[Block], extent: Print
         near = above is not below and is_aligned and -_NEXT_LINE <= gap <= _NEXT_LINE
     else:
         top = min([below.box_2d.y1, *captions])
-        notes = [block.parts[0].region.box_2d.y1 for block in between if block.kind is BlockKind.FOOTNOTE]
         # The print of a page ends above its notes.
         near = min([extent.bottom, *notes]) - above.box_2d.y2 <= _FOOT and top - extent.top <= _HEAD
     if not near:

@@ -68,10 +68,15 @@ def _by_page(blocks: Sequence[Block]) -> Iterator[Block]:
     while left:
         block = left.pop(0)
         if block.last_page > block.page:
-            near = next((at for at, other in enumerate(left) if other.page > block.last_page), len(left))
-            early = [at for at in range(near) if left[at].last_page < block.last_page]
-            yield from (left[at] for at in early)
-            left = [other for at, other in enumerate(left) if at not in early]
+            is_near = True
+            later: list[Block] = []
+            for other in left:
+                is_near = is_near and other.page <= block.last_page
+                if is_near and other.last_page < block.last_page:
+                    yield other
+                else:
+                    later.append(other)
+            left = later
         yield block
 
 
@@ -87,9 +92,8 @@ class _Marks:
     def before(self, number: int | None) -> list[str]:
         """Return the marks before a block on page `number`; None means all that remain."""
         waiting, self._pending = self._pending, []
-        for page in self._up_to(number):
-            comment, *loss = _comment_of(page)
-            waiting += (comment, *self._shown(page), *loss)
+        for (comment, *loss), shown in self._up_to(number):
+            waiting += (comment, *shown, *loss)
         return waiting
 
     def within(self, number: int) -> list[str]:
@@ -98,17 +102,17 @@ class _Marks:
         The visible ones come after the block.
         """
         marks: list[str] = []
-        for page in self._up_to(number):
-            marks += _comment_of(page)
-            self._pending += self._shown(page)
+        for comment, shown in self._up_to(number):
+            marks += comment
+            self._pending += shown
         return marks
 
-    def _up_to(self, number: int | None) -> Iterator[DocumentPage]:
+    def _up_to(self, number: int | None) -> Iterator[tuple[list[str], list[str]]]:
+        """Yield the comment of each page up to `number`, and its visible mark, if any."""
         while self._left and (number is None or self._left[0].number <= number):
-            yield self._left.pop(0)
-
-    def _shown(self, page: DocumentPage) -> list[str]:
-        return [f"----- Page {page.number} -----"] if self._visible and page.number != self._first else []
+            page = self._left.pop(0)
+            is_shown = self._visible and page.number != self._first
+            yield _comment_of(page), [f"----- Page {page.number} -----"] if is_shown else []
 
 
 def _comment_of(page: DocumentPage) -> list[str]:

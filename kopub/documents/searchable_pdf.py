@@ -42,9 +42,11 @@ def placed_lines(text: str, box: Box[float] | Box[int]) -> list[PlacedLine]:
     while len(lines := [part for line in printed for part in _wrapped(line, fit * count)]) > count and count < _MOST:
         count += 1
     longest, step = max(map(columns, lines)), height / len(lines)
-    ends = [box.x1 + width * columns(line) / max(longest, 1) for line in lines]
-    tops = [box.y1 + at * step for at in range(len(lines) + 1)]
-    return [PlacedLine(line, Box(box.x1, tops[at], ends[at], tops[at + 1])) for at, line in enumerate(lines)]
+    placed: list[PlacedLine] = []
+    for at, line in enumerate(lines):
+        end = box.x1 + width * columns(line) / max(longest, 1)
+        placed.append(PlacedLine(line, Box(box.x1, box.y1 + at * step, end, box.y1 + (at + 1) * step)))
+    return placed
 
 
 def _wrapped(line: str, most: float) -> Iterator[str]:
@@ -140,17 +142,17 @@ def _add_page(writer: "_Writer", page: PdfPicture, tree: int, font: int, codes: 
     lines: list[str] = []
     for line in page.lines:
         box = Box(*(edge * scale for edge in line.box))
-        # PDFium gives the last letter of a line no width, and does not find a letter that stands alone.
-        coded: list[int] = []
+        # PDFium gives the last letter of a line no width, and does not find a lone one: a blank follows.
+        natural, digits = -_NARROW, ""
         for char in f"{line.text} ":
             # A Latin letter is its own code, any other the next one. No document has 65,280 different letters; of one
             # that had, the last would share a code.
             code = ord(char) if ord(char) <= _LATIN else min(_LATIN + 1 + len(codes), 0xFFFF)
-            coded.append(codes.setdefault(char, code))
+            code = codes.setdefault(char, code)
+            natural += _NARROW if code <= _LATIN else _WIDE
+            digits += f"{code:04x}"
         size = max(_SIZE * box.height, 0.1)
-        natural = sum(_NARROW if code <= _LATIN else _WIDE for code in coded[:-1]) * size / 1000
-        stretch = 100 * box.width / max(natural, 0.1)
-        digits = "".join(f"{code:04x}" for code in coded)
+        stretch = 100 * box.width / max(natural * size / 1000, 0.1)
         at = f"1 0 0 1 {box.x1:.2f} {height - box.y1 - _SIZE * box.height:.2f} Tm"
         lines.append(f"/F {size:.2f} Tf {max(stretch, 1):.2f} Tz {at} <{digits}> Tj\n")
     content = writer.add(*_compressed(f"{drawn}BT 3 Tr\n{''.join(lines)}ET".encode()))
@@ -162,9 +164,13 @@ def _add_page(writer: "_Writer", page: PdfPicture, tree: int, font: int, codes: 
 
 def _meaning(codes: dict[str, int]) -> bytes:
     """Return the map from codes to Unicode, in parts of a hundred as readers require."""
-    singles = [f"<{code:04x}> <{char.encode('utf-16-be', 'replace').hex()}>" for char, code in codes.items()]
-    parts = [singles[at : at + 100] for at in range(0, len(singles), 100)]
-    lines = "".join("\n".join([f"{len(part)} beginbfchar", *part, "endbfchar\n"]) for part in parts)
+    entries, lines = list(codes.items()), ""
+    for at in range(0, len(entries), 100):
+        part = entries[at : at + 100]
+        lines += f"{len(part)} beginbfchar\n"
+        for char, code in part:
+            lines += f"<{code:04x}> <{char.encode('utf-16-be', 'replace').hex()}>\n"
+        lines += "endbfchar\n"
     return (
         "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /Unicode def /CMapType 2 def\n"
         f"1 begincodespacerange <0000> <ffff> endcodespacerange\n{lines}"
@@ -197,13 +203,12 @@ class _Writer:
         return number
 
     def finished(self, catalogue: int, info: int) -> bytes:
-        parts, places = [b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"], []
+        parts, table = [b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"], ""
         at = len(parts[0])
         for number, content in enumerate(self._objects, 1):
             parts.append(b"%d 0 obj\n" % number + content + b"\nendobj\n")
-            places.append(at)
+            table += f"{at:010} 00000 n \n"
             at += len(parts[-1])
-        table = "".join(f"{place:010} 00000 n \n" for place in places)
-        count = len(places) + 1
+        count = len(self._objects) + 1
         ends = f"trailer\n<< /Size {count} /Root {catalogue} 0 R /Info {info} 0 R >>\nstartxref\n{at}\n%%EOF\n"
         return b"".join([*parts, f"xref\n0 {count}\n0000000000 65535 f \n{table}{ends}".encode()])

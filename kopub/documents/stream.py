@@ -147,16 +147,18 @@ class Assembler:
     ) -> DocumentPage:
         """Return a planned page with what was read on it."""
         page_id = read["page_id"]
-        regions: list[Region] = []
+        regions: dict[int, Region] = {}
+        notes: dict[int, FigureNote] = {}
         for region in join_regions(page_id, layout, read["regions"]):
-            regions.append(replace(region, reason=region.reason and without_paths(region.reason)))
-        indices = {region.index for region in regions}
+            regions[region.index] = replace(region, reason=region.reason and without_paths(region.reason))
+            if (note := self._notes(page_id, region.index)) is not None:
+                notes[region.index] = note
         pictures = {}
         crops = read["image_crops"] or ()
         pictures_of_page = (read[_PICTURE_BYTES] or ()) if keep else [b""] * len(crops)
         for crop, data in zip(crops, pictures_of_page, strict=True):
             index = crop_index(crop["path"])
-            if index not in indices:
+            if index not in regions:
                 form = "{asset} of {page} has a picture of no region: materialize it again"
                 raise StoreError(form, _READINGS, page_id)
             box = pixel_box(tuple(crop["bbox"]), place.width, place.height)
@@ -172,9 +174,9 @@ class Assembler:
             place,
             state=State(state),
             reason=reason and without_paths(reason),
-            regions=tuple(regions),
+            regions=tuple(regions.values()),
             pictures=pictures,
-            notes={index: note for index in indices if (note := self._notes(page_id, index)) is not None},
+            notes=notes,
         )
 
 

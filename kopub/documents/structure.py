@@ -217,7 +217,13 @@ def split_footnotes(text: str) -> list[str]:
     before: re.Match[str] | None = None
     for line in text.split("\n"):
         mark = _MARK.match(line)
-        begins = mark is not None and (before is None or _follows(before, mark))
+        begins = mark is not None and before is None
+        if mark is not None and before is not None:
+            old, new = (match["mark"].translate(_SUPERSCRIPTS) for match in (before, mark))
+            if old.isdigit() and new.isdigit():
+                begins = int(new) == int(old) + 1 and bool(before["bracket"]) == bool(mark["bracket"])
+            else:
+                begins = new != old and old.isdigit() == new.isdigit()
         if begins or not notes:
             notes.append(line)
         else:
@@ -277,13 +283,3 @@ def _references(at: int, page: int, text: str) -> Iterator[_Reference]:
             continue
         if all(map(_NUMBER.fullmatch, numbers)) and len(set(numbers)) == len(numbers):
             yield _Reference(at, *reference.span(), tuple((page, number) for number in numbers))
-
-
-def _follows(before: re.Match[str], mark: re.Match[str]) -> bool:
-    """Return whether a mark comes after another in the notes of a page."""
-    old, new = (match["mark"].translate(_SUPERSCRIPTS) for match in (before, mark))
-    if old.isdigit() != new.isdigit():
-        return False
-    if not new.isdigit():
-        return new != old
-    return int(new) == int(old) + 1 and bool(before["bracket"]) == bool(mark["bracket"])

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
@@ -136,41 +137,36 @@ def _with_nameless(word: Word) -> Word:
     return replace(word, text=text if any(map(is_nameless, text)) else NAMELESS * len(text))
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A line that any reader should read, with its text."""
+class _Candidate(NamedTuple):
+    """A line that any reader should read: its text, its letters and digits, and its height in pixels."""
 
     line: Line
     text: str
-
-    @property
-    def height(self) -> int:
-        return max(1, self.line.box.height)
-
-    @property
-    def digits(self) -> int:
-        return sum(map(str.isdigit, self.text))
+    letters: int
+    digits: int
+    height: int
 
 
 def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) -> list[LineSample]:
     candidates: list[_Candidate] = []
     for line in lines:
-        candidate = _Candidate(line, text_of([line]))
-        characters = letters(candidate.text)
+        text, height = text_of([line]), max(1, line.box.height)
+        characters = letters(text)
         readable = sum(char.isdigit() or script_of(char) in scripts for char in characters)
         # The boxes of turned lines are not places on the page, and no reader sees what is not drawn.
         turned = any(word.marks & (Mark.UP | Mark.DOWN | Mark.UNDRAWN) for word in line.words)
-        is_legible = min(line.box) >= 0 and not turned and candidate.height >= _LEGIBLE
-        is_plain = readable >= _PLAIN * len("".join(candidate.text.split()))
+        is_legible = min(line.box) >= 0 and not turned and height >= _LEGIBLE
+        is_plain = readable >= _PLAIN * len("".join(text.split()))
         if is_legible and is_plain and _FEWEST <= len(characters) <= _MOST:
-            candidates.append(candidate)
+            digits = sum(map(str.isdigit, text))
+            candidates.append(_Candidate(line, text, len(characters), digits, height))
     if not candidates:
         return []
-    body = min(candidates, key=lambda candidate: abs(len(letters(candidate.text)) - _BEST))
+    body = min(candidates, key=lambda candidate: abs(candidate.letters - _BEST))
     chosen = [body]
     others = [other for other in candidates if not 1 / _OTHER_SIZE < other.height / body.height < _OTHER_SIZE]
     if others:
-        chosen.append(max(others, key=lambda candidate: len(letters(candidate.text))))
+        chosen.append(max(others, key=lambda candidate: candidate.letters))
     numbers = max(candidates, key=lambda candidate: candidate.digits)
     most = max(candidate.digits for candidate in chosen)
     if numbers not in chosen and numbers.digits >= _FEWEST_DIGITS > most:
@@ -248,7 +244,7 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
             else:
                 edits += Levenshtein.distance(answer, printed)
             longest += max(len(answer), len(printed))
-            numbers.add(" ".join(word.text for word in within.words), text)
+            numbers.add(joined(within.words, " "), text)
     seen = " ".join(word.text for word in printed_somewhere if not word.marks & Mark.INVISIBLE)
     numbers.add_lost(seen, page_text(readings))
     outside, whole = _count_letters(beside), _count_letters(layer.words)

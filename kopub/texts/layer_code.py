@@ -59,19 +59,21 @@ class _Row:
     line: Line | None = None
     is_code: bool = False
 
-    def follows(self, above: "_Row") -> bool:
-        """Return whether it goes on with the text or the listing of the row above."""
-        if self.region is above.region or not (self.is_code and self.line and above.is_code and above.line):
-            return self.region is above.region and self.is_code is above.is_code
-        height = self.line.box.height
-        return -height <= self.line.box.y1 - above.line.box.y2 <= _PITCH * height
-
 
 def _runs(rows: Iterable[_Row]) -> list[list[_Row]]:
     """Return the rows by the text or listing that they are of."""
     runs: list[list[_Row]] = []
     for row in rows:
-        if runs and row.follows(runs[-1][-1]):
+        above = runs[-1][-1] if runs else None
+        if above is None:
+            goes_on = False
+        elif row.region is above.region or not (row.is_code and row.line and above.is_code and above.line):
+            goes_on = row.region is above.region and row.is_code is above.is_code
+        else:
+            # A listing goes on in the next region if that is near.
+            height = row.line.box.height
+            goes_on = -height <= row.line.box.y1 - above.line.box.y2 <= _PITCH * height
+        if goes_on:
             runs[-1].append(row)
         else:
             runs.append([row])

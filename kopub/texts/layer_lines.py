@@ -42,7 +42,7 @@ class Line:
 
     @cached_property
     def box(self) -> Box:
-        return union(word.box for word in self.words)
+        return box_of(self.words)
 
     @property
     def letters(self) -> str:
@@ -50,9 +50,14 @@ class Line:
         return joined(self.words)
 
 
-def joined(words: Iterable[Word]) -> str:
-    """Return the text of words without blanks."""
-    return "".join(word.text for word in words)
+def joined(words: Iterable[Word], blank: str = "") -> str:
+    """Return the text of words, without blanks if none is given."""
+    return blank.join(word.text for word in words)
+
+
+def box_of(words: Iterable[Word]) -> Box:
+    """Return the smallest box around words, of which there is at least one."""
+    return union(word.box for word in words)
 
 
 def usual_height(words: Iterable[Word]) -> float:
@@ -141,7 +146,15 @@ def _is_between(line: Line, row: Line) -> bool:
 def set_upright(words: Sequence[Word]) -> list[Word]:
     """Return the words turned so that lines run left to right and downwards."""
     half = characters_of(words) / 2
-    runs_down = characters_of(words, Mark.DOWN) > half or _is_column(words)
+    runs_down = characters_of(words, Mark.DOWN) > half
+    if not runs_down and len(words) >= 3 and characters_of(words) <= 1.5 * len(words):
+        # In vertical writing without a mark, the characters are stacked.
+        down = 0
+        for above, below in pairwise(words):
+            a, b = above.box, below.box
+            across = min(a.x2, b.x2) - max(a.x1, b.x1)
+            down += across > _OVERLAP * min(a.width, b.width) and b.y1 > a.y1
+        runs_down = down >= _STACKED * (len(words) - 1)
     if not runs_down and characters_of(words, Mark.UP) <= half:
         return list(words)
     turned: list[Word] = []
@@ -149,17 +162,6 @@ def set_upright(words: Sequence[Word]) -> list[Word]:
         x1, y1, x2, y2 = word.box
         turned.append(replace(word, box=Box(y1, -x2, y2, -x1) if runs_down else Box(-y2, x1, -y1, x2)))
     return turned
-
-
-def _is_column(words: Sequence[Word]) -> bool:
-    """Return whether the characters are stacked as in vertical writing."""
-    if len(words) < 3 or characters_of(words) > 1.5 * len(words):
-        return False
-    down = 0
-    for above, below in pairwise(word.box for word in words):
-        across = min(above.x2, below.x2) - max(above.x1, below.x1)
-        down += across > _OVERLAP * min(above.width, below.width) and below.y1 > above.y1
-    return down >= _STACKED * (len(words) - 1)
 
 
 def text_of(lines: Sequence[Line]) -> str:

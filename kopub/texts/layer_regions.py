@@ -13,7 +13,7 @@ from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
 from kopub.states import State
 from kopub.texts.layer_code import with_code
 from kopub.texts.layer_columns import split_columns
-from kopub.texts.layer_lines import Line, joined, printed_rows, set_upright, usual_height, words_in
+from kopub.texts.layer_lines import Line, box_of, joined, printed_rows, set_upright, usual_height, words_in
 from kopub.texts.layer_soundness import unsound
 from kopub.texts.layer_tables import aligned, chunks_of, is_plain_table, table_of
 from kopub.texts.layer_tags import follow_tags, tagged_tables
@@ -226,7 +226,7 @@ def _with_plain_tables(regions: Sequence[Region], layer: TextLayer) -> list[Regi
         touched = [(region, own) for region, own in texts if region in changed and not cells.isdisjoint(own)]
         if not touched:
             continue
-        table = _table(union(word.box for word in cells))
+        table = _table(box_of(cells))
         at = changed.index(touched[0][0])
         above: list[Region] = []
         below: list[Region] = []
@@ -266,12 +266,12 @@ def _with_homeless(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
     """Return the regions with new ones for the words in pictures and in no region."""
     changed: list[Region] = []
     homeless = {id(word): word for word in layer.words}
-    plain = words_of_boxes(without_rules(layer), [region.bbox for region in regions])
-    for (region, within), unruled in zip(regions_with_words(regions, layer), plain, strict=True):
+    unruled = regions_with_words(regions, without_rules(layer))
+    for (region, within), (_, plain) in zip(regions_with_words(regions, layer), unruled, strict=True):
         for word in within.words:
             homeless.pop(id(word), None)
         if region.task is Task.SKIP and region.label in PICTURES and _has_letters(within.words):
-            if unruled.bare_share > MOST_BARE:
+            if plain.bare_share > MOST_BARE:
                 changed.append(region)
             changed += map(_text, _blocks(within.words))
         else:

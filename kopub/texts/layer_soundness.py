@@ -88,16 +88,8 @@ def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
     of_script = [doubt for doubt in doubts(_PRIVATE.sub("", lines), (), scripts) if doubt.kind in _SCRIPTS]
     if total(of_script) >= DOUBTFUL:
         yield of_script[0].says
-    yield from _implausible(text)
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole and part >= _FEW else 0.0
-
-
-def _implausible(text: str) -> Iterator[str]:
-    """Yield the signs that a font's characters were mapped with another font's map."""
-    # Each word counts once, since a page may repeat one that is no word of any language.
+    # A font's characters may have been mapped with another font's map: they are then no common ones. Each word counts
+    # once, since a page may repeat one that is no word of any language.
     latin = "".join(sorted(set(_WORD.findall(text))))
     hangul = [char for char in text if "가" <= char <= "힣"]
     ideographs = [char for char in text if script_of(char) == "CJK"]
@@ -109,6 +101,10 @@ def _implausible(text: str) -> Iterator[str]:
         share = sum(map(is_common, alphabet)) / len(alphabet) if len(alphabet) >= fewest else 1.0
         if share < least:
             yield Reason(_FEW_COMMON, share=share, letters=name)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole and part >= _FEW else 0.0
 
 
 def _is_taught(ideograph: str) -> bool:

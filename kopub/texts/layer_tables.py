@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import chain, pairwise
@@ -11,11 +11,11 @@ from statistics import median
 
 import numpy as np
 
-from kopub.boxes import Box
+from kopub.boxes import Box, union
 from kopub.layout.grid import RuledCell, RuledLines, ruled_cells, table_html
 from kopub.layout.runs import merge_intervals, true_runs
 from kopub.pages.documents.text_layer import TextLayer, Word
-from kopub.texts.layer_lines import Line, lines_of, printed_rows, text_of, usual_height, words_in
+from kopub.texts.layer_lines import Line, box_of, joined, lines_of, printed_rows, text_of, usual_height, words_in
 from kopub.texts.layer_tags import tagged_cells
 from kopub.texts.region_words import shared
 
@@ -117,14 +117,19 @@ def _ruled(rules: Sequence[Box], words: Sequence[Word], em: float) -> LayerTable
     """Return the table within the rules, with each word in the cell of its middle."""
     if not rules or not words:
         return None
-    level = tuple(rule for rule in rules if rule.width >= max(em, rule.height))
-    upright = tuple(rule for rule in rules if rule.height > max(em / 2, rule.width))
-    lefts, tops, rights, bottoms = zip(*(word.box for word in words), strict=True)
-    xs = _bounds([(rule.x1, rule.x2) for rule in upright], min(lefts), max(rights), em)
-    ys = _bounds([(rule.y1, rule.y2) for rule in level], min(tops), max(bottoms), em)
+    level: list[Box] = []
+    upright: list[Box] = []
+    for rule in rules:
+        if rule.width >= max(em, rule.height):
+            level.append(rule)
+        elif rule.height > max(em / 2, rule.width):
+            upright.append(rule)
+    printed = box_of(words)
+    xs = _bounds([(rule.x1, rule.x2) for rule in upright], printed.x1, printed.x2, em)
+    ys = _bounds([(rule.y1, rule.y2) for rule in level], printed.y1, printed.y2, em)
     if len(xs) * len(ys) > _MOST_CELLS:
         return None
-    cells = ruled_cells(xs, ys, RuledLines(level, upright))
+    cells = ruled_cells(xs, ys, RuledLines(tuple(level), tuple(upright)))
     if not cells:
         return None
     words_of_cells: list[list[Word]] = [[] for _ in cells]
@@ -155,7 +160,7 @@ def _bounds(rules: Sequence[tuple[int, int]], start: int, end: int, em: float) -
 
 def _with_columns(table: LayerTable) -> LayerTable:
     """Return a table of ruled rows with its columns from the alignment of words."""
-    lines_of_rows = [printed_rows(words) for words in table.words]
+    lines_of_rows = list(map(printed_rows, table.words))
     lines = list(chain.from_iterable(lines_of_rows))
     parted = _parted(lines)
     columns = _columns(parted)
@@ -184,9 +189,7 @@ def _with_rows(table: LayerTable) -> LayerTable:
         count = max(map(len, lines), default=0)
         figures: list[list[Line]] = []
         for column in lines:
-            if len(column) == count and all(
-                _NUMERIC.fullmatch(" ".join(word.text for word in line.words)) for line in column
-            ):
+            if len(column) == count and all(_NUMERIC.fullmatch(joined(line.words, " ")) for line in column):
                 figures.append(column)
         is_joined = any(cell.row_span > 1 and cell.row <= row < cell.row + cell.row_span for cell in table.cells)
         if count < 2 or is_joined or len(figures) < (2 if count == 2 else 1):
@@ -236,7 +239,7 @@ def is_plain_table(table: LayerTable) -> bool:
     for cell, words in zip(table.cells, table.words, strict=True):
         if words:
             filled[cell.row] += 1
-            by_column[cell.column].append(" ".join(word.text for word in words))
+            by_column[cell.column].append(joined(words, " "))
     several = sum(cells > 1 for cells in filled)
     if several < _MOSTLY * table.rows or sum(filled) < _MOSTLY * len(table.cells):
         return False
@@ -260,7 +263,7 @@ _Placed = dict[tuple[int, int], list[Word]]
 def _placed(columns: Sequence[tuple[int, int]], chunks: Iterable[Line]) -> _Placed:
     placed: _Placed = {}
     for chunk in chunks:
-        touched = [at for at, column in enumerate(columns) if _overlaps(chunk, column)]
+        touched = [at for at, column in enumerate(columns) if _touch([chunk], column)]
         if not touched:
             # Beside all columns, a word belongs to the one on its left.
             touched = [max(0, bisect_right(columns, (chunk.box.x1, chunk.box.x2)) - 1)]
@@ -290,15 +293,16 @@ def _of_columns(rows: Iterable[tuple[_Placed, Box]], columns: int) -> LayerTable
 
 def chunks_of(line: Line) -> list[Line]:
     """Return the words of a printed row by the cells that they may stand in."""
-    least = _GAP * usual_height(line.words)
-    return _cut(line, lambda start, end: end - start > least)
+    return _cut(line, _GAP * usual_height(line.words))
 
 
-def _cut(line: Line, is_wide: Callable[[int, int], bool]) -> list[Line]:
-    """Return the parts of a line between the gaps (start, end) that are wide."""
+def _cut(line: Line, gap: float, white: Iterable[tuple[int, int]] = (), least: float = inf) -> list[Line]:
+    """Return the parts of a line between its wide gaps, and those with at least so much of the white."""
     parts = [[line.words[0]]]
     for before, word in pairwise(line.words):
-        if is_wide(before.box.x2, word.box.x1):
+        start, end = before.box.x2, word.box.x1
+        widest = max((min(end, right) - max(start, left) for left, right in white), default=0)
+        if end - start > gap or widest >= least:
             parts.append([])
         parts[-1].append(word)
     return [Line(tuple(part)) for part in parts]
@@ -311,8 +315,7 @@ def _parted(lines: Sequence[Line]) -> list[list[Line]]:
     """
     words = words_in(lines)
     em = usual_height(words)
-    covered = _covered([(word.box.x1, word.box.x2) for word in words], len(lines))
-    white = [(before[1], after[0]) for before, after in pairwise(covered)]
+    white = [(before[1], after[0]) for before, after in pairwise(_covered(words, len(lines)))]
     blanks: list[int] = []
     for line in lines:
         for before, after in pairwise(line.words):
@@ -321,21 +324,16 @@ def _parted(lines: Sequence[Line]) -> list[list[Line]]:
                 blanks.append(end - start)
     # Rows of words that all end at the same places show no blank to compare with.
     least = max(_LEAST_WHITE * em, _WIDER * median(blanks)) if blanks else _GAP * em
-
-    def is_wide(start: int, end: int) -> bool:
-        widest = max((min(end, right) - max(start, left) for left, right in white), default=0)
-        return end - start > _GAP * em or widest >= least
-
-    return [_cut(line, is_wide) for line in lines]
+    return [_cut(line, _GAP * em, white, least) for line in lines]
 
 
-def _covered(extents: Sequence[tuple[int, int]], rows: int) -> list[tuple[int, int]]:
-    """Return the runs (start, end) that more than a few of the rows cover."""
-    left = min(start for start, _ in extents)
-    depth = np.zeros(max(end for _, end in extents) - left + 2, np.int32)
-    for start, end in extents:
-        depth[start - left] += 1
-        depth[end - left] -= 1
+def _covered(printed: Sequence[Word] | Sequence[Line], rows: int) -> list[tuple[int, int]]:
+    """Return the runs (start, end) across the page that are printed in more than a few of the rows."""
+    left, _, right, _ = union(part.box for part in printed)
+    depth = np.zeros(right - left + 2, np.int32)
+    for part in printed:
+        depth[part.box.x1 - left] += 1
+        depth[part.box.x2 - left] -= 1
     return [(start + left, end + left) for start, end in true_runs(np.cumsum(depth) > int(_MOST_CROSSING * rows))]
 
 
@@ -344,25 +342,21 @@ def _columns(rows: Sequence[Sequence[Line]]) -> list[tuple[int, int]]:
     chunks = list(chain.from_iterable(rows))
     if not chunks:
         return []
-    columns = _covered([(chunk.box.x1, chunk.box.x2) for chunk in chunks], len(rows))
+    columns = _covered(chunks, len(rows))
     # A word that is alone in its column still has one.
     alone: list[tuple[int, int]] = []
     for chunk in chunks:
-        if not any(_overlaps(chunk, column) for column in columns):
+        if not any(_touch([chunk], column) for column in columns):
             alone.append((chunk.box.x1, chunk.box.x2))
-    joined: list[tuple[int, int]] = []
+    parted: list[tuple[int, int]] = []
     for column in sorted([*columns, *merge_intervals(alone, 1)]):
         # A head to the left of its figures is in no row of theirs.
-        if joined and not any(_touches(row, joined[-1]) and _touches(row, column) for row in rows):
-            joined[-1] = (joined[-1][0], column[1])
+        if parted and not any(_touch(row, parted[-1]) and _touch(row, column) for row in rows):
+            parted[-1] = (parted[-1][0], column[1])
         else:
-            joined.append(column)
-    return joined
+            parted.append(column)
+    return parted
 
 
-def _touches(row: Sequence[Line], column: tuple[int, int]) -> bool:
-    return any(_overlaps(chunk, column) for chunk in row)
-
-
-def _overlaps(chunk: Line, column: tuple[int, int]) -> bool:
-    return chunk.box.x1 < column[1] and column[0] < chunk.box.x2
+def _touch(chunks: Iterable[Line], column: tuple[int, int]) -> bool:
+    return any(chunk.box.x1 < column[1] and column[0] < chunk.box.x2 for chunk in chunks)

@@ -13,7 +13,7 @@ from kopub.boxes import Box, union
 from kopub.layout.grid import RuledCell
 from kopub.layout.regions import Region, Task
 from kopub.pages.documents.text_layer import TextLayer, Word, characters_of
-from kopub.texts.layer_lines import lines_of, usual_height
+from kopub.texts.layer_lines import box_of, lines_of, usual_height
 from kopub.texts.region_words import area, regions_with_words, shared
 
 _TITLES = frozenset({"Title", "H", "H1", "H2", "H3", "H4", "H5", "H6"})
@@ -59,7 +59,7 @@ def follow_tags(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
         labels: dict[int, str] = {}
         boxes: dict[int, Box] = {}
         for tag, words in parts.items():
-            boxes[tag] = union(word.box for word in words)
+            boxes[tag] = box_of(words)
             if tag >= 0:
                 labels[tag] = _LABELS[layer.tags[tag].role]
                 is_believed &= labels[tag] != "paragraph_title" or characters_of(words) <= _LONGEST_TITLE
@@ -97,7 +97,7 @@ def tagged_tables(layer: TextLayer) -> list[Box]:
             tables[number].append(word)
     boxes: list[Box] = []
     for words in tables.values():
-        x1, y1, x2, y2 = box = union(word.box for word in words)
+        x1, y1, x2, y2 = box = box_of(words)
         within = 0
         for word in layer.words:
             within += x1 <= word.box.x1 and word.box.x2 <= x2 and y1 <= word.box.y1 and word.box.y2 <= y2
@@ -118,8 +118,8 @@ def tagged_cells(layer: TextLayer, words: Sequence[Word]) -> list[tuple[RuledCel
     placed: dict[tuple[int, int], tuple[RuledCell, list[Word]]] = {}
     for number, own in words_of_tags.items():
         tag = layer.tags[number]
-        box = union(word.box for word in own)
-        placed[tag.row, tag.column] = RuledCell(tag.row, tag.column, tag.row_span, tag.column_span, box), own
+        cell = RuledCell(tag.row, tag.column, tag.row_span, tag.column_span, box_of(own))
+        placed[tag.row, tag.column] = cell, own
     covered: set[tuple[int, int]] = set()
     for cell, _ in placed.values():
         last = cell.row + cell.row_span, cell.column + cell.column_span
@@ -139,7 +139,7 @@ def _agrees(layer: TextLayer, words_of_tags: Mapping[int, Sequence[Word]]) -> bo
     rows: dict[int, list[Box]] = defaultdict(list)
     columns: dict[int, list[Box]] = defaultdict(list)
     for number, words in words_of_tags.items():
-        tag, box = layer.tags[number], union(word.box for word in words)
+        tag, box = layer.tags[number], box_of(words)
         if tag.row_span == 1:
             rows[tag.row].append(box)
         if tag.column_span == 1:

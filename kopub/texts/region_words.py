@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kopub.boxes import union
 from kopub.layout.regions import Region
 from kopub.pages.documents.text_layer import TextLayer, Word
+from kopub.texts.layer_lines import box_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,7 +80,7 @@ def without_rules(layer: TextLayer) -> TextLayer:
 
 def bbox_around(words: Iterable[Word], margin: float = 0.0) -> tuple[float, float, float, float]:
     """Return the box of a region around words."""
-    x1, y1, x2, y2 = union(word.box for word in words)
+    x1, y1, x2, y2 = box_of(words)
     return x1 - margin, y1 - margin, x2 + margin, y2 + margin
 
 

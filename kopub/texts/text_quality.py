@@ -264,19 +264,26 @@ def _repeated(text: str, letters: int) -> int:
 
 
 def _area(boxes: Sequence[JudgedRegion]) -> Iterator[Doubt]:
-    pictures = min(1.0, sum(box.area for box in boxes if box.picture) / 1e6)
+    drawn = 0.0
+    cut = unsure = 0
+    read: list[JudgedRegion] = []
+    for box in boxes:
+        cut += box.cut
+        unsure += box.unsure
+        if box.picture:
+            drawn += box.area
+        else:
+            read.append(box)
+    pictures = min(1.0, drawn / 1e6)
     if pictures >= _MOSTLY_PICTURE[0]:
         weight = 0.5 + 0.5 * ramp(pictures, *_MOSTLY_PICTURE)
         form = "pictures cover {share:.0%} of the page: writing in them is not read"
         yield Doubt("picture", weight, Reason(form, share=pictures))
-    cut = sum(box.cut for box in boxes)
     if cut:
         yield Doubt("truncated", 0.6, Reason("the reading was cut off ({regions})", regions=counted(cut, "region")))
-    unsure = sum(box.unsure for box in boxes)
     if unsure:
         form = "the engine is unsure of what it read ({regions})"
         yield Doubt("unsure", 0.6, Reason(form, regions=counted(unsure, "region")))
-    read = [box for box in boxes if not box.picture]
     usual = median([box.area / box.characters for box in read if box.characters] or [_STARVED])
     most = min(_STARVED, max(_STARVED_BESIDE * usual, _STARVED / 4))
     starved = 0
