@@ -9,8 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -111,6 +111,27 @@ OF_REQUEST = {getattr(signal, name) for name in ("SIGABRT", "SIGFPE", "SIGILL", 
 """Signals with which a process ends itself: if twice, the request is to blame."""
 
 
+_MOST_KEPT = 128 << 20
+"""Bytes that an idle process may keep while other work takes its place."""
+
+
+def private_memory(process: int, parent: bytes = b"") -> int:
+    """Return the bytes in use by a process and its descendants, without what comes from files.
+
+    0 if the process has ended, or the system does not say. `parent` is the command line of its parent.
+    """
+    try:
+        command = Path(f"/proc/{process}/cmdline").read_bytes()
+        _, resident, shared, *_ = map(int, Path(f"/proc/{process}/statm").read_text().split())
+        threads = list(Path(f"/proc/{process}/task").iterdir())
+        children = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    except OSError:
+        return 0
+    # A process that starts another program shares its parent's memory until then.
+    own = 0 if command == parent else (resident - shared) * os.sysconf("SC_PAGESIZE")
+    return own + sum(private_memory(child, command) for child in children)
+
+
 class ChildWorker:
     """A child process that answers one request at a time.
 
@@ -156,6 +177,11 @@ class ChildWorker:
         if (process := self._process) is not None:
             process.kill()
 
+    def shrink(self) -> None:
+        """Kill the process if it keeps much memory; the next request starts another."""
+        if self._process is not None and private_memory(self._process.pid) > _MOST_KEPT:
+            self.end()
+
     def end(self) -> None:
         """Kill the process, if there is one."""
         if self._process is None:
@@ -185,6 +211,16 @@ class ChildPool:
         worker = self._idle.get()
         try:
             return worker.ask(request, file)
+        finally:
+            self._idle.put(worker)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Do other work in the place of a worker, whose process keeps little memory meanwhile."""
+        worker = self._idle.get()
+        try:
+            worker.shrink()
+            yield
         finally:
             self._idle.put(worker)
 

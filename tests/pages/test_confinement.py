@@ -4,6 +4,7 @@ import io
 import os
 import socket
 import stat
+import sys
 import zipfile
 from concurrent.futures import wait
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from kopub import confinement
+from kopub import confinement, processes
 from kopub.errors import UndecodableImage
 from kopub.folders import runtime_folder
 from kopub.pages.documents import conversion, hwp, office, page_maker
@@ -39,6 +40,7 @@ from tests.support.sources.hostile_files import (
 )
 from tests.support.sources.hwp_files import hwpx, paragraph
 from tests.support.sources.office_files import docx, open_document, pptx, xlsx
+from tests.support.sources.pdf_files import pdf, sheet
 from tests.support.sources.source_folder import SourceFolder
 
 confines = pytest.mark.skipif(confinement.why_open() is not None, reason=str(confinement.why_open()))
@@ -261,6 +263,34 @@ def test_other_files_are_made_while_one_is_slow(slow: str, tmp_path: Path, monke
         first, *rest = pool.render([(path, 0) for path in (tmp_path / slow, *others)], 72)
     assert first == Failure("")
     assert rest == [RenderedImage(b"x")] * len(others)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how much memory a process has")
+def test_a_conversion_has_no_more_memory_than_the_processes_in_whose_place_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversion, "_BESIDE_OTHERS", 1)
+    monkeypatch.setattr(conversion, "_ALONE", 2 << 20)
+    monkeypatch.setattr(processes, "_MOST_KEPT", 1)
+    (tmp_path / "a.pdf").write_bytes(pdf(sheet()))
+    os.mkfifo(tmp_path / "b.hwp")
+    idle: list[int] = []
+    convert = conversion.Conversions._convert
+
+    def convert_beside(conversions: conversion.Conversions, path: Path, most: int) -> Any:
+        idle.append(sum(worker._process is None for worker in pool._processes.workers))
+        return convert(conversions, path, most)
+
+    monkeypatch.setattr(conversion.Conversions, "_convert", convert_beside)
+    with RenderPool(2) as pool:
+        page = tmp_path / "a.pdf", 0
+        assert all(isinstance(made, RenderedImage) for made in pool.render([page] * 8, 72))
+        assert list(pool.count([tmp_path / "b.hwp"])) == [
+            Failure("its conversion needs more than 0.00195312 GB of memory")
+        ]
+    # The first time in one place, the second time in both.
+    assert idle[0] >= 1
+    assert idle[1:] == [2]
 
 
 VALUE = ' office:value-type="float" office:value="1"'

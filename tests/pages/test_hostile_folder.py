@@ -10,6 +10,7 @@ import pytest
 
 from kopub.pages.documents import office
 from kopub.pages.documents.text_layer import TextLayer
+from kopub.processes import private_memory
 from tests.support.sources import hostile_files
 from tests.support.sources.hostile_formats import hostile_formats
 from tests.support.sources.office_files import docx, open_document, pptx, xlsx
@@ -86,17 +87,5 @@ class _Memory:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._end.wait(0.2):
-            self.most = max(self.most, _memory(os.getpid()))
-
-
-def _memory(process: int) -> int:
-    """Return the resident bytes of a process and its descendants, without what they share."""
-    try:
-        status = Path(f"/proc/{process}/status").read_text()
-        threads = Path(f"/proc/{process}/task").iterdir()
-        children = [child for thread in threads for child in (thread / "children").read_text().split()]
-    except OSError:
-        return 0
-    own = sum(int(size) for size in re.findall(r"RssAnon:\s+(\d+)", status)) << 10
-    return own + sum(_memory(int(child)) for child in children)
+        while not self._end.wait(0.05):
+            self.most = max(self.most, private_memory(os.getpid()))

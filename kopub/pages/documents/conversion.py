@@ -12,12 +12,13 @@ import subprocess
 import tempfile
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock, Thread
+from time import monotonic
 from types import ModuleType
 from typing import Any
 
@@ -33,7 +34,7 @@ from kopub.pages.documents.fonts import KOREAN_FONTS, has_korean_font
 from kopub.pages.documents.pieces import Conversion
 from kopub.pages.documents.placing import place_pieces
 from kopub.pages.documents.text_layer import Failure
-from kopub.processes import OF_REQUEST, how_it_ended, start_child
+from kopub.processes import OF_REQUEST, how_it_ended, private_memory, start_child
 from kopub.states import Reason
 
 CODE = CodeVersion(
@@ -57,6 +58,10 @@ _POLL_SECONDS = 1.0
 """Seconds between two checks whether a conversion that waits for another is still wanted."""
 _MEMORY = 2 << 30
 """Bytes of memory that each process of a conversion may have."""
+_BESIDE_OTHERS, _ALONE = 768 << 20, 5 << 29
+"""Bytes of memory that the processes of a conversion may have together, in one place of the pool and in two."""
+_WATCH_SECONDS = 0.1
+"""Seconds between two looks at the memory of a conversion."""
 _TOO_LONG = Reason("its conversion took more than {seconds} seconds of computing", seconds=_COMPUTING_SECONDS)
 _MOST_WRITTEN = 1 << 30
 """Bytes of the largest file that a conversion may write."""
@@ -107,11 +112,15 @@ class _Task:
 class Conversions:
     """The PDFs of documents, made on first use and kept until `end`.
 
-    A conversion holds `free` while it runs, as whatever else takes much memory does.
+    A conversion holds one of `places` while it runs, as whatever else takes much memory does. One that needs more than
+    others leave runs again with two, and only one at a time has two, since two could wait for each other.
     """
 
-    def __init__(self, free: AbstractContextManager[Any] | None = None, seconds: float = SECONDS) -> None:
-        self._free, self._seconds = free or nullcontext(), seconds
+    def __init__(
+        self, places: Callable[[int], AbstractContextManager[Any]] = nullcontext, seconds: float = SECONDS
+    ) -> None:
+        self._places, self._seconds = places, seconds
+        self._large = Lock()
         self._folder = Path(tempfile.mkdtemp(prefix="kopub-documents-"))
         self._tasks: dict[str, _Task] = defaultdict(_Task)
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -124,10 +133,14 @@ class Conversions:
             task = self._tasks[name]
         with task.lock:
             if task.result is None:
-                folder = Path(tempfile.mkdtemp(dir=self._folder))
                 is_office = path.suffix.lower() in office.SUFFIXES
-                with self._only_one() if is_office else nullcontext(), self._free:
-                    task.result = self._convert(path, folder)
+                with self._only_one() if is_office else nullcontext():
+                    with self._places(1):
+                        task.result = self._convert(path, _BESIDE_OTHERS)
+                    if task.result is None:
+                        with self._large, self._places(2):
+                            task.result = self._convert(path, _ALONE)
+                    task.result = task.result or _too_large(_ALONE)
             return task.result
 
     @contextmanager
@@ -158,7 +171,9 @@ class Conversions:
         self.cancel()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _convert(self, path: Path, folder: Path) -> Conversion | Failure:
+    def _convert(self, path: Path, most: int) -> Conversion | Failure | None:
+        """Convert a file, or return None if this takes more than `most` bytes of memory."""
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
         with self._lock:
             if self._cancelled:
                 return Failure("nobody wants it any more", may_pass=True)
@@ -168,8 +183,12 @@ class Conversions:
         try:
             with connection:
                 connection.send((path, folder))
-                if connection.poll(self._seconds):
-                    return connection.recv()
+                end = monotonic() + self._seconds
+                while monotonic() < end:
+                    if connection.poll(min(_WATCH_SECONDS, self._seconds)):
+                        return connection.recv()
+                    if private_memory(process.pid) > most:
+                        return None
                 form = "its conversion was given up after {seconds:,.0f} seconds"
                 return Failure(Reason(form, seconds=self._seconds), may_pass=True)
         except (EOFError, OSError):
@@ -185,6 +204,10 @@ class Conversions:
             process.wait()
             with self._lock:
                 self._running.discard(process)
+
+
+def _too_large(most: int) -> Failure:
+    return Failure(Reason("its conversion needs more than {size:g} GB of memory", size=most / (1 << 30)))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -220,7 +243,7 @@ def work(connection: Connection) -> None:
     except MemoryError as error:
         # What filled the memory is in frames that the error still holds.
         traceback.clear_frames(error.__traceback__)
-        connection.send(Failure(Reason("its conversion needs more than {size} GB of memory", size=_MEMORY >> 30)))
+        connection.send(_too_large(_MEMORY))
     # A Rust panic is not an Exception.
     except BaseException as error:
         reason = without_paths(first_line(error))

@@ -7,7 +7,7 @@ whole pool, and tasks have no time limit. Here every process has its own pipe, a
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -47,7 +47,7 @@ class RenderPool:
         self._free = BoundedSemaphore(self._count)
         self._processes = ChildPool(f"{page_maker.__name__}:work", self._count, seconds, confined={})
         self._given_up: Counter[Path] = Counter()
-        self._conversions = Conversions(self._free)
+        self._conversions = Conversions(self._places)
 
     def __enter__(self) -> Self:
         return self
@@ -68,6 +68,15 @@ class RenderPool:
     def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[RenderedImage | Failure]:
         """Yield pages, counted from 0, in order; PDFs at `dpi`. Raises as `count` does."""
         return self._answers(("make", path, page, dpi) for path, page in pages)
+
+    @contextmanager
+    def _places(self, count: int) -> Iterator[None]:
+        """Keep as many processes idle and small, so that what runs instead may take their memory."""
+        with ExitStack() as places:
+            for _ in range(min(count, self._count)):
+                places.enter_context(self._free)
+                places.enter_context(self._processes.place())
+            yield
 
     def _answers(self, requests: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
         answers: deque[Future[Any]] = deque()
