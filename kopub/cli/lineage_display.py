@@ -193,17 +193,22 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     if one and region is None:
         named = Image.registered_extensions().get(target.suffix.lower(), source["format"])
         is_other = named != source["format"]
-        return [_write(target, _encode(Image.fromarray(decode(data)), target) if is_other else data)]
+        replace_bytes(target, _encode(Image.fromarray(decode(data)), target) if is_other else data)
+        return [target]
     pixels = decode(upright)
     height, width = pixels.shape[:2]
-    written = [] if region is not None else [_write(target / f"{name}.{(source['format'] or 'bin').lower()}", data)]
-    if region is None and source["upright"]:
-        written.append(_write(target / f"{name}_upright.png", upright))
+    pictures: dict[Path, bytes] = {}
+    if region is None:
+        pictures[target / f"{name}.{(source['format'] or 'bin').lower()}"] = data
+        if source["upright"]:
+            pictures[target / f"{name}_upright.png"] = upright
     for index in regions if region is None else [region]:
         x1, y1, x2, y2 = pixel_box(tuple(regions[index]["bbox"]), width, height)
         path = target if one else target / f"{name}_{index}.png"
-        written.append(_write(path, _encode(Image.fromarray(pixels[y1:y2, x1:x2]), path)))
-    return written
+        pictures[path] = _encode(Image.fromarray(pixels[y1:y2, x1:x2]), path)
+    for path, content in pictures.items():
+        replace_bytes(path, content)
+    return list(pictures)
 
 
 def _encode(image: Image.Image, path: Path) -> bytes:
@@ -219,8 +224,3 @@ def _encode(image: Image.Image, path: Path) -> bytes:
             "{path} cannot be written: no {suffix} picture can be made of it; name a .png file", path, path.suffix
         ) from None
     return file.getvalue()
-
-
-def _write(path: Path, content: bytes) -> Path:
-    replace_bytes(path, content)
-    return path

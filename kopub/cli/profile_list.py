@@ -34,9 +34,12 @@ def list_profiles(as_json: bool) -> None:
     combinations: list[dict[str, Any]] = []
     fits: list[list[str]] = []
     for card in sorted(memory, key=lambda name: (memory[name], name)):
-        of_card = [_combine(card, reader) for reader in readers]
-        combinations += of_card
-        fits.append([card, *(said(combination["speed"]) for combination in of_card)])
+        line = [card]
+        for reader in readers:
+            combination = _combine(card, reader)
+            combinations.append(combination)
+            line.append(said(combination["speed"]))
+        fits.append(line)
     own = list(_own_scores(environment.home))
     if as_json:
         published = {name: reader.model_dump() for name, reader in readers.items()}

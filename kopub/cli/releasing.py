@@ -1,6 +1,7 @@
 """Publish or verify a release, and print what became of it."""
 
 from dataclasses import asdict
+from functools import partial
 
 import typer
 
@@ -15,6 +16,8 @@ from kopub.release.verify import fetch_release, notes_on, verify
 from kopub.states import phrase
 from kopub.store.corpus_tables import RELEASED_FILES
 from kopub.tables.hf_release import HfRelease
+
+_say = partial(tell, err=True)
 
 
 def publish_release(dry_run: bool, tag: str | None, as_json: bool) -> None:
@@ -71,10 +74,6 @@ def _show(fit: Fitness, difference: list[str] | None, has_repo: bool) -> None:
     keys = [key for key, problems, reason in gates if problems and not reason]
     opened = phrase("the gates are closed; a reason in {keys} opens them", ", ".join(keys))
     say(out, opened if fit.closed else "the gates are open", "red" if fit.closed else "green")
-
-
-def _say(line: str) -> None:
-    tell(line, err=True)
 
 
 def verify_release(release: str, revision: str | None, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from kopub.cli.options import open_settings
 from kopub.cli.profile_display import page_of, profile_run, stages_to_run, tables
 from kopub.config.settings import Settings
 from kopub.errors import KopubError, counted, visible
-from kopub.profiling.observer import Observer, SampleHome, cards_of, make_sample_home, own_environment
+from kopub.profiling.observer import Observer, cards_of, make_sample_home, own_environment
 from kopub.recognition.base import STEP_TIMES
 from kopub.states import phrase
 from kopub.weights.fetch import require_ready
@@ -48,24 +48,6 @@ def _measure(settings: Settings, folder: Path, pages: int, out: Path, keep: bool
     form, location = "{pages} of {location}, with profile {profile}", settings.corpus.manifest.location
     say(console, phrase(form, counted(home.pages, "page"), location, settings.profile_name))
     steps = home.folder / "steps"
-    began, ended, observed = _run(settings, home, steps)
-    measured = profile_run(settings, home, began, ended, observed, steps)
-    for table in tables(measured):
-        print_table(console, [Column(table.head[0]), *right(*table.head[1:])], table.rows, table.title)
-    for line in measured.lines:
-        say(console, line)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page_of(measured), "utf-8")
-    if not keep:
-        shutil.rmtree(home.folder)
-    say(console, phrase("timeline  {path}", out))
-
-
-def _run(settings: Settings, home: SampleHome, steps: Path):
-    """Run the stages on the pages; return the times of start and end, and observations.
-
-    Readers add the times of their steps to the file `steps`. Raises `KopubError`.
-    """
     words = [sys.executable, "-m", "dagster", "asset", "materialize", "--select", ",".join(stages_to_run(settings))]
     keys = f"{home.shards[0]}...{home.shards[-1]}"
     log = home.folder / "run.log"
@@ -73,6 +55,7 @@ def _run(settings: Settings, home: SampleHome, steps: Path):
         began = time.time()
         status = subprocess.run(
             [*words, "--partition-range", keys, "-m", "definitions"],
+            # Readers add the times of their steps to the file.
             env={**home.environment, STEP_TIMES: str(steps)},
             cwd=home.folder,
             stdin=subprocess.DEVNULL,
@@ -84,4 +67,13 @@ def _run(settings: Settings, home: SampleHome, steps: Path):
     if status:
         lines = log.read_text("utf-8", errors="replace").splitlines()[-_LAST_LINES:]
         raise KopubError("the run on these pages failed; its last lines:\n{lines}", "\n".join(map(visible, lines)))
-    return began, ended, observer.observed
+    measured = profile_run(settings, home, began, ended, observer.observed, steps)
+    for table in tables(measured):
+        print_table(console, [Column(table.head[0]), *right(*table.head[1:])], table.rows, table.title)
+    for line in measured.lines:
+        say(console, line)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page_of(measured), "utf-8")
+    if not keep:
+        shutil.rmtree(home.folder)
+    say(console, phrase("timeline  {path}", out))
