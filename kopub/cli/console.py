@@ -121,7 +121,14 @@ def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence
         say(out, title, "bold")
     if widths is None:
         for row in texts:
-            _print_as_list(out, columns, row)
+            say(out, Text.assemble((f"{columns[0].header} ", "dim"), row[0]), "bold")
+            named: list[Text] = []
+            for column, cell in zip(columns[1:], row[1:], strict=True):
+                if cell:
+                    named.append(Text.assemble((f"{column.header} ".replace(" ", _GLUE), "dim"), cell))
+            for part in _broken(Text(", ").join(named), out.width - _HANGING, _HANGING):
+                part.pad_left(_HANGING)
+                out.print(part, soft_wrap=True)
         return
     table = Table(*columns, box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for column, width in zip(table.columns, widths, strict=True):
@@ -176,17 +183,6 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: in
         least[at] += more
         spare -= more
     return least
-
-
-def _print_as_list(out: Console, columns: Sequence[Column], row: Sequence[Text]) -> None:
-    say(out, Text.assemble((f"{columns[0].header} ", "dim"), row[0]), "bold")
-    named: list[Text] = []
-    for column, cell in zip(columns[1:], row[1:], strict=True):
-        if cell:
-            named.append(Text.assemble((f"{column.header} ".replace(" ", _GLUE), "dim"), cell))
-    for part in _broken(Text(", ").join(named), out.width - _HANGING, _HANGING):
-        part.pad_left(_HANGING)
-        out.print(part, soft_wrap=True)
 
 
 def _broken(text: Text, width: int, indent: int) -> Iterable[Text]:

@@ -1,7 +1,6 @@
 """The commands of `kopub` by name, each of which is imported when it is called."""
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -244,7 +243,10 @@ def load_command(name: str) -> Any:
         only.add_typer(module.app, name=name, cls=LocalGroup)
     else:
         function = getattr(module, name)
-        only.command(name, cls=LocalCommand, help=_prose(function))(profile_option(function))
+        # Typer keeps the line ends of a docstring within its paragraphs.
+        paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+        prose = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        only.command(name, cls=LocalCommand, help=prose)(profile_option(function))
     command: Any = typer.main.get_group(only).commands[name]
     _translate(command)
     return command
@@ -256,8 +258,3 @@ def _translate(command: Any) -> None:
     command.rich_help_panel = said(getattr(command, "rich_help_panel", None) or "") or None
     for part in getattr(command, "commands", {}).values():
         _translate(part)
-
-
-def _prose(command: Callable[..., None]) -> str:
-    """Return the docstring of a command as paragraphs, because typer keeps its line ends."""
-    return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.__doc__ or "").split("\n\n"))

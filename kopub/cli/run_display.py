@@ -137,29 +137,23 @@ class RunDisplay(Watcher):
                 table.add_column(said(column), justify="right", no_wrap=True)
             table.add_column("")
             for stage in self._forecast.stages.values():
-                if stage.rows or not stage.shards:
-                    table.add_row(*self._row(stage, now))
+                if stage.shards and not stage.rows:
+                    continue
+                shards = f"{len(stage.published)}/{stage.shards}" if stage.shards else ""
+                rows = f"{stage.done - stage.lost:,}/{stage.rows:,}" if stage.shards else ""
+                if stage.began is None:
+                    table.add_row(stage.asset, shards, rows)
+                    continue
+                lost = Text(f"{stage.lost:,}", "bold red") if stage.lost else ""
+                rate = stage.rate(now) if stage.shards else None
+                time = duration(stage.elapsed(now))
+                bar = ProgressBar(total=max(stage.rows, 1), completed=stage.done, width=_BAR)
+                ended = bar if stage.ended is None else said("done")
+                table.add_row(stage.asset, shards, rows, lost, "" if rate is None else f"{rate:,.1f}", time, ended)
             share, left = self._forecast.share(now), self._forecast.remaining(now)
         if self._is_over and not round(left):
             return Group(table)
         return Group(table, Text(said(phrase("{share:.0%}, about {left} to go", share, duration(left)))))
-
-    def _row(self, stage: Stage, now: float) -> tuple[str | Text | ProgressBar, ...]:
-        shards = f"{len(stage.published)}/{stage.shards}" if stage.shards else ""
-        rows = f"{stage.done - stage.lost:,}/{stage.rows:,}" if stage.shards else ""
-        if stage.began is None:
-            return stage.asset, shards, rows, "", "", "", ""
-        rate = stage.rate(now) if stage.shards else None
-        bar = ProgressBar(total=max(stage.rows, 1), completed=stage.done, width=_BAR)
-        return (
-            stage.asset,
-            shards,
-            rows,
-            Text(f"{stage.lost:,}", "bold red") if stage.lost else "",
-            "" if rate is None else f"{rate:,.1f}",
-            duration(stage.elapsed(now)),
-            said("done") if stage.ended is not None else bar,
-        )
 
 
 NOT_WHOLE = 3

@@ -143,7 +143,12 @@ def _find(name: str, prefix: str, folder: Path, extended_by: tuple[Path, ...]) -
     """Return the keys of a profile, `card` among them; a path is one in `folder`."""
     card, plus, reader = name.rpartition("+")
     if not plus or _is_path(name):
-        path = _file(name, prefix, folder)
+        path = folder / name if _is_path(name) else PROFILES / f"{name}.yaml"
+        if not _is_file(path):
+            names = known_profiles()
+            form = "{prefix}{name}: there is no such profile{guess}; there are {names}, or the path of a YAML file"
+            guess = did_you_mean(name, names, in_brackets=True)
+            raise ConfigError(form, prefix, name or repr(name), guess, ", ".join(names))
         if path.resolve() in extended_by:
             form = "{prefix}{name} extends {other} in turn; take one of them out"
             raise ConfigError(form, prefix, name, extended_by[-1].name)
@@ -157,16 +162,6 @@ def _find(name: str, prefix: str, folder: Path, extended_by: tuple[Path, ...]) -
         raise ConfigError(form, prefix, name, reader, guess, ", ".join(names))
     addition = _read_profile(path, ())
     return _with_reader(addition, below, f"{prefix}{name}") if _READER in addition else _on_top(addition, below)
-
-
-def _file(name: str, prefix: str, folder: Path) -> Path:
-    path = folder / name if _is_path(name) else PROFILES / f"{name}.yaml"
-    if not _is_file(path):
-        names = known_profiles()
-        form = "{prefix}{name}: there is no such profile{guess}; there are {names}, or the path of a YAML file"
-        guess = did_you_mean(name, names, in_brackets=True)
-        raise ConfigError(form, prefix, name or repr(name), guess, ", ".join(names))
-    return path
 
 
 def _is_path(name: str) -> bool:

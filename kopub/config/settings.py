@@ -126,7 +126,13 @@ class Settings:
                 reading_room=sections.reading_room,
                 card=card,
             )
-            settings._check_choices()
+            # What figures or sinks are set to take must be made.
+            if settings.figures.vectors and "figure" not in settings.embedding.queries_match:
+                raise ConfigError("figures.vectors: the embedding engine makes no vectors of figures; set it to false")
+            if settings.figures.embed_notes and (off := settings.notes.off):
+                raise ConfigError("figures.embed_notes: there are no notes, {reason}; set one or the other", off)
+            if settings.sinks.off is None and not settings.documents.chunks:
+                raise ConfigError("sinks.engine: there are no chunks for it; set documents.chunks to true")
             if card is not None or any(engine.needs_server for engine in settings.engines.values()):
                 # This module imports the servers, whose clients a profile without them never loads.
                 from kopub.config.memory import require_cache, require_fit
@@ -136,15 +142,6 @@ class Settings:
                     require_fit(settings.engines, card)
             require_apart(settings.release, home, settings.store.url)
         return settings
-
-    def _check_choices(self) -> None:
-        """Raise `ConfigError` if nothing makes what figures or sinks are set to take."""
-        if self.figures.vectors and "figure" not in self.embedding.queries_match:
-            raise ConfigError("figures.vectors: the embedding engine makes no vectors of figures; set it to false")
-        if self.figures.embed_notes and self.notes.off:
-            raise ConfigError("figures.embed_notes: there are no notes, {reason}; set one or the other", self.notes.off)
-        if self.sinks.off is None and not self.documents.chunks:
-            raise ConfigError("sinks.engine: there are no chunks for it; set documents.chunks to true")
 
     @property
     def engines(self) -> dict[str, Engine]:

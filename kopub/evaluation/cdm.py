@@ -102,16 +102,13 @@ class Cdm:
         if done.returncode or len(answers) != len(pairs):
             message = visible(first_line(done.stderr), 200) or "nothing"
             raise ValueError(f"{len(answers)} answers to {len(pairs)} pairs, exit {done.returncode}, it said {message}")
-        return [_f1(answer) for answer in answers]
-
-
-def _f1(answer: str) -> float | None:
-    try:
-        f1 = json.loads(answer).get("f1")
-    except (ValueError, AttributeError):
-        raise ValueError(f"an answer is no line of JSON: {visible(answer, 80)}") from None
-    if f1 is None:
-        return None
-    if not isinstance(f1, int | float) or not 0 <= f1 <= 1:
-        raise ValueError(f"an F1 is not between 0 and 1: {visible(answer, 80)}")
-    return float(f1)
+        scores: list[float | None] = []
+        for answer in answers:
+            try:
+                f1 = json.loads(answer).get("f1")
+            except (ValueError, AttributeError):
+                raise ValueError(f"an answer is no line of JSON: {visible(answer, 80)}") from None
+            if f1 is not None and (not isinstance(f1, int | float) or not 0 <= f1 <= 1):
+                raise ValueError(f"an F1 is not between 0 and 1: {visible(answer, 80)}")
+            scores.append(None if f1 is None else float(f1))
+        return scores

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from rapidfuzz.distance import Indel, Levenshtein
 
 if TYPE_CHECKING:
-    from bs4 import BeautifulSoup
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,16 @@ _COLGROUP = re.compile("<colgroup>.*?</colgroup>")
 
 def normalized_text(text: str) -> str:
     """Return only the letters, digits and `_` of a paragraph, with inline LaTeX as Unicode."""
-    text = _with_unicode_formulas(composed(text))
+    text = composed(text)
+    for formula in reversed(list(_INLINE.finditer(text))):
+        latex = _ESCAPED.sub("", formula[1] if formula[1] is not None else formula[2])
+        if {*"\\^_"}.isdisjoint(latex):
+            continue
+        try:
+            plain = _unicode(latex + " " if latex.endswith("\\") else latex)
+        except Exception:  # pylatexenc fails on broken LaTeX in many ways; the formula then stays as it is
+            continue
+        text = text[: formula.start()] + plain.strip() + text[formula.end() :]
     for control in _CONTROL:
         text = text.replace(control, "")
     return _NO_WORD.sub("", text)
@@ -181,7 +190,18 @@ def normalized_table(text: str) -> str:
     """
     if "<table" not in text.replace(" ", "").replace("'", '"'):
         return ""
-    table = unescape(str(_plain_cells(composed(text)))).replace("\n", "")
+    from bs4 import BeautifulSoup
+
+    soup = BeautifulSoup(composed(text), "html.parser")
+    for head in soup.find_all("th"):
+        head.name = "td"
+    for section in soup.find_all("thead"):
+        section.unwrap()
+    for formula in soup.find_all("math"):
+        formula.replace_with(f"${formula.get('alttext', '')}$")
+    for span in soup.find_all("span"):
+        span.unwrap()
+    table = unescape(str(soup)).replace("\n", "")
     table = "".join(_TABLE.findall(unicodedata.normalize("NFKC", table).strip()))
     for attribute in _TABLE_ATTRIBUTES:
         table = attribute.sub("", table)
@@ -213,37 +233,9 @@ def edits(gold: str, text: str, normalized_gold: str, normalized: str) -> Edits:
     return Edits.between(normalized_gold or gold, normalized or text)
 
 
-def _with_unicode_formulas(text: str) -> str:
-    for formula in reversed(list(_INLINE.finditer(text))):
-        latex = _ESCAPED.sub("", formula[1] if formula[1] is not None else formula[2])
-        if not any(character in latex for character in "\\^_"):
-            continue
-        try:
-            plain = _unicode(latex + " " if latex.endswith("\\") else latex)
-        except Exception:  # pylatexenc fails on broken LaTeX in many ways; the formula then stays as it is
-            continue
-        text = text[: formula.start()] + plain.strip() + text[formula.end() :]
-    return text
-
-
 def _unicode(latex: str) -> str:
     from pylatexenc.latex2text import LatexNodes2Text
 
     # It warns about every formula that it cannot parse completely, and pages have many of these.
     logging.getLogger("pylatexenc").setLevel(logging.ERROR)
     return LatexNodes2Text().latex_to_text(latex)
-
-
-def _plain_cells(text: str) -> "BeautifulSoup":
-    from bs4 import BeautifulSoup
-
-    soup = BeautifulSoup(text, "html.parser")
-    for head in soup.find_all("th"):
-        head.name = "td"
-    for section in soup.find_all("thead"):
-        section.unwrap()
-    for formula in soup.find_all("math"):
-        formula.replace_with(f"${formula.get('alttext', '')}$")
-    for span in soup.find_all("span"):
-        span.unwrap()
-    return soup

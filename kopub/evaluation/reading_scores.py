@@ -171,19 +171,20 @@ def readings(store: ShardStore, shards: Iterable[str]) -> Iterator[tuple[str, Sa
             rows.append({row["page_id"]: row for row in store.read(asset, shard, columns).to_pylist()})
         layouts, read = rows
         for page_id, row in read.items():
-            yield page_id, _reading(page_id, layouts.get(page_id), row)
-
-
-def _reading(page_id: str, layout: Mapping | None, read: Mapping) -> SampleReading:
-    if layout is None:
-        return SampleReading(None, "its tables do not hold the same pages")
-    return SampleReading(
-        state=State(read["state"]),
-        reason=read["reason"],
-        markdown=read["markdown"] or "",
-        text=page_text(region_texts(read["regions"])),
-        regions=join_regions(page_id, layout["regions"], read["regions"]),
-    )
+            layout, regions = layouts.get(page_id), row["regions"]
+            if layout is None:
+                yield page_id, SampleReading(None, "its tables do not hold the same pages")
+                continue
+            yield (
+                page_id,
+                SampleReading(
+                    state=State(row["state"]),
+                    reason=row["reason"],
+                    markdown=row["markdown"] or "",
+                    text=page_text(region_texts(regions)),
+                    regions=join_regions(page_id, layout["regions"], regions),
+                ),
+            )
 
 
 def write_predictions(folder: Path, benchmark: Benchmark, readings: Mapping[str, SampleReading]) -> int:

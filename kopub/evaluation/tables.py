@@ -22,6 +22,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from rapidfuzz.distance import Levenshtein
@@ -29,7 +30,6 @@ from rapidfuzz.distance import Levenshtein
 from kopub.errors import EngineError
 
 if TYPE_CHECKING:
-    from bs4 import Tag
     from lxml.html import HtmlElement
 
 _AT_ONCE = 10_000
@@ -76,7 +76,18 @@ class BoundedTeds:
             return TedsScores(None, None, f"the tables have {pairs:,} pairs of nodes, more than {_MOST:,}")
         if pairs <= _AT_ONCE or gold == text:
             return _both(gold, text)
-        process = self._started()
+        if self._process is None:
+            self._answers = queue.Queue()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+                errors="surrogatepass",
+            )
+            threading.Thread(target=_forward, args=(self._process, self._answers), daemon=True).start()
+        process = self._process
         assert process.stdin is not None
         try:
             process.stdin.write(json.dumps([gold, text]) + "\n")
@@ -94,20 +105,6 @@ class BoundedTeds:
             self.close()
             raise EngineError("the process that compares tables died: {reason}; run the same command again", reason)
         return TedsScores(*json.loads(answer))
-
-    def _started(self) -> subprocess.Popen[str]:
-        if self._process is None:
-            self._answers = queue.Queue()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                encoding="utf-8",
-                errors="surrogatepass",
-            )
-            threading.Thread(target=_forward, args=(self._process, self._answers), daemon=True).start()
-        return self._process
 
 
 def _forward(process: "subprocess.Popen[str]", answers: "queue.Queue[str]") -> None:
@@ -148,13 +145,13 @@ class _Node:
         self.children = [] if cell else [_Node(child, structure) for child in element]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Node) and self._values() == other._values()
+        return isinstance(other, _Node) and _values(self) == _values(other)
 
     # apted uses nodes as keys by identity.
     __hash__ = object.__hash__
 
-    def _values(self) -> tuple[object, ...]:
-        return self.tag, self.colspan, self.rowspan, self.content, self.children
+
+_values = attrgetter("tag", "colspan", "rowspan", "content", "children")
 
 
 class _Costs:
@@ -295,30 +292,22 @@ def _pipe_tables(markdown: str) -> Iterator[list[list[Cell]]]:
         if "|" in line:
             run.append(line)
             continue
-        if len(run) > 1 and (texts := list(_pipe_rows(run))):
+        if len(run) > 1:
             rows: list[list[Cell]] = []
-            for row in texts:
-                rows.append([Cell(text, heading=not rows or not column) for column, text in enumerate(row)])
-            yield rows
+            for text in run:
+                # A line of dashes, colons and blanks separates rows.
+                rule = text.replace("|", " ").strip()
+                if rule and set(rule) <= _RULE:
+                    continue
+                texts = [cell.strip() for cell in text.split("|")]
+                # A row may begin and end with a pipe.
+                texts = texts if texts[0] else texts[1:]
+                texts = texts if texts and texts[-1] else texts[:-1]
+                if texts:
+                    rows.append([Cell(cell, heading=not rows or not at) for at, cell in enumerate(texts)])
+            if rows:
+                yield rows
         run = []
-
-
-def _pipe_rows(lines: Sequence[str]) -> Iterator[list[str]]:
-    rule = next((at for at, line in enumerate(lines) if _is_rule(line.replace("|", ""))), None)
-    for at, line in enumerate(lines):
-        if at == rule or _is_rule(line.replace("|", " ")):
-            continue
-        cells = [cell.strip() for cell in line.split("|")]
-        if cells and not cells[0]:
-            cells = cells[1:]
-        if cells and not cells[-1]:
-            cells = cells[:-1]
-        if cells:
-            yield cells
-
-
-def _is_rule(line: str) -> bool:
-    return bool(line.strip()) and set(line.strip()) <= _RULE
 
 
 def _html_tables(markdown: str) -> Iterator[list[list[Cell]]]:
@@ -327,24 +316,21 @@ def _html_tables(markdown: str) -> Iterator[list[list[Cell]]]:
     from bs4 import BeautifulSoup
 
     for table in BeautifulSoup(markdown, "html.parser").find_all("table"):
-        if rows := table.find_all("tr"):
-            cells: list[list[Cell]] = []
-            for at, row in enumerate(rows):
-                of_row = row.find_all(["th", "td"], recursive=False)
-                cells.append([_html_cell(cell, row, len(rows) - at) for cell in of_row])
-            yield cells
-
-
-def _html_cell(cell: "Tag", row: "Tag", rows_left: int) -> Cell:
-    for line_break in cell.find_all("br"):
-        line_break.replace_with("\n")
-    to_the_end = str(cell.get("rowspan") or "").strip() == "0"
-    return Cell(
-        cell.get_text().strip(),
-        max(1, rows_left) if to_the_end else _span(cell.get("rowspan")),
-        _span(cell.get("colspan")),
-        cell.name == "th" or row.find_parent("thead") is not None,
-    )
+        lines = table.find_all("tr")
+        rows: list[list[Cell]] = []
+        for at, line in enumerate(lines):
+            row: list[Cell] = []
+            for cell in line.find_all(["th", "td"], recursive=False):
+                for line_break in cell.find_all("br"):
+                    line_break.replace_with("\n")
+                # In HTML, a rowspan of 0 reaches to the last row.
+                to_the_end = str(cell.get("rowspan") or "").strip() == "0"
+                height = len(lines) - at if to_the_end else _span(cell.get("rowspan"))
+                heading = cell.name == "th" or line.find_parent("thead") is not None
+                row.append(Cell(cell.get_text().strip(), height, _span(cell.get("colspan")), heading))
+            rows.append(row)
+        if rows:
+            yield rows
 
 
 def _span(value: object) -> int:

@@ -145,6 +145,14 @@ def test_help_loads_no_command():
     assert [name for name in loaded if name.startswith(("kopub.cli.commands.", "kopub.vllm"))] == []
 
 
+def test_help_of_a_command_loads_none_of_its_work(tmp_path: Path):
+    """Other commands load Arrow or the settings with their options."""
+    heavier = {"run", "plan", "status", "ui", "doubts", "corrections", "costs"}
+    commands = [f"{command.name} --help" for command in COMMANDS if command.name not in heavier]
+    loaded_at_the_end = loaded(tmp_path, *commands)[-1]
+    assert not {"pyarrow", "pydantic", "numpy", "PIL", *HEAVY} & loaded_at_the_end
+
+
 def test_a_number_of_things_in_words():
     assert [counted(count, "page") for count in (0, 1, 2, 40_781)] == ["0 pages", "1 page", "2 pages", "40,781 pages"]
     assert counted(2, "query", "queries") == "2 queries"

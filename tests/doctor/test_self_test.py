@@ -180,7 +180,7 @@ def test_lineage_and_card_tell_the_result(platform: Platform, monkeypatch: pytes
     by_asset = {step["asset"]: step["self_test"] for step in shown["steps"]}
     assert by_asset["ocr_results"].startswith("failed on 20")
     assert by_asset["layout_regions"] is None, "another engine, which was not tested"
-    monkeypatch.setattr("kopub.cli.commands.lineage.load_settings", lambda: settings)
+    monkeypatch.setattr("kopub.cli.lineage_display.load_settings", lambda: settings)
     printed = CliRunner().invoke(app, ["lineage", "a_1"], env={"COLUMNS": "200"}).output
     assert "  self-test  failed on 20" in printed
     card = (platform.home / "release" / "README.md").read_text("utf-8")

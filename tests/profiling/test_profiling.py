@@ -366,7 +366,7 @@ def test_the_run_finds_a_profile_that_was_named_from_this_folder(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KOPUB_PROFILE", "cpu" if by_option else "my+own.yaml")
-    monkeypatch.setattr("kopub.cli.commands.profile.require_ready", lambda *_: None)
+    monkeypatch.setattr("kopub.cli.sample_run.require_ready", lambda *_: None)
     monkeypatch.setattr(subprocess, "run", start)
     load_settings.cache_clear()
     option = ["--profile", "my+own.yaml"] if by_option else []
@@ -388,8 +388,8 @@ def test_only_the_cards_of_a_profile_are_watched(tmp_path: Path, monkeypatch: py
     profile.write_text(f"extends: l4\nlayout: {{engine: cpu}}\nembedding: {{engine: hashed}}\n{served}\n")
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr("kopub.cli.commands.profile.require_ready", lambda *_: None)
-    monkeypatch.setattr("kopub.cli.commands.profile.Observer", Watching)
+    monkeypatch.setattr("kopub.cli.sample_run.require_ready", lambda *_: None)
+    monkeypatch.setattr("kopub.cli.sample_run.Observer", Watching)
     for name in (str(profile), "cpu"):
         load_settings.cache_clear()
         assert str(CliRunner().invoke(app, ["profile", "--pages", "1", "--profile", name]).exception) == "seen"

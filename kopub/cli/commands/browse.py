@@ -97,7 +97,10 @@ def browse(
         say(out, phrase("{documents}, {pages} of {source}", *counts, source))
         if api_token:
             say(out, phrase("{url}/api/v1 asks for the token {token}", url, api_token))
-        if is_opened and is_here and sys.stdout.isatty() and _has_screen():
+        # Without a screen, a text browser would take over the terminal.
+        variables = map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
+        has_screen = sys.platform in ("darwin", "win32") or any(variables)
+        if is_opened and is_here and sys.stdout.isatty() and has_screen:
             webbrowser.open(url)
         serve_until_stopped(app, listening)
     room.words.end()
@@ -157,8 +160,3 @@ def url_of(host: str, listening: socket.socket) -> str:
     """Return the URL at which a browser on this machine reaches a server listening at `host`."""
     name = _ANYWHERE.get(host, host)
     return f"http://{f'[{name}]' if ':' in name else name}:{listening.getsockname()[1]}"
-
-
-def _has_screen() -> bool:
-    """Return whether there is a screen; without one, a text browser would take over the terminal."""
-    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))

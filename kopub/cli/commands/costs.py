@@ -16,7 +16,7 @@ from kopub.errors import counted, visible
 from kopub.states import State, joined, phrase
 from kopub.store import ledger
 from kopub.store.corpus_tables import CHUNK_VECTORS, RELEASED_FILES, TABLES
-from kopub.store.run_records import COUNTED, AssetRun, runs_of
+from kopub.store.run_records import COUNTED, runs_of
 
 if TYPE_CHECKING:
     from kopub.config.environment import Location
@@ -113,6 +113,19 @@ def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: i
                 costliest.append({"shard": shard, **row})
     costliest.sort(key=lambda row: -row["seconds"])
     rows = pa.concat_tables(tables)
+    latest: list[dict[str, Any]] = []
+    for run in runs_of(rows, runs):
+        latest.append(
+            {
+                "run_id": run.run_id,
+                "ended": run.ended.isoformat(timespec="seconds"),
+                "rows": run.rows,
+                "seconds": run.seconds,
+                "rows_per_second": run.rows_per_second,
+                "counted": run.summary.figures() if run.summary else {},
+                "most_tokens": run.summary.most_tokens if run.summary else [],
+            }
+        )
     total = ledger.sum_costs(rows)
     return {
         "asset": asset,
@@ -123,19 +136,7 @@ def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: i
         "gpu_seconds": total.gpu_seconds,
         "gpu_seconds_each": total.gpu_seconds_each,
         "costliest": costliest[:top],
-        "runs": [_run(run) for run in runs_of(rows, runs)],
-    }
-
-
-def _run(run: AssetRun) -> dict[str, Any]:
-    return {
-        "run_id": run.run_id,
-        "ended": run.ended.isoformat(timespec="seconds"),
-        "rows": run.rows,
-        "seconds": run.seconds,
-        "rows_per_second": run.rows_per_second,
-        "counted": run.summary.figures() if run.summary else {},
-        "most_tokens": run.summary.most_tokens if run.summary else [],
+        "runs": latest,
     }
 
 

@@ -185,11 +185,34 @@ def sources(
     if context.invoked_subcommand is not None:
         return
     manifest = located_home().manifest
+    values: list[dict[str, Any]] = []
+    cells: list[list[str | Text]] = []
+    for source in manifest.sources:
+        shards_of_source = manifest.shards_of(source.name)
+        pages = sum(shard.rows for shard in shards_of_source)
+        place, state, indexed_at = manifest.location_of(source), _state(manifest, source), source.indexed_at
+        values.append(
+            {
+                "source": source.name,
+                "path": place,
+                "revision": source.revision,
+                "documents": source.documents,
+                "pages": pages,
+                "shards": [shard.key for shard in shards_of_source],
+                "queries": source.queries,
+                "indexed_at": indexed_at and indexed_at.isoformat(),
+                "state": state,
+            }
+        )
+        documents = "" if source.documents is None else f"{source.documents:,}"
+        time = f"{indexed_at.astimezone():%Y-%m-%d %H:%M}" if indexed_at else ""
+        shown_state = Text(said(state), style="" if state == _OK else "yellow")
+        cells.append([visible(source.name), documents, f"{pages:,}", time, shown_state, visible(place)])
     if as_json:
-        print_json([_values(manifest, source) for source in manifest.sources])
+        print_json(values)
         return
     columns = [Column("source"), *right("documents", "pages"), *map(Column, ("indexed", "state", "path"))]
-    print_table(table_console(), columns, (_cells(manifest, source) for source in manifest.sources))
+    print_table(table_console(), columns, cells)
 
 
 @app.command(cls=LocalCommand)
@@ -206,36 +229,6 @@ def remove(
     form = "{source} was removed from the corpus, which now has {pages} of {left}"
     tell(phrase(form, visible(source), counted(manifest.rows, "page"), left))
     tell(phrase("next: {command}, which brings search and the release up to date", with_profile("kopub run")))
-
-
-def _cells(manifest: "Manifest", source: "CorpusSource") -> list[str | Text]:
-    state = _state(manifest, source)
-    return [
-        visible(source.name),
-        "" if source.documents is None else f"{source.documents:,}",
-        f"{_pages(manifest, source):,}",
-        f"{source.indexed_at.astimezone():%Y-%m-%d %H:%M}" if source.indexed_at else "",
-        Text(said(state), style="" if state == _OK else "yellow"),
-        visible(manifest.location_of(source)),
-    ]
-
-
-def _values(manifest: "Manifest", source: "CorpusSource") -> dict[str, object]:
-    return {
-        "source": source.name,
-        "path": manifest.location_of(source),
-        "revision": source.revision,
-        "documents": source.documents,
-        "pages": _pages(manifest, source),
-        "shards": [shard.key for shard in manifest.shards_of(source.name)],
-        "queries": source.queries,
-        "indexed_at": source.indexed_at and source.indexed_at.isoformat(),
-        "state": _state(manifest, source),
-    }
-
-
-def _pages(manifest: "Manifest", source: "CorpusSource") -> int:
-    return sum(shard.rows for shard in manifest.shards_of(source.name))
 
 
 def _state(manifest: "Manifest", source: "CorpusSource") -> str:

@@ -134,7 +134,22 @@ def plan_values(settings: "Settings") -> dict[str, Any]:
 
 
 def _show(shown: dict[str, Any], out: Console, command: str) -> None:
-    columns = [_cells(asset) for asset in shown["assets"]]
+    columns: list[dict[str, str | Text]] = []
+    for asset in shown["assets"]:
+        counts = {standing: len(keys) for standing, keys in asset["shards"].items()}
+        columns.append(
+            {
+                "asset": asset["asset"],
+                "current": f"{counts['current']:,}",
+                "stale": count(counts["stale"], "yellow"),
+                "perhaps": count(counts["perhaps"], "yellow"),
+                "missing": count(counts["missing"] + counts["waiting"], "yellow"),
+                "rows": in_between(asset["pages"], asset["pages_at_most"], str),
+                "regions": in_between(asset["regions"], asset["regions_at_most"], str),
+                "time": in_between(asset["seconds"], asset["seconds_at_most"], duration),
+                "GPU time": in_between(asset["gpu_seconds"], asset["gpu_seconds_at_most"], duration),
+            }
+        )
     names: list[str] = []
     for name in columns[0]:
         # A column with only zeros takes up width that others need.
@@ -170,21 +185,6 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
         say(out, phrase(form, counted(missing, "table"), were, them, command, *takes, so_far(run["measured"])))
     if not stale and not missing:
         say(out, "Nothing is stale.")
-
-
-def _cells(asset: dict[str, Any]) -> dict[str, str | Text]:
-    counts = {standing: len(keys) for standing, keys in asset["shards"].items()}
-    return {
-        "asset": asset["asset"],
-        "current": f"{counts['current']:,}",
-        "stale": count(counts["stale"], "yellow"),
-        "perhaps": count(counts["perhaps"], "yellow"),
-        "missing": count(counts["missing"] + counts["waiting"], "yellow"),
-        "rows": in_between(asset["pages"], asset["pages_at_most"], str),
-        "regions": in_between(asset["regions"], asset["regions_at_most"], str),
-        "time": in_between(asset["seconds"], asset["seconds_at_most"], duration),
-        "GPU time": in_between(asset["gpu_seconds"], asset["gpu_seconds_at_most"], duration),
-    }
 
 
 def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:

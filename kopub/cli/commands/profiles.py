@@ -1,26 +1,8 @@
 """`kopub profiles`: profiles, the readers that fit their cards, and measurements."""
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.table import Column
-
-from kopub.cli.console import print_json, print_table, said, say, table_console
-from kopub.config.environment import read_environment
-from kopub.config.profile_files import Profile, find_profile, known_profiles, known_readers, published_reader
-from kopub.config.settings import read_settings
-from kopub.doctor.checks import advise
-from kopub.errors import ConfigError
-from kopub.evaluation.home import EVALUATIONS
-from kopub.evaluation.reading_scores import Row, headline, verdict
-from kopub.gpu import largest_card
-from kopub.states import phrase
-from kopub.store.table_store import ShardStore
-
-_MEASURED, _ESTIMATED, _TOO_LARGE = "measured", "estimated", "does not fit"
 
 
 def profiles(
@@ -31,89 +13,7 @@ def profiles(
     `measured` was measured on that card, `estimated` takes its sizes from another card, and `does not fit` exceeds the
     card's memory by calculation: `kopub doctor --profile CARD+READER` shows the sums.
     """
-    environment = read_environment(os.environ)
-    all_profiles = list(map(find_profile, known_profiles()))
-    rows = [_values(profile) for profile in all_profiles]
-    readers = {name: published_reader(name) for name in known_readers()}
-    # The first profile of each card stands for it.
-    cards = {profile.card.gpu: profile for profile in reversed(all_profiles) if profile.card}
-    memory = {profile.name: profile.card.memory_gb for profile in cards.values() if profile.card}
-    combinations: list[dict[str, Any]] = []
-    fits: list[list[str]] = []
-    for card in sorted(memory, key=lambda name: (memory[name], name)):
-        of_card = [_combine(card, reader) for reader in readers]
-        combinations += of_card
-        fits.append([card, *(said(combination["speed"]) for combination in of_card)])
-    own = list(_own_scores(environment.home))
-    if as_json:
-        published = {name: reader.model_dump() for name, reader in readers.items()}
-        print_json({
-            "profiles": rows, "readers": list(readers), "published": published, "combinations": combinations,
-            "evaluated_here": own,
-        })  # fmt: skip
-        return
-    out = table_console()
-    columns = [Column(name) for name in ("profile", "card", "layout", "reader", "vectors", "speed")]
-    cells: list[list[str]] = []
-    for row in rows:
-        gpu = said("none") if row["card"] is None else f"{row['card']}, {row['memory_gb']:.0f} GB"
-        speed = said(_MEASURED if row["measured"] else _ESTIMATED)
-        cells.append([row["profile"], gpu, row["layout"], row["reader"], row["vectors"], speed])
-    print_table(out, columns, cells)
-    say(out, phrase("in use here: {profile}", environment.profile))
-    out.print()
-    say(out, "with another reader on a card, as --profile rtx4090+paddleocr_vl:")
-    print_table(out, [Column(name) for name in ("card", *readers)], fits)
-    of_regions = [name for name, reader in readers.items() if reader.reads == "regions"]
-    ranked = sorted(of_regions, key=lambda name: -readers[name].korean)
-    say(out, phrase("for Korean: +{reader}, until your own pages say otherwise. MDPBench, Korean:", ranked[0]))
-    scores = ", ".join(f"{name} {readers[name].korean:g}" for name in ranked)
-    say(out, phrase("  {scores} (most pages are photographs)", scores))
-    for line in own or [f"  kopub evaluate texts FOLDER --profile rtx4090 --profile rtx4090+{ranked[0]}"]:
-        say(out, line)
-    if own_card := largest_card():
-        say(out, phrase("this machine: {card}: {reason}", own_card, advise(own_card)))
-    say(out, "from a card to a run: docs/gpu.md")
+    # It loads Arrow and the engines.
+    from kopub.cli.profile_list import list_profiles
 
-
-def _values(profile: Profile) -> dict[str, Any]:
-    """Return the profile as JSON values; figures without a card are for a laptop's CPU."""
-    card, engines = profile.card, profile.sections
-    return {
-        "profile": profile.name,
-        "card": card and card.gpu,
-        "memory_gb": card and card.memory_gb,
-        "layout": engines["layout"]["engine"],
-        "reader": engines["recognition"]["engine"],
-        "vectors": engines["embedding"]["engine"],
-        "measured": card is None or card.measured,
-    }
-
-
-def _combine(card: str, reader: str) -> dict[str, Any]:
-    """Return whether a reader fits a card and was measured there, as JSON values."""
-    name, refused = f"{card}+{reader}", ""
-    measured = False
-    try:
-        settings = read_settings({"KOPUB_PROFILE": name})
-        measured = settings.card is not None and settings.card.measured
-    except ConfigError as error:
-        refused = str(error)
-    speed = _TOO_LARGE if refused else _MEASURED if measured else _ESTIMATED
-    return {"profile": name, "reader": reader, "speed": speed, "says": refused}
-
-
-def _own_scores(home: Path) -> Iterator[str]:
-    """Yield a line for each evaluation here that compares profiles."""
-    for place in sorted((home / EVALUATIONS).glob("*/*/profiles")):
-        scores: dict[str, list[Row]] = {}
-        for store in sorted(place.glob("*/store")):
-            if (last := verdict(ShardStore(url=str(store)))) is not None:
-                scores[store.parent.name] = headline(last.scores)
-        if len(scores) > 1:
-            lines: list[str] = []
-            for name, rows in scores.items():
-                shown = ", ".join(f"{row['metric']} {row['value']:.3f}" for row in rows)
-                lines.append(f"{name} {shown}")
-            evaluation = f"{place.parent.parent.name}/{place.parent.name}"
-            yield phrase("your evaluation {evaluation}: {scores}", evaluation, "; ".join(lines))
+    list_profiles(as_json)

@@ -1,37 +1,12 @@
 """`kopub read`: the text of some files, read immediately."""
 
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kopub import Corpus, Page
-from kopub.cli.console import lost_line, plain_reason, print_json, said, tell
 from kopub.cli.options import OCR_HELP, TEXT_LAYER_HELP, local_path, text_layer_choice
-from kopub.errors import ConfigError, KopubError, StoppedByHand, counted, visible
-from kopub.states import LOST, State, joined, phrase
-from kopub.store.corpus_tables import TABLES
-from kopub.tables.progress import Watcher, watched_by
-from kopub.texts.layer_counts import FromLayers, from_layers
-from kopub.texts.text_quality import DOUBTFUL
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from kopub.api.reading import Reading
-    from kopub.api.sources.home import HomeSource
-
-_LINE_SECONDS = 15.0
-"""Seconds between two progress lines if there is no bar."""
-_LOST_PAGES = 3
-"""Exit status if pages, or regions of them, could not be read."""
+from kopub.errors import ConfigError
 
 
 def read(
@@ -62,151 +37,9 @@ def read(
     pages that are blank, could not be read, or whose text looks wrong. After Ctrl-C, the output has the pages read so
     far. The exit status is 3 if a page or a part of it could not be read.
     """
-    from kopub.api.reading import Reading
-    from kopub.documents.export import require_own_folder
-
     if out is not None and as_json_values:
         raise ConfigError("--json and -o cannot be combined: choose one")
-    if out is not None:
-        # This is checked first, because reading may take hours.
-        require_own_folder(out)
-    layer = text_layer_choice(ocr, text_layer)
-    reading = Reading(files, pages=pages, text_layer=layer)
-    try:
-        parts, ended = _read(reading)
-        documents = _documents(parts)
-        read_pages = [page for of_document in documents.values() for page in of_document]
-        read_so_far = phrase("{count:,} of {pages} were read", len(read_pages), counted(reading.pages, "page"))
-        _require_pages(read_pages, ended)
-        if as_json_values:
-            shown = []
-            for name, of_document in documents.items():
-                shown.append({"document": name, "pages": [page.to_dict() for page in of_document]})
-            print_json(shown[0] if len(files) == 1 else shown)
-        else:
-            _write_markdown(parts, out)
-        for left_out in reading.left_out:
-            tell(visible(said(phrase("left out: {file} ({reason})", left_out.name, left_out.reason))), err=True)
-        is_lost = _tell(parts, read_pages)
-    finally:
-        reading.close()
-    if isinstance(ended, KopubError):
-        raise KopubError("{count}; then: {reason}", read_so_far, str(ended))
-    if ended is not None:
-        raise StoppedByHand("stopped: {count}", read_so_far)
-    if is_lost:
-        raise typer.Exit(_LOST_PAGES)
+    # It loads Arrow and the engines.
+    from kopub.cli.read_display import read_files
 
-
-def _read(reading: "Reading") -> "tuple[list[HomeSource], KopubError | KeyboardInterrupt | None]":
-    """Return the parts that were read, and what ended the reading early, if anything."""
-    parts: list[HomeSource] = []
-    with _progress(reading.pages) as watcher, watched_by(watcher):
-        try:
-            parts.extend(reading.parts())
-        except (KopubError, KeyboardInterrupt) as ended:
-            return parts, ended
-    return parts, None
-
-
-@contextmanager
-def _progress(pages: int) -> Iterator[Watcher]:
-    """Show the progress on standard error: a bar, or periodic lines."""
-    console = Console(stderr=True)
-    bars = (BarColumn(), MofNCompleteColumn(), TextColumn(said("pages")), TimeRemainingColumn())
-    lock = threading.Lock()
-
-    class ReadingProgress(Watcher):
-        """A counter of pages that finished recognition, which takes longest."""
-
-        done, said = 0, time.monotonic()
-
-        def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
-            if asset != TABLES.readings.name:
-                return
-            with lock:
-                self.done += 1
-                bar.advance(task)
-                if not console.is_terminal and time.monotonic() - self.said >= _LINE_SECONDS:
-                    self.said = time.monotonic()
-                    tell(phrase("{count:,} of {pages} read", self.done, counted(pages, "page")), err=True)
-
-    bars = (TextColumn(said("reading")), *bars)
-    with Progress(*bars, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=pages)
-        yield ReadingProgress()
-
-
-def _documents(parts: "Sequence[HomeSource]") -> dict[str, list[Page]]:
-    """Return the pages of all parts, by document."""
-    pages: dict[str, list[Page]] = {}
-    for part in parts:
-        for document in Corpus(part).documents:
-            pages.setdefault(document.id, []).extend(document.pages)
-    return pages
-
-
-def _require_pages(pages: Sequence[Page], ended: BaseException | None) -> None:
-    """Raise `KopubError`, with the reason, if nothing was read."""
-    if ended is not None and not pages:
-        raise ended if isinstance(ended, KopubError) else StoppedByHand("stopped: no page was read yet")
-    if pages and all(page.state in LOST for page in pages):
-        raise KopubError("{page} cannot be read: {reason}", pages[0].id, plain_reason(pages[0].id, pages[0].reason))
-
-
-class _Tables:
-    """The tables of all parts, each of which is a shard."""
-
-    def __init__(self, parts: "Sequence[HomeSource]") -> None:
-        self._parts = {str(number): part for number, part in enumerate(parts)}
-        self.shards = list(self._parts)
-
-    def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> "pa.Table":
-        part = self._parts[shard]
-        return part.store.read(asset, part.shards[0], columns)
-
-    def metadata(self, asset: str, shard: str) -> dict[str, str]:
-        part = self._parts[shard]
-        return part.store.metadata(asset, part.shards[0])
-
-
-def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
-    """Write documents and pictures into a folder, or print the documents.
-
-    In printed documents, words replace the pictures.
-    """
-    from kopub.documents.export import write_documents
-    from kopub.documents.markdown import document_markdown
-    from kopub.documents.stream import Assembler
-    from kopub.documents.structure import structure_document
-
-    tables = _Tables(parts)
-    if out is not None:
-        done = write_documents(tables, tables.shards, out, ["markdown"], keep_others=True)
-        counts = (counted(done.documents, "document"), counted(done.pages.total(), "page"))
-        line = phrase("{folder}: {documents} of {pages}, {pictures}", out, *counts, counted(done.pictures, "picture"))
-        tell(line, err=True)
-        return
-    for document in Assembler(tables, tables.shards).read():
-        pages = tuple(
-            replace(page, pictures={at: replace(picture, path="") for at, picture in page.pictures.items()})
-            for page in document.pages
-        )
-        shown = replace(document, pages=pages)
-        typer.echo(document_markdown(shown, structure_document(shown).blocks), nl=False)
-
-
-def _tell(parts: "Sequence[HomeSource]", pages: Sequence[Page]) -> bool:
-    """Report text layers, doubts and losses on standard error; return whether any were lost."""
-    layers = sum((from_layers(part.store, part.shards) for part in parts), FromLayers())
-    if layers.regions:
-        tell(layers.line, err=True)
-    for page in pages:
-        if page.state in (*LOST, State.PARTIAL):
-            tell(lost_line(page), err=True)
-        elif page.state == State.BLANK and (page.doubt or 0) < DOUBTFUL:
-            tell(visible(said(phrase("{page} is blank: nothing is written on it", page.id))), err=True)
-    for page in pages:
-        if (page.doubt or 0) >= DOUBTFUL:
-            tell(visible(said(phrase("{page} looks wrong: {reason}", page.id, joined(page.doubts)))), err=True)
-    return any(page.state in (*LOST, State.PARTIAL) for page in pages)
+    read_files(files, pages, text_layer_choice(ocr, text_layer), out, as_json_values)

@@ -16,13 +16,11 @@ from kopub.states import phrase
 from kopub.store.corpus_tables import RELEASED_FILES, TABLES
 from kopub.store.faults import require_reachable
 from kopub.store.table_source import FooterCache
-from kopub.tables.progress import Forecast, watched_by
+from kopub.tables.progress import watched_by
 from kopub.texts.layer_counts import from_layers
 
 if TYPE_CHECKING:
     from kopub.config.settings import Settings
-    from kopub.engine import Engine
-    from kopub.tables.plan import Survey
 
 
 def run(
@@ -120,7 +118,13 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
         require_place(settings.release, settings.corpus, settings.store.url)
     of_shards = chosen(keys, _parse_shards(shards, keys), "shard")
     forecast = forecast_of(settings, scan, assets, of_shards)
-    require_ready(_engines_at_work(settings, scan, forecast), settings.profile_name)
+    # Engines without rows to make need not be ready.
+    at_work: set[int] = set()
+    for name, stage in forecast.stages.items():
+        if stage.rows and name in scan.assets:
+            at_work.update(map(id, scan.assets[name].engines))
+    engines = {section: engine for section, engine in settings.engines.items() if id(engine) in at_work}
+    require_ready(engines, settings.profile_name)
     if any(stage.rows for stage in forecast.stages.values()):
         pages = sum(settings.corpus.manifest.shard(shard).rows for shard in of_shards)
         counts = (counted(pages, "page"), counted(len(of_shards), "shard"))
@@ -145,15 +149,6 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
             counted(len(failures), "failure"),
         )
     return end.status
-
-
-def _engines_at_work(settings: "Settings", scan: "Survey", forecast: Forecast) -> "dict[str, Engine]":
-    """Return the engines by section that have rows to make."""
-    at_work: set[int] = set()
-    for name, stage in forecast.stages.items():
-        if stage.rows and name in scan.assets:
-            at_work.update(map(id, scan.assets[name].engines))
-    return {section: engine for section, engine in settings.engines.items() if id(engine) in at_work}
 
 
 def _say_from_layers(settings: "Settings", assets: Sequence[str], out: Console) -> None:

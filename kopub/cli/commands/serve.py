@@ -10,7 +10,7 @@ from kopub.cli.on_demand import LocalCommand
 from kopub.cli.options import profile_option
 from kopub.errors import ConfigError, EngineError, counted
 from kopub.states import joined, phrase
-from kopub.vllm.lease import RunningServer, list_servers, stop_server
+from kopub.vllm.lease import list_servers, stop_server
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -27,15 +27,42 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
 ) -> None:
     """List the servers, who uses them, and when they will be stopped."""
-    out, running = table_console(), list_servers()
+    values: list[dict[str, Any]] = []
+    cells: list[list[str]] = []
+    for server in list_servers():
+        specification, state = server.specification, server.state
+        key, gpus, users = server.key[:6], list(specification.gpus), list(map(str, server.users))
+        logs = [str(server.folder.log(index)) for index in range(specification.replicas)]
+        values.append(
+            {
+                "server": key,
+                "model": specification.model,
+                "state": state.phase,
+                "idle_seconds_left": server.idle_left,
+                "restarts": len(state.restarts),
+                "gpus": gpus,
+                "in_use": server.in_use,
+                "used_by": users,
+                "logs": logs,
+            }
+        )
+        facts: list[str] = [state.phase]
+        if server.idle_left is not None:
+            facts.append(phrase("stops in {seconds:.0f} s", server.idle_left))
+        if state.restarts:
+            facts.append(counted(len(state.restarts), "restart"))
+        used_by = ", ".join(users) or said("somebody" if server.in_use else "nobody")
+        shown_gpus, shown_state = ", ".join(gpus) or said("none"), ", ".join(map(said, facts))
+        cells.append([key, specification.model, shown_state, shown_gpus, used_by, "\n".join(logs)])
     if as_json:
-        print_json([_values(server) for server in running])
+        print_json(values)
         return
-    if not running:
+    out = table_console()
+    if not cells:
         say(out, "No model server runs; the next run that needs one starts it.")
         return
     columns = [Column(name) for name in ("server", "model", "state", "GPU", "used by", "log")]
-    print_table(out, columns, map(_cells, running))
+    print_table(out, columns, cells)
 
 
 @app.command(cls=LocalCommand)
@@ -66,34 +93,3 @@ def stop(
             tell(phrase("stopped {server} {model}", running.key[:6], running.specification.model))
     if left:
         raise EngineError(joined(left))
-
-
-def _cells(server: RunningServer) -> list[str]:
-    states: list[str] = [server.state.phase]
-    if server.idle_left is not None:
-        states.append(phrase("stops in {seconds:.0f} s", server.idle_left))
-    if server.state.restarts:
-        states.append(counted(len(server.state.restarts), "restart"))
-    return [
-        server.key[:6],
-        server.specification.model,
-        ", ".join(map(said, states)),
-        ", ".join(server.specification.gpus) or said("none"),
-        ", ".join(map(str, server.users)) or said("somebody" if server.in_use else "nobody"),
-        "\n".join(str(server.folder.log(index)) for index in range(server.specification.replicas)),
-    ]
-
-
-def _values(server: RunningServer) -> dict[str, Any]:
-    logs = [str(server.folder.log(index)) for index in range(server.specification.replicas)]
-    return {
-        "server": server.key[:6],
-        "model": server.specification.model,
-        "state": server.state.phase,
-        "idle_seconds_left": server.idle_left,
-        "restarts": len(server.state.restarts),
-        "gpus": list(server.specification.gpus),
-        "in_use": server.in_use,
-        "used_by": [str(user) for user in server.users],
-        "logs": logs,
-    }

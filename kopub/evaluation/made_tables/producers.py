@@ -148,40 +148,35 @@ def _cell_style(look: Look, part: str) -> str:
 
 
 def _odt_sheet(sheet: Sheet) -> Iterator[str]:
+    """Yield the title of a sheet, and its tables below their leads."""
     yield f'<text:p text:style-name="title">{sheet.title}</text:p>'
     for lead, table in zip(sheet.leads, sheet.tables, strict=True):
         yield f'<text:p text:style-name="lead">{lead}</text:p>'
+        # A column is as wide as its longest cell that spans no other.
+        widths = [1] * table.columns
+        for _, column, cell in placed(table.rows):
+            if cell.columns == 1:
+                widths[column] = max(widths[column], len(cell.text))
         rows: list[str] = []
         for at, row in enumerate(table.rows):
-            rows.append(f"<table:table-row>{''.join(_odt_cells(table, at, row))}</table:table-row>")
+            part = ("even", "odd")[at % 2]
+            if at < table.heads:
+                part = "head"
+            elif table.look is Look.HEAD_RULES and at == len(table.rows) - 1:
+                part = "last"
+            cells = ""
+            for cell in row:
+                side = "right" if cell.figure else "left"
+                spans = f'table:number-rows-spanned="{cell.rows}" table:number-columns-spanned="{cell.columns}"'
+                text = f'<text:p text:style-name="t{table.points}{side}">{escape(cell.text)}</text:p>'
+                cells += (
+                    f'<table:table-cell table:style-name="{table.look.name}{part}" {spans}>{text}</table:table-cell>'
+                )
+                cells += "<table:covered-table-cell/>" * (cell.columns - 1)
+            rows.append(f"<table:table-row>{cells}</table:table-row>")
         head = f"<table:table-header-rows>{''.join(rows[: table.heads])}</table:table-header-rows>"
-        columns = "".join(f'<table:table-column table:style-name="w{width}"/>' for width in _widths(table))
+        columns = "".join(f'<table:table-column table:style-name="w{width}"/>' for width in widths)
         yield f"<table:table>{columns}{head}{''.join(rows[table.heads :])}</table:table>"
-
-
-def _widths(table: MadeTable) -> list[int]:
-    """Return the most characters in one cell of each column."""
-    widths = [1] * table.columns
-    for _, column, cell in placed(table.rows):
-        if cell.columns == 1:
-            widths[column] = max(widths[column], len(cell.text))
-    return widths
-
-
-def _odt_cells(table: MadeTable, at: int, row: Sequence[MadeCell]) -> Iterator[str]:
-    part = (
-        "head"
-        if at < table.heads
-        else "last"
-        if table.look is Look.HEAD_RULES and at == len(table.rows) - 1
-        else ("even", "odd")[at % 2]
-    )
-    for cell in row:
-        side = "right" if cell.figure else "left"
-        spans = f'table:number-rows-spanned="{cell.rows}" table:number-columns-spanned="{cell.columns}"'
-        text = f'<text:p text:style-name="t{table.points}{side}">{escape(cell.text)}</text:p>'
-        yield f'<table:table-cell table:style-name="{table.look.name}{part}" {spans}>{text}</table:table-cell>'
-        yield from ["<table:covered-table-cell/>"] * (cell.columns - 1)
 
 
 def _by_reportlab(sheets: Sequence[Sheet], pdf: Path) -> None:
