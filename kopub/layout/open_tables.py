@@ -109,9 +109,9 @@ def open_cells(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: f
 def _join_words(
     columns: list[tuple[int, int]], marks: Sequence[Sequence[tuple[int, int]]], em: float
 ) -> list[tuple[int, int]]:
-    """Return the columns, with those joined that are words of one, as long in nearly all rows.
+    """Return the columns, with those joined that are words of one.
 
-    `marks` are the runs of ink of each row, the heading first.
+    Labels of two words part alike in all rows if their first words are of one length. `marks` are the runs of ink of each row, the heading first.
     """
     headed = 1 + sum(after[0] - before[1] > _BLANK * em for before, after in pairwise(marks[0]))
     edges = [(left[1] + right[0]) // 2 for left, right in pairwise(columns)]

@@ -153,7 +153,10 @@ def odd_figures(cells: Sequence[RuledCell], texts: Sequence[str]) -> list[str]:
 
 
 def is_dash(gray: NDArray[np.uint8]) -> bool:
-    """Return whether a cell, uint8 (height, width), holds a dash alone, which readers take for any sign."""
+    """Return whether a cell, uint8 (height, width), holds a dash alone.
+
+    Readers take it for any sign.
+    """
     if not has_print(gray):
         return False
     ink = ink_mask(gray, PRINT_CONTRAST)
