@@ -20,6 +20,10 @@ _CROSSING = 0.1
 """Rows, as a share, that may have print where two columns are parted: titles and joined cells."""
 _WHITE = 0.4
 """White between two columns, in heights of the body text: twice a blank."""
+_BLANK, _LETTERS = 1.0, 0.2
+"""Widest blank between two words, and widest white between two letters, in heights of the body text."""
+_ALIKE = 0.3
+"""Most by which two blanks of one font differ, as a share."""
 _ABOVE = 3
 """Pixels above and below a row that are its own, too, but no rule."""
 _WIDE, _FULL = 10, 0.8
@@ -64,27 +68,68 @@ def open_cells(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: f
     """Return the cells of a table without rules, row by row, by its white.
 
     Rows are the `bands` between level rules if there are several, else lines of text. A cell that reaches over the
-    white between columns spans them.
+    white between columns spans them, unless its row has a cell for each of them.
     """
     height, width = ink.shape
     rows = list(bands)
     if len(bands) <= _FEWEST:
         lines = merge_intervals(true_runs(np.any(ink, axis=1)), 0.15 * em)
         rows = [(top, bottom) for top, bottom in lines if bottom - top > 0.4 * em]
+    if len(rows) < 2:
+        return []
+    marks = [true_runs(np.any(ink[top:bottom], axis=0)) for top, bottom in rows]
+    parts = [merge_intervals(row, _WHITE * em) for row in marks]
     filled = np.zeros((len(rows), width), bool)
-    for at, (top, bottom) in enumerate(rows):
-        for start, end in merge_intervals(true_runs(np.any(ink[top:bottom], axis=0)), _WHITE * em):
+    for at, row in enumerate(parts):
+        for start, end in row:
             filled[at, start:end] = True
-    columns = true_runs(filled.sum(axis=0) > _CROSSING * len(rows))
-    if len(columns) < 2 or len(rows) < 2:
+    # A heading that stands beside the figures of its column is no column.
+    crossing = max(_CROSSING * len(rows), min(1, len(rows) - 2))
+    columns = _join_words(true_runs(filled.sum(axis=0) > crossing), marks, em)
+    if len(columns) < 2:
         return []
     edges = [0, *((left[1] + right[0]) // 2 for left, right in pairwise(columns)), width]
     cells: list[RuledCell] = []
     for row, (top, bottom) in enumerate(rows):
+        ends = list(edges)
+        gaps = [(after[0] - before[1], before[1], after[0]) for before, after in pairwise(parts[row])]
+        widest = sorted(gaps)[len(gaps) - len(columns) + 1 :]
+        if len(gaps) >= len(columns) - 1 and widest[0][0] > _BLANK * em:
+            # A cell for each column, of which some may stand beside the others of theirs: their order counts.
+            ends[1:-1] = sorted((left + right) // 2 for _, left, right in widest)
         start = 0
-        for end in range(1, len(edges)):
-            if end == len(columns) or not filled[row, edges[end]]:
-                box = Box(edges[start], max(0, top - _ABOVE), edges[end], min(height, bottom + _ABOVE))
+        for end in range(1, len(ends)):
+            if end == len(columns) or not filled[row, ends[end]]:
+                box = Box(ends[start], max(0, top - _ABOVE), ends[end], min(height, bottom + _ABOVE))
                 cells.append(RuledCell(row, start, 1, end - start, box))
                 start = end
     return cells
+
+
+def _join_words(
+    columns: list[tuple[int, int]], marks: Sequence[Sequence[tuple[int, int]]], em: float
+) -> list[tuple[int, int]]:
+    """Return the columns, with those joined that are words of one.
+
+    Labels of two words part alike in all rows if their first words are of one length. `marks` are the runs of ink of each row, the heading first.
+    """
+    headed = 1 + sum(after[0] - before[1] > _BLANK * em for before, after in pairwise(marks[0]))
+    edges = [(left[1] + right[0]) // 2 for left, right in pairwise(columns)]
+    across: list[list[int]] = [[] for _ in edges]
+    within: list[int] = []
+    for row in marks:
+        for before, after in pairwise(row):
+            crossed = [at for at, edge in enumerate(edges) if before[1] <= edge <= after[0]]
+            for at in crossed:
+                across[at].append(after[0] - before[1])
+            if not crossed and after[0] - before[1] > _LETTERS * em:
+                within.append(after[0] - before[1])
+    joined = columns[:1]
+    for column, gaps in zip(columns[1:], across, strict=True):
+        usual = float(np.median(gaps)) if gaps else 0.0
+        is_blank = any(abs(gap - usual) <= _ALIKE * usual for gap in within) or len(joined) == 1
+        if headed < len(columns) and usual < _BLANK * em and is_blank:
+            joined[-1] = (joined[-1][0], column[1])
+        else:
+            joined.append(column)
+    return joined

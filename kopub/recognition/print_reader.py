@@ -1,8 +1,10 @@
 """Readers of printed lines: the rows of a block, and the cells of a table."""
 
 import math
+import re
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
@@ -25,6 +27,14 @@ NARROWEST = 3
 """Pixels of the narrowest run that can hold a letter."""
 _EMPTY = 48
 """Grey levels between the lightest and darkest pixel of a cell without print."""
+_DASH = 0.2, 0.7, 1.6, 0.6
+"""Greatest height and width of a dash as shares of its cell's height, its least width by height, and how full it is."""
+_FIGURE = re.compile(r"[△▲▽▼+\-±(]*(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d{1,2})?[)]*(?P<unit>[%℃㎡㎥가-힣]*|[a-z]{1,2})")
+"""A figure of a column, with its signs and its unit."""
+_CORE = re.compile(r"\d{1,3}(?:[.,]\d{3})+|\d+(?:\.\d+)?")
+_HANGUL = re.compile("[가-힣]")
+_MANY, _SHORT = 0.6, 20
+"""Share of a column that has one form, and most letters of a figure with its signs."""
 _GUTTER, _LINE = 0.8, 0.25
 """Least white between lines beside each other, and least height of one of several, in heights of what they fill."""
 
@@ -103,16 +113,62 @@ class PrintReader(ABC):
         words: list[OcrWord] = []
         doubted: list[str] = []
         for cell in cells:
-            block = self.block(gray[cell.box.y1 : cell.box.y2, cell.box.x1 : cell.box.x2])
+            pixels = gray[cell.box.y1 : cell.box.y2, cell.box.x1 : cell.box.x2]
+            block = PrintedText("-", ()) if is_dash(pixels) else self.block(pixels)
             texts.append(" ".join(block.text.split()))
             words += block.words
             doubted += block.doubted
-        return PrintedText(table_html(cells, texts), words, doubted)
+        return PrintedText(table_html(cells, texts), words, [*doubted, *odd_figures(cells, texts)])
 
 
 def has_print(gray: NDArray[np.uint8]) -> bool:
     """Return whether a block, uint8 (height, width), can hold letters."""
     return min(gray.shape) >= NARROWEST and int(np.ptp(gray)) >= _EMPTY
+
+
+def odd_figures(cells: Sequence[RuledCell], texts: Sequence[str]) -> list[str]:
+    """Return the cells that are no figures like most of their column, each as `read or likely`.
+
+    A misread sign or unit shows there alone: `35,335m` below many ㎡, `1.309건` among commas, `A144,881`.
+    """
+    columns: dict[int, list[str]] = {}
+    for cell, text in zip(cells, texts, strict=True):
+        plain = "".join(text.split())
+        if plain and cell.column_span == 1:
+            columns.setdefault(cell.column, []).append(plain)
+    doubted: list[str] = []
+    for column in columns.values():
+        figures = [_FIGURE.fullmatch(text) for text in column]
+        units = Counter(figure["unit"] for figure in figures if figure)
+        if units.total() < _MANY * len(column):
+            continue
+        usual = units.most_common(1)[0][0]
+        for text, figure in zip(column, figures, strict=True):
+            # A Latin unit that is not the usual one is a misreading of it.
+            is_odd = figure is None or (figure["unit"].isascii() and figure["unit"] not in ("", "%", usual))
+            core = _CORE.search(text)
+            if is_odd and core and not _HANGUL.match(text) and len(text) <= _SHORT:
+                doubted.append(f"{text} or {core[0].replace('.', ',')}{usual}")
+    return doubted
+
+
+def is_dash(gray: NDArray[np.uint8]) -> bool:
+    """Return whether a cell, uint8 (height, width), holds a dash alone.
+
+    Readers take it for any sign.
+    """
+    if not has_print(gray):
+        return False
+    ink = ink_mask(gray, PRINT_CONTRAST)
+    rows, columns = (true_runs(np.any(ink, axis=axis)) for axis in (1, 0))
+    if len(rows) != 1 or len(columns) != 1:
+        return False
+    (top, bottom), (left, right) = rows[0], columns[0]
+    high, wide, height = bottom - top, right - left, gray.shape[0]
+    highest, widest, slimmest, fullest = _DASH
+    is_level = high <= highest * height and slimmest * high <= wide <= widest * height
+    is_amid = 0.25 * height < (top + bottom) / 2 < 0.75 * height
+    return bool(is_level and is_amid and ink[top:bottom, left:right].mean() > fullest)
 
 
 def find_rows(gray: NDArray[np.uint8]) -> list[Box]:

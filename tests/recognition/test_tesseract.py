@@ -19,9 +19,10 @@ from kopub.folders import SAMPLES
 from kopub.layout.cpu.engine import CpuLayout
 from kopub.layout.grid import RuledCell, table_html
 from kopub.layout.lines import find_rules
+from kopub.layout.open_tables import open_cells
 from kopub.layout.regions import Region, Task
 from kopub.pages.page import Page
-from kopub.recognition.print_reader import OcrWord, find_cells, find_rows
+from kopub.recognition.print_reader import OcrWord, find_cells, find_rows, is_dash, odd_figures
 from kopub.recognition.regions import PageReading
 from kopub.recognition.tesseract import figure_model, reader
 from kopub.recognition.tesseract.leaders import find_leaders
@@ -430,6 +431,33 @@ def test_prose_is_no_table() -> None:
     sheet = Sheet(1240, 300)
     sheet.text(20, 20, PROSE)
     assert len(find_cells(np.asarray(sheet.image, np.uint8), 1.0)) < 2
+
+
+def test_two_words_are_one_column_and_a_heading_is_that_of_its_column() -> None:
+    ink = np.zeros((300, 700), bool)
+    # Words, as (left, right): labels of two words with the same blank, and headings beside their figures.
+    rows = [[(0, 60), (190, 220), (232, 260), (420, 470)], *[[(0, 60), (72, 110), (330, 400), (600, 690)]] * 8]
+    rows[3] = [(0, 40), (52, 90), (330, 400), (600, 690)]
+    for at, row in enumerate(rows):
+        for left, right in row:
+            ink[30 * at + 5 : 30 * at + 25, left:right] = True
+    cells = open_cells(ink, [], 20)
+    assert [cell.column for cell in cells] == [0, 1, 2] * 9
+    assert (cells[1].box.x1, cells[1].box.x2) == (125, 340)
+
+
+def test_a_dash_alone_in_a_cell_is_one() -> None:
+    cell = np.full((40, 200), 255, np.uint8)
+    cell[18:21, 150:160] = 0
+    assert is_dash(cell)
+    cell[26:29, 150:160] = 0
+    assert not is_dash(cell)
+
+
+def test_a_figure_unlike_its_column_is_doubted() -> None:
+    texts = ["면적", "1,234㎡", "35,335m", "12㎡", "1.309㎡", "77㎡", "A44㎡", "8㎡", "95㎡"]
+    cells = [RuledCell(row, 0, 1, 1, Box(0, 0, 1, 1)) for row in range(len(texts))]
+    assert odd_figures(cells, texts) == ["35,335m or 35,335㎡", "1.309㎡ or 1,309㎡", "A44㎡ or 44㎡"]
 
 
 FONT = Path("/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc")

@@ -27,7 +27,11 @@ class PpOcrRecognizer(PrintRecognizer):
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
         "recognition.ppocr",
-        {1: "the first release", 2: "lines beside each other that are not level are read one by one"},
+        {
+            1: "the first release",
+            2: "lines beside each other that are not level are read one by one",
+            3: "words of a label are no columns, a dash alone in a cell is one, and odd figures are doubted",
+        },
     )
     # The hash of the file counts, not its place.
     speed_only: ClassVar[frozenset[str]] = PrintRecognizer.speed_only | {"weights_file"}

@@ -69,6 +69,7 @@ class TesseractRecognizer(PrintRecognizer):
             4: "a row of nothing but dots stays between its neighbours",
             5: "tables without upright rules are read cell by cell",
             6: "lines beside each other that are not level are read one by one",
+            7: "words of a label are no columns, a dash alone in a cell is one, and odd figures are doubted",
         },
     )
     limits: ClassVar[tuple[str, ...]] = (
