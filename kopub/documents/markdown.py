@@ -108,7 +108,7 @@ class _Marks:
         return marks
 
     def _up_to(self, number: int | None) -> Iterator[tuple[list[str], list[str]]]:
-        """Yield the comment of each page up to `number`, and its visible mark, if any."""
+        """Yield the comment and the visible mark of each page up to `number`."""
         while self._left and (number is None or self._left[0].number <= number):
             page = self._left.pop(0)
             is_shown = self._visible and page.number != self._first

@@ -138,7 +138,10 @@ def _with_nameless(word: Word) -> Word:
 
 
 class _Candidate(NamedTuple):
-    """A line that any reader should read: its text, its letters and digits, and its height in pixels."""
+    """A line that any reader should read, with counts of its text.
+
+    The height is in pixels.
+    """
 
     line: Line
     text: str

@@ -297,7 +297,7 @@ def chunks_of(line: Line) -> list[Line]:
 
 
 def _cut(line: Line, gap: float, white: Iterable[tuple[int, int]] = (), least: float = inf) -> list[Line]:
-    """Return the parts of a line between its wide gaps, and those with at least so much of the white."""
+    """Return the parts of a line between gaps that are wide or over white."""
     parts = [[line.words[0]]]
     for before, word in pairwise(line.words):
         start, end = before.box.x2, word.box.x1
@@ -328,7 +328,7 @@ def _parted(lines: Sequence[Line]) -> list[list[Line]]:
 
 
 def _covered(printed: Sequence[Word] | Sequence[Line], rows: int) -> list[tuple[int, int]]:
-    """Return the runs (start, end) across the page that are printed in more than a few of the rows."""
+    """Return the runs (start, end) that more than a few of the rows cover."""
     left, _, right, _ = union(part.box for part in printed)
     depth = np.zeros(right - left + 2, np.int32)
     for part in printed:
