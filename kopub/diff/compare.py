@@ -332,7 +332,10 @@ def _changes(old: ComparedSide, new: ComparedSide) -> Iterator[Change]:
 
 
 def _parts(table: pa.Table, id_column: str) -> pa.Table:
-    """Return the figures by the ids of their regions, or the passages by their pages and starts."""
+    """Return figures or passages with a vector, and `id_column`, their ids.
+
+    A figure is identified by its region, a passage by its page and where it begins.
+    """
     rows = with_vector(table)
     if id_column == "region_id":
         ids = region_ids(rows)

@@ -62,9 +62,7 @@ class Cores:
             busy = 100 - times.idle - getattr(times, "iowait", 0.0) - stolen
             return CoreShares(max(0.0, busy) / 100, stolen / 100)
         now, seconds = time.monotonic(), process_seconds()
-        spent = 0.0
-        for pid, total in seconds.items():
-            spent += max(0.0, total - self._before.get(pid, 0.0))
+        spent = sum(max(0.0, total - self._before.get(pid, 0.0)) for pid, total in seconds.items())
         elapsed, self._at, self._before = now - self._at, now, seconds
         return CoreShares(min(1.0, spent / (elapsed * (os.cpu_count() or 1))) if elapsed else 0.0)
 
@@ -146,10 +144,7 @@ class Observations:
 
 def cards_of(engines: Mapping[str, Engine]) -> list[str] | None:
     """Return the cards that the engines use; None, for all cards, if they name none."""
-    cards: set[str] = set()
-    for engine in engines.values():
-        cards.update(engine.cards)
-    return sorted(cards) or None
+    return sorted({card for engine in engines.values() for card in engine.cards}) or None
 
 
 class Observer:

@@ -33,16 +33,10 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Span):
     """The busy share of a device, 0 to 1, from `start` to `end`."""
 
-    start: float
-    end: float
     busy: float
-
-    @property
-    def seconds(self) -> float:
-        return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +145,8 @@ def longest_gap_at(steps: Sequence[Activity], moment: float, inside: Span) -> fl
 
     Work for the next shard may begin shortly before or after a shard is published, so a gap within two seconds counts.
     """
-    longest = 0.0
-    for gap in gaps(steps, inside, 0.0):
-        if gap.start - 2 <= moment <= gap.end + 2:
-            longest = max(longest, gap.seconds)
-    return longest
+    near = [gap.seconds for gap in gaps(steps, inside, 0.0) if gap.start - 2 <= moment <= gap.end + 2]
+    return max(near, default=0.0)
 
 
 def steady_rate(counts: Sequence[tuple[float, float]]) -> float | None:

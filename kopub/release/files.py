@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kopub.errors import StoreError, counted, visible
+from kopub.errors import KopubError, StoreError, counted, visible
 from kopub.states import LOST, State, phrase
 
 CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "queries", "qrels", "lineage")
@@ -111,6 +111,13 @@ class ReleaseManifest:
         """The shards of the corpus that are not in the release."""
         released = {match["shard"] for path in self.files if (match := DATA_PATH.fullmatch(path))}
         return [shard for shard in self.shards if shard not in released]
+
+
+class ChangedRelease(KopubError):
+    """The files of a release changed while they were being sent.
+
+    They only have to be read again.
+    """
 
 
 def differences(root: Path, tables: Mapping[str, str]) -> Iterator[str]:
@@ -265,7 +272,7 @@ def unloadable_lines(inventory: Inventory) -> Iterator[str]:
                 "{config} loads {loaded} of {rows} rows: {shard}{more} has other columns, or vectors of another width, "
                 "than the rest; materialize its tables and hf_release again"
             )
-            yield (phrase(form, config, loaded, rows, waiting[0], more))
+            yield phrase(form, config, loaded, rows, waiting[0], more)
 
 
 def incomplete_pages(folder: Path, parts: Iterable[ReleasePart]) -> Iterator[dict[str, str]]:

@@ -23,6 +23,7 @@ from kopub.release.files import (
     CHECKSUMS,
     DATA_PATH,
     MANIFEST,
+    ChangedRelease,
     ReleaseManifest,
     data_checksums,
     files_digest,
@@ -342,8 +343,6 @@ class HubTarget(Resource):
         """Send the files, commit them, and return the commit of the branch."""
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-        from kopub.release.hub_calls import ChangedRelease
-
         paths = [change.path for change in (*todo.added, *todo.changed)]
         # Another run may have replaced a file since, and sending it would be in vain.
         for path in paths:
@@ -415,9 +414,7 @@ def _taken(repo: str, tag: str, commit: str) -> str:
 
 
 def _require_unchanged(file: LocalFile, anew: bool = False) -> None:
-    """Raise `ChangedRelease` if the file is not the same, by size, or by bytes if `anew`."""
-    from kopub.release.hub_calls import ChangedRelease
-
+    """Raise `ChangedRelease` for a file of another size, or other bytes if `anew`."""
     if file.content is not None:
         return
     is_there = file.file.is_file() and file.file.stat().st_size == file.size

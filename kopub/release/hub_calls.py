@@ -20,6 +20,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 from tenacity.wait import wait_random_exponential
 
 from kopub.errors import HubError, KopubError, visible
+from kopub.release.files import ChangedRelease
 from kopub.states import phrase
 
 Result = TypeVar("Result")
@@ -49,13 +50,6 @@ _REFUSALS: dict[int, str] = {
     HTTPStatus.PRECONDITION_FAILED: "somebody else commits to it at the same time; run it again",
     HTTPStatus.TOO_MANY_REQUESTS: "the Hub's limit of requests is used up; what was sent stays, run it again later",
 }
-
-
-class ChangedRelease(KopubError):
-    """The release changed while it was being sent.
-
-    It only has to be read again.
-    """
 
 
 def call_hub(work: Callable[[], Result], repo: str, log: Callable[[str], None]) -> Result:

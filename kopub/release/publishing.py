@@ -50,7 +50,8 @@ def publish(
         return files
 
     def name(files: Mapping[str, LocalFile]) -> str | None:
-        missing = [shard for shard in about.shards if shard not in released(files)]
+        there = released(files)
+        missing = [shard for shard in about.shards if shard not in there]
         if missing and tag is not None:
             form = "{count} of {shards} shards are missing, {shard} first: no tag {tag}"
             raise ClosedGate(form, len(missing), len(about.shards), missing[0], tag)
@@ -134,8 +135,7 @@ def describe(
     footers = FooterCache(store)
     by_recipe: dict[str, run_records.SelfTest] = {}
     for asset in engines:
-        tables = footers.tables(asset)
-        for made_with in {tables[shard].made_with for shard in corpus.manifest.keys if shard in tables}:
+        for made_with in _made_with(footers, asset, corpus.manifest.keys):
             test = run_records.of_table(corpus.folder, made_with)
             if test is not None:
                 by_recipe[test.recipe] = test
@@ -210,7 +210,8 @@ def reading_scores(
         judgement = verdict(baseline) if same_run(guard, baseline) else None
         unproved: set[str] = set()
         for asset in _READERS:
-            unproved |= _made_with(store, asset, released) - _made_with(guard, asset, guard.published(asset))
+            read_by = _made_with(FooterCache(guard), asset, guard.published(asset))
+            unproved |= _made_with(FooterCache(store), asset, released) - read_by
         if judgement is None or unproved:
             form = "the benchmark {benchmark} was not read by what made this release: {command}"
             problems.append(phrase(form, request.benchmark, request.command))
@@ -234,6 +235,6 @@ def _too_few(what: str, count: int, one: str) -> Iterator[str]:
         yield phrase(form, what, counted(count, one), FEWEST)
 
 
-def _made_with(store: ShardStore, asset: str, shards: Iterable[str]) -> set[str]:
-    tables = FooterCache(store).tables(asset)
+def _made_with(footers: FooterCache, asset: str, shards: Iterable[str]) -> set[str]:
+    tables = footers.tables(asset)
     return {tables[shard].made_with for shard in shards if shard in tables}

@@ -139,7 +139,7 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
                 "{count} of {shards} shards of the corpus are not in the release, {shard} first: run `kopub run "
                 "--asset hf_release`"
             )
-            yield (phrase(form, len(absent), len(listed.shards), absent[0]))
+            yield phrase(form, len(absent), len(listed.shards), absent[0])
         yield from unloadable_lines(inventory)
     chosen_shards = chosen.shards()
     yield from joins(folder, inventory, chosen_shards, complete=not listed.missing)

@@ -72,11 +72,9 @@ class PictureCache:
 
         def cut(image: "np.ndarray") -> "np.ndarray":
             height, width = image.shape[:2]
-            x1, y1 = (max(0, min(int(value), most - 1)) for value, most in zip(box[:2], (width, height), strict=True))
-            x2, y2 = (
-                max(low + 1, min(round(value), most))
-                for value, low, most in zip(box[2:], (x1, y1), (width, height), strict=True)
-            )
+            # A region at the edge of the page still has a pixel.
+            x1, y1 = max(0, min(int(box.x1), width - 1)), max(0, min(int(box.y1), height - 1))
+            x2, y2 = max(x1 + 1, min(round(box.x2), width)), max(y1 + 1, min(round(box.y2), height))
             return image[y1:y2, x1:x2]
 
         return self._made(name, repr(box), read, cut, SIDES["small"])

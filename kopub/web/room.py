@@ -65,10 +65,13 @@ class Now:
         self._changes: tuple[str, tuple[ShardDiff, Sequence[Upgrade]]] | None = None
         self.others = {table.name: settings.store.published(table.name) for table in _OTHERS}
         """The tables that are not about pages, with stamps that change if their files are replaced."""
-        histories = CorrectionLog(settings.store).by_page()
-        self.others["corrections"] = {page_id: history.seen for page_id, history in histories.items()}
-        self.checked = {page_id for page_id, history in histories.items() if history.checked}
+        self.checked: set[str] = set()
         """The pages that a person marked as right."""
+        seen = self.others["corrections"] = {}
+        for page_id, history in CorrectionLog(settings.store).by_page().items():
+            seen[page_id] = history.seen
+            if history.checked:
+                self.checked.add(page_id)
 
     def count(self) -> None:
         """Count what the home page shows, so that no visitor waits for it. Raises `StoreError`."""
