@@ -139,7 +139,7 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
 
 
 def _errors(event: dg.DagsterEvent) -> Iterator[tuple[str, str]]:
-    """Yield (class, message) for an event's error, if it has one, and for each of its causes."""
+    """Yield (class, message) for the error of an event, if any, and for its causes."""
     error = getattr(event.event_specific_data, "error", None)
     while error is not None:
         yield error.cls_name, error.message.partition(": ")[2].strip()
