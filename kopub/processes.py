@@ -116,7 +116,7 @@ _MOST_KEPT = 128 << 20
 
 
 def private_memory(process: int, parent: bytes = b"") -> int:
-    """Return the bytes in use by a process and its descendants, without what comes from files.
+    """Return the bytes that a process and its descendants use, but for mapped files.
 
     0 if the process has ended, or the system does not say. `parent` is the command line of its parent.
     """
@@ -178,7 +178,7 @@ class ChildWorker:
             process.kill()
 
     def shrink(self) -> None:
-        """Kill the process if it keeps much memory; the next request starts another."""
+        """End a process that keeps much memory."""
         if self._process is not None and private_memory(self._process.pid) > _MOST_KEPT:
             self.end()
 

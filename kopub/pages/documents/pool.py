@@ -71,7 +71,7 @@ class RenderPool:
 
     @contextmanager
     def _places(self, count: int) -> Iterator[None]:
-        """Keep as many processes idle and small, so that what runs instead may take their memory."""
+        """Keep `count` processes idle and small for a conversion, which may take their memory."""
         with ExitStack() as places:
             for _ in range(min(count, self._count)):
                 places.enter_context(self._free)
