@@ -111,7 +111,8 @@ def _join_words(
 ) -> list[tuple[int, int]]:
     """Return the columns, with those joined that are words of one.
 
-    Labels of two words part alike in all rows if their first words are of one length. `marks` are the runs of ink of each row, the heading first.
+    Labels of two words part alike in all rows if their first words are of one length. `marks` are the runs of ink of
+    each row, the heading first.
     """
     headed = 1 + sum(after[0] - before[1] > _BLANK * em for before, after in pairwise(marks[0]))
     edges = [(left[1] + right[0]) // 2 for left, right in pairwise(columns)]
@@ -127,7 +128,7 @@ def _join_words(
     joined = columns[:1]
     for column, gaps in zip(columns[1:], across, strict=True):
         usual = float(np.median(gaps)) if gaps else 0.0
-        is_blank = any(abs(gap - usual) <= _ALIKE * usual for gap in within) or len(joined) == 1
+        is_blank = len(joined) == 1 or bool((np.abs(np.subtract(within, usual)) <= _ALIKE * usual).any())
         if headed < len(columns) and usual < _BLANK * em and is_blank:
             joined[-1] = (joined[-1][0], column[1])
         else:

@@ -127,7 +127,7 @@ def has_print(gray: NDArray[np.uint8]) -> bool:
 
 
 def odd_figures(cells: Sequence[RuledCell], texts: Sequence[str]) -> list[str]:
-    """Return the cells that are no figures like most of their column, each as `read or likely`.
+    """Return the cells unlike the figures of their column, as `read or likely`.
 
     A misread sign or unit shows there alone: `35,335m` below many ㎡, `1.309건` among commas, `A144,881`.
     """
@@ -138,7 +138,7 @@ def odd_figures(cells: Sequence[RuledCell], texts: Sequence[str]) -> list[str]:
             columns.setdefault(cell.column, []).append(plain)
     doubted: list[str] = []
     for column in columns.values():
-        figures = [_FIGURE.fullmatch(text) for text in column]
+        figures = list(map(_FIGURE.fullmatch, column))
         units = Counter(figure["unit"] for figure in figures if figure)
         if units.total() < _MANY * len(column):
             continue
