@@ -58,6 +58,12 @@ def test_few_equal_vectors_tie_too():
     assert best.ranking()[0].tolist() == [list(range(36, -1, -1))] * 3
 
 
+def test_a_score_of_minus_zero_ties_with_zero():
+    best = Ranker(1, 2)
+    best.add(np.array([0, 1]), np.array([[0.0, -0.0]]))
+    assert best.ranking()[0].tolist() == [[1, 0]]
+
+
 def test_the_best_of_several_vectors_of_a_page_counts():
     best = Ranker(1)
     vectors = np.array([[0, 1], [1, 0], [0.75, 0.5]], np.float16)
