@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from kopub.api.corpus import Corpus
 from kopub.api.documents import Document
 from kopub.api.sources.home import HomeSource
-from kopub.config.settings import Settings, read_settings
+from kopub.config.settings import read_settings
 from kopub.errors import ConfigError, SourceError, counted, quoted, visible
 from kopub.files import is_url
 from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PARTS, PROBLEM, TEXT_LAYER
@@ -140,7 +140,13 @@ class Reading:
         self._folder, self._owner = Path(tempfile.mkdtemp(prefix="kopub-read-")), os.getpid()
         self._processes = ExitStack()
         try:
-            self._settings = _settings(self._folder, profile, text_layer)
+            variables = {**os.environ, "KOPUB_HOME": str(self._folder)}
+            if profile:
+                variables["KOPUB_PROFILE"] = profile
+            if text_layer:
+                variables["KOPUB_PDF__TEXT_LAYER"] = text_layer
+            settings = self._settings = read_settings(variables)
+            require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
             self._pool = self._processes.enter_context(RenderPool())
             counts = list(self._pool.count(file.path for file in documents))
             self._pages: list[_Unit] = []
@@ -295,15 +301,6 @@ def _chosen(file: SourceFile, count: int, ranges: Sequence[tuple[int, int | None
         form = "{file} has {pages}: none of them was asked for"
         raise ConfigError(form, quoted(file.name, 200), counted(count, "page"))
     return [_Unit(file, number) for number in numbers]
-
-
-def _settings(home: Path, profile: str | None, text_layer: TextLayers | None) -> Settings:
-    """Return the profile's settings with an empty home of their own."""
-    changes = {"KOPUB_PROFILE": profile} if profile else {}
-    layer = {"KOPUB_PDF__TEXT_LAYER": text_layer} if text_layer else {}
-    settings = read_settings({**os.environ, **changes, **layer, "KOPUB_HOME": str(home)})
-    require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
-    return settings
 
 
 def _unsaid(line: str) -> None:

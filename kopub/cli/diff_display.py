@@ -38,8 +38,9 @@ def show_difference(old: str, new: str, html: Path | None, pages: int, as_json: 
     """
     settings = load_settings()
     store = settings.store
-    shard, old_name = _parse_address(old, PREVIOUS)
-    other, new_name = _parse_address(new or shard, CURRENT)
+    shard, _, version = old.partition("@")
+    other, _, new_version = (new or shard).partition("@")
+    old_name, new_name = version or PREVIOUS, new_version or CURRENT
     if other != shard:
         raise KopubError("{old} and {new} are different shards: name two versions of one shard", old, new)
     settings.corpus.manifest.shard(shard)
@@ -66,11 +67,6 @@ def show_difference(old: str, new: str, html: Path | None, pages: int, as_json: 
         _show(shard, (old_name, new_name), difference, upgrades, table_console())
         if html is not None:
             tell(phrase("wrote {path}", html))
-
-
-def _parse_address(address: str, version: str) -> tuple[str, str]:
-    shard, _, named = address.partition("@")
-    return shard, named or version
 
 
 def _show(shard: str, names: tuple[str, str], difference: ShardDiff, upgrades: list[Upgrade], out: Console) -> None:

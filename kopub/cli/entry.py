@@ -7,7 +7,8 @@ import sys
 def main() -> None:
     """Load the commands and run the one typed."""
     try:
-        _translate_typer()
+        # Typer asks gettext for its own words.
+        gettext.gettext = _in_users_language
         from kopub.cli.main import main as run
 
         run()
@@ -17,12 +18,7 @@ def main() -> None:
         sys.exit(130)
 
 
-def _translate_typer() -> None:
-    """Let Typer find its own words in the catalogue; it asks gettext for them."""
+def _in_users_language(message: str) -> str:
+    from kopub.cli.console import said
 
-    def in_users_language(message: str) -> str:
-        from kopub.cli.console import said
-
-        return said(message, filled=False)
-
-    gettext.gettext = in_users_language
+    return said(message, filled=False)

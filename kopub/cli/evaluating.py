@@ -63,7 +63,12 @@ def evaluate_profiles(
     except RecursionError as error:  # a library's parser on a benchmark that is nested without end
         raise KopubError("the benchmark is nested too deeply to be read: {error}", error) from None
     if predictions is not None:
-        _write_predictions(predictions, request, evaluated, out)
+        samples = first_by_hash(load(request.benchmark, request.folder), request.limit)
+        for evaluation in evaluated:
+            place = predictions / evaluation.profile if len(evaluated) > 1 else predictions
+            texts = dict(readings(evaluation.settings.store, evaluation.settings.corpus.manifest.keys))
+            count = write_predictions(place, samples, texts)
+            say(out, phrase("wrote {files} to {folder}", counted(count, "file"), place))
     if html is not None:
         write_page(html, answers, evaluated, pages)
         say(out, phrase("wrote {path}", html))
@@ -115,13 +120,3 @@ def _settings_of(names: Sequence[str]) -> list[Settings]:
         profile_names.add(settings.profile_name)
         require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
     return chosen
-
-
-def _write_predictions(folder: Path, request: EvaluationRequest, evaluated: Sequence[Evaluation], out: Console) -> None:
-    """Write the predictions, with a folder for each profile if there are several."""
-    samples = first_by_hash(load(request.benchmark, request.folder), request.limit)
-    for evaluation in evaluated:
-        place = folder / evaluation.profile if len(evaluated) > 1 else folder
-        texts = dict(readings(evaluation.settings.store, evaluation.settings.corpus.manifest.keys))
-        count = write_predictions(place, samples, texts)
-        say(out, phrase("wrote {files} to {folder}", counted(count, "file"), place))

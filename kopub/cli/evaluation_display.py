@@ -1,6 +1,6 @@
 """An evaluation on a terminal, and as JSON values."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,8 +52,10 @@ def show(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console)
         say(out, phrase("and {count:,} more left out", len(known.benchmark.left_out) - _LISTED), "yellow")
     for evaluation in evaluated:
         say(out, phrase("{profile}: {reason}", evaluation.profile, evaluation.compared))
-    for line in drops(evaluated):
-        say(out, line, "red")
+    # What each profile reads significantly worse than in its last accepted run.
+    for evaluation in evaluated:
+        for line in significant_drops(evaluation.scores):
+            say(out, phrase("{profile}: {reason}", evaluation.profile, line), "red")
     if known.benchmark.licence != OWN_PAGES:
         say(out, phrase("licence of the benchmark: {licence}", visible(known.benchmark.licence)))
     for evaluation in evaluated:
@@ -92,15 +94,6 @@ def as_json_values(
         "left_out": [{"what": omission.what, "reason": omission.reason} for omission in benchmark.left_out],
         "profiles": profiles,
     }
-
-
-def drops(evaluated: "Sequence[Evaluation]") -> list[str]:
-    """Return what each profile reads significantly worse than its last accepted run."""
-    form = "{profile}: {reason}"
-    lines: list[str] = []
-    for evaluation in evaluated:
-        lines += [phrase(form, evaluation.profile, line) for line in significant_drops(evaluation.scores)]
-    return lines
 
 
 def _changes(first: "Evaluation", other: "Evaluation") -> Mapping[tuple[str, str, str], PairedChange]:
@@ -210,7 +203,15 @@ _PICTURE_COLUMNS = ["page_id", "page_idx", "sha256", "upright"]
 def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluation]", pages: int) -> None:
     """Write the file; the worst `pages` samples have pictures. Raises `StoreError`."""
     benchmark = known.benchmark
-    picture = _picture_of(evaluated[0].settings)
+    settings = evaluated[0].settings
+    rows: dict[str, tuple[str, dict[str, Any]]] = {}
+    for shard in settings.corpus.manifest.keys:
+        for row in settings.store.read(TABLES.pages.name, shard, _PICTURE_COLUMNS).to_pylist():
+            rows[row["page_id"]] = (shard, row)
+
+    def picture(page_id: str) -> EmbeddedPicture | None:
+        return picture_of(settings.corpus, *rows[page_id], _PICTURE_BYTES) if page_id in rows else None
+
     sides: list[Side] = []
     for evaluation in evaluated:
         texts = dict(readings(evaluation.settings.store, evaluation.settings.corpus.manifest.keys))
@@ -224,19 +225,6 @@ def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluatio
         )
     page = render(benchmark, known.of, sides, ADAPTERS[benchmark.name].headline, picture, pages)
     replace_bytes(path, page.encode("utf-8", "backslashreplace"))
-
-
-def _picture_of(settings: Settings) -> Callable[[str], EmbeddedPicture | None]:
-    """Return a sample's picture by its id; None for one that cannot be read."""
-    pages: dict[str, tuple[str, dict[str, Any]]] = {}
-    for shard in settings.corpus.manifest.keys:
-        for row in settings.store.read(TABLES.pages.name, shard, _PICTURE_COLUMNS).to_pylist():
-            pages[row["page_id"]] = (shard, row)
-
-    def picture(page_id: str) -> EmbeddedPicture | None:
-        return picture_of(settings.corpus, *pages[page_id], _PICTURE_BYTES) if page_id in pages else None
-
-    return picture
 
 
 def picture_of(corpus: Corpus, shard: str, page: Mapping[str, Any], most: int) -> EmbeddedPicture | None:

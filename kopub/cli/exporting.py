@@ -40,7 +40,8 @@ def export_documents(
         markdown = MarkdownOptions(page_marks, with_notes)
         tally = write_documents(tables, keys, out, formats, notes, images, markdown, reviews=reviews)
     _say(_address(folder), tally)
-    _say_unfinished(settings)
+    for line in first_look_lines(settings.corpus.manifest):
+        tell(line, err=True)
 
 
 def export_everything(folder: str, whole_pages: bool) -> None:
@@ -59,10 +60,6 @@ def export_everything(folder: str, whole_pages: bool) -> None:
     vectors = ", ".join(f"{count} {name}" for name, count in written.vectors.items())
     counts = (counted(written.pages, "page"), counted(written.crops, "picture"))
     tell(phrase("{folder}: {pages}, {pictures}; vectors: {vectors}", _address(folder), *counts, vectors))
-    _say_unfinished(settings)
-
-
-def _say_unfinished(settings: Settings) -> None:
     for line in first_look_lines(settings.corpus.manifest):
         tell(line, err=True)
 

@@ -1,7 +1,7 @@
 """Fetch the weights of a profile, and print their sizes."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -28,15 +28,12 @@ def fetch_weights() -> None:
             with _bars():
                 fetch_file(file)
         tell(phrase("{path}: {size:.1f} MB, its hash is the pinned one", file.path, file.path.stat().st_size / 1e6))
-    if pins:
-        _pull(pins)
-    elif not files:
+    if not pins and not files:
         tell(phrase("The profile {profile} takes no weights from the Hub.", settings.profile_name))
         if idle := find_idle_card(settings.engines):
             tell(phrase("{finding}: {remedy}", idle.says, idle.do))
-
-
-def _pull(pins: Sequence[Weights]) -> None:
+    if not pins:
+        return
     with Console(stderr=True).status(said("hashing what is there")):
         lists = {pin: listed_online(pin) for pin in pins}
         cached = {pin: check_cache(pin, lists[pin]) for pin in pins}

@@ -180,8 +180,6 @@ def page_of(profile: RunProfile) -> str:
 
 
 _STEP_HEAD = ["step", "calls", "seconds", "share", "mean ms", "p50 ms", "p95 ms"]
-
-
 _GPU_HEAD = ["stage", "busy", "memory busy", "GiB in use", "Wh"]
 
 

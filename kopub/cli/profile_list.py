@@ -9,7 +9,7 @@ from rich.table import Column
 
 from kopub.cli.console import print_json, print_table, said, say, table_console
 from kopub.config.environment import read_environment
-from kopub.config.profile_files import Profile, find_profile, known_profiles, known_readers, published_reader
+from kopub.config.profile_files import find_profile, known_profiles, known_readers, published_reader
 from kopub.config.settings import read_settings
 from kopub.doctor.checks import advise
 from kopub.errors import ConfigError
@@ -26,7 +26,26 @@ def list_profiles(as_json: bool) -> None:
     """Print the profiles, and whether each reader fits each card."""
     environment = read_environment(os.environ)
     all_profiles = list(map(find_profile, known_profiles()))
-    rows = [_values(profile) for profile in all_profiles]
+    rows: list[dict[str, Any]] = []
+    cells: list[list[str]] = []
+    for profile in all_profiles:
+        card, sections = profile.card, profile.sections
+        layout, reader, vectors = (sections[name]["engine"] for name in ("layout", "recognition", "embedding"))
+        # Figures without a card are for a laptop's CPU.
+        measured = card is None or card.measured
+        rows.append(
+            {
+                "profile": profile.name,
+                "card": card and card.gpu,
+                "memory_gb": card and card.memory_gb,
+                "layout": layout,
+                "reader": reader,
+                "vectors": vectors,
+                "measured": measured,
+            }
+        )
+        gpu = said("none") if card is None else f"{card.gpu}, {card.memory_gb:.0f} GB"
+        cells.append([profile.name, gpu, layout, reader, vectors, said(_MEASURED if measured else _ESTIMATED)])
     readers = {name: published_reader(name) for name in known_readers()}
     # The first profile of each card stands for it.
     cards = {profile.card.gpu: profile for profile in reversed(all_profiles) if profile.card}
@@ -36,9 +55,15 @@ def list_profiles(as_json: bool) -> None:
     for card in sorted(memory, key=lambda name: (memory[name], name)):
         line = [card]
         for reader in readers:
-            combination = _combine(card, reader)
-            combinations.append(combination)
-            line.append(said(combination["speed"]))
+            name, speed, refused = f"{card}+{reader}", _ESTIMATED, ""
+            try:
+                chosen = read_settings({"KOPUB_PROFILE": name}).card
+                if chosen is not None and chosen.measured:
+                    speed = _MEASURED
+            except ConfigError as error:
+                speed, refused = _TOO_LARGE, str(error)
+            combinations.append({"profile": name, "reader": reader, "speed": speed, "says": refused})
+            line.append(said(speed))
         fits.append(line)
     own = list(_own_scores(environment.home))
     if as_json:
@@ -50,11 +75,6 @@ def list_profiles(as_json: bool) -> None:
         return
     out = table_console()
     columns = [Column(name) for name in ("profile", "card", "layout", "reader", "vectors", "speed")]
-    cells: list[list[str]] = []
-    for row in rows:
-        gpu = said("none") if row["card"] is None else f"{row['card']}, {row['memory_gb']:.0f} GB"
-        speed = said(_MEASURED if row["measured"] else _ESTIMATED)
-        cells.append([row["profile"], gpu, row["layout"], row["reader"], row["vectors"], speed])
     print_table(out, columns, cells)
     say(out, phrase("in use here: {profile}", environment.profile))
     out.print()
@@ -70,33 +90,6 @@ def list_profiles(as_json: bool) -> None:
     if own_card := largest_card():
         say(out, phrase("this machine: {card}: {reason}", own_card, advise(own_card)))
     say(out, "from a card to a run: docs/gpu.md")
-
-
-def _values(profile: Profile) -> dict[str, Any]:
-    """Return the profile as JSON values; figures without a card are for a laptop's CPU."""
-    card, engines = profile.card, profile.sections
-    return {
-        "profile": profile.name,
-        "card": card and card.gpu,
-        "memory_gb": card and card.memory_gb,
-        "layout": engines["layout"]["engine"],
-        "reader": engines["recognition"]["engine"],
-        "vectors": engines["embedding"]["engine"],
-        "measured": card is None or card.measured,
-    }
-
-
-def _combine(card: str, reader: str) -> dict[str, Any]:
-    """Return whether a reader fits a card and was measured there, as JSON values."""
-    name, refused = f"{card}+{reader}", ""
-    measured = False
-    try:
-        settings = read_settings({"KOPUB_PROFILE": name})
-        measured = settings.card is not None and settings.card.measured
-    except ConfigError as error:
-        refused = str(error)
-    speed = _TOO_LARGE if refused else _MEASURED if measured else _ESTIMATED
-    return {"profile": name, "reader": reader, "speed": speed, "says": refused}
 
 
 def _own_scores(home: Path) -> Iterator[str]:

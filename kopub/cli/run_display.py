@@ -66,21 +66,21 @@ class RunDisplay(Watcher):
 
     def began(self, asset: str) -> None:
         with self._lock:
-            self._stage(asset).begin(self._clock())
+            self._forecast.stages[asset].begin(self._clock())
 
     def planned(self, asset: str, shard: str, rows: int) -> None:
         with self._lock:
-            stage = self._stage(asset)
+            stage = self._forecast.stages[asset]
             stage.planned[shard] = rows
 
     def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
         with self._lock:
-            self._stage(asset).count(shard, self._clock(), state)
+            self._forecast.stages[asset].count(shard, self._clock(), state)
         now = self._clock()
         if self._live is None and now - self._said >= _LINE_SECONDS:
             self._said = now
             with self._lock:
-                stage = self._stage(asset)
+                stage = self._forecast.stages[asset]
                 left = duration(self._forecast.remaining(now))
             if stage.shards:
                 rate = stage.rate(now)
@@ -91,7 +91,7 @@ class RunDisplay(Watcher):
 
     def published(self, asset: str, shard: str) -> None:
         with self._lock:
-            stage = self._stage(asset)
+            stage = self._forecast.stages[asset]
             stage.planned.setdefault(shard, 0)
             stage.published.add(shard)
 
@@ -108,7 +108,7 @@ class RunDisplay(Watcher):
 
     def ended(self, asset: str) -> None:
         with self._lock:
-            stage = self._stage(asset)
+            stage = self._forecast.stages[asset]
             stage.ended = self._clock()
         if self._live is None and stage.done:
             took = duration(stage.elapsed(stage.ended))
@@ -117,9 +117,6 @@ class RunDisplay(Watcher):
                 phrase("{asset}: {counts} in {time}", asset, self._counts(stage), took),
                 "red" if stage.lost else "",
             )
-
-    def _stage(self, asset: str) -> Stage:
-        return self._forecast.stages[asset]
 
     def _counts(self, stage: Stage) -> str:
         if not stage.shards:

@@ -192,8 +192,8 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         ):
             bare = name.removeprefix(PREFIX)
             head, between, key = bare.partition(BETWEEN)
-            sections = [section.upper() for section in SECTIONS]
-            plain = [variable.removeprefix(PREFIX) for variable in VARIABLES] + [value.upper() for value in VALUES]
+            sections = list(map(str.upper, SECTIONS))
+            plain = [*(variable.removeprefix(PREFIX) for variable in VARIABLES), *map(str.upper, VALUES)]
             if between:
                 near = [f"{section}{between}{key}" for section in near_names(head, sections)]
             else:
@@ -213,14 +213,10 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
     if not (language := variables.get("KOPUB_LANG", "").lower()).startswith(("ko", "en", "c")) and language:
         raise ConfigError("KOPUB_LANG is {language!r}: choose ko or en", language)
     home = variables.get("KOPUB_HOME", "data")
-    return Environment(_home(home), variables.get("KOPUB_PROFILE", "cpu"), tuple(overrides))
-
-
-def _home(text: str) -> Path:
-    if not text.strip():
+    if not home.strip():
         raise ConfigError("KOPUB_HOME is empty: name a folder, or unset it for the default, data")
     try:
-        return placed(text)
+        return Environment(placed(home), variables.get("KOPUB_PROFILE", "cpu"), tuple(overrides))
     except ValueError as error:
         raise ConfigError("KOPUB_HOME: {reason}", error) from None
 

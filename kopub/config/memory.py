@@ -124,12 +124,15 @@ def _gpus_of(engine: Engine, count: int) -> list[int]:
 def demands_at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDemand]:
     """Return the simultaneous demands on a GPU of `total` bytes when it is fullest."""
     alone: dict[str, list[MemoryDemand]] = defaultdict(list)
+    servers: list[MemoryDemand] = []
+    engines: list[MemoryDemand] = []
     for ask in asks:
         if not ask.shares_gpu:
             alone[ask.who].append(ask)
-    sharing = [ask for ask in asks if ask.shares_gpu]
-    servers = [ask for ask in sharing if ask.share]
-    engines = [ask for ask in sharing if not ask.share]
+        elif ask.share:
+            servers.append(ask)
+        else:
+            engines.append(ask)
     choices = [servers, *alone.values()]
     return [*max(choices, key=lambda some: sum(ask.of(total) for ask in some)), *engines]
 

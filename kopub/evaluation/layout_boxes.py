@@ -61,18 +61,16 @@ def find(gold: Sequence[ScoredBox], regions: Sequence[ScoredBox]) -> BoxCounts:
     ignored: list[ScoredBox] = []
     for block in gold:
         (ignored if block.ignored else blocks).append(block)
-    pairs = _ious(blocks, regions)
+    boxes = [region.box for region in regions]
+    pairs = iou([block.box for block in blocks], boxes)
     kinds = np.array([[b.kind == r.kind for r in regions] for b in blocks], bool).reshape(pairs.shape)
     fits = kinds & (pairs >= IOU)
     # The number of pairs comes first, then their overlap.
     assigned = assign(np.where(fits, 1 + pairs / (1 + len(blocks)), 0.0))
     same = {column for row, column in assigned.items() if fits[row, column]}
-    on_ignored = {at for at in range(len(regions)) if at not in same and (_ious(ignored, regions)[:, at] >= IOU).any()}
+    covering = (iou([block.box for block in ignored], boxes) >= IOU).any(axis=0)
+    on_ignored = {*np.flatnonzero(covering).tolist()} - same
     return BoxCounts(len(blocks), len(regions) - len(on_ignored), len(same))
-
-
-def _ious(first: Sequence[ScoredBox], second: Sequence[ScoredBox]) -> np.ndarray:
-    return iou([block.box for block in first], [block.box for block in second])
 
 
 def coco_map(gold: Sequence[Sequence[ScoredBox]], regions: Sequence[Sequence[ScoredBox]]) -> float | None:

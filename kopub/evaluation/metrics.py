@@ -188,18 +188,25 @@ def _by_slice(samples: Mapping[str, Sample], scores: Iterable[SampleScore]) -> d
 
 
 def _mean(metric: Metric, slice_: str, scores: Sequence[SampleScore], samples: Mapping[str, Sample]) -> Mean:
-    counted = [score for score in scores if score.value is not None]
-    skipped = [score for score in scores if score.value is None]
-    why = Counter(score.skipped_reason for score in skipped).most_common(1)
-    reason = why[0][0] if why else None
+    counted: list[tuple[float, SampleScore]] = []
+    read: list[tuple[float, SampleScore]] = []
+    reasons: Counter[str | None] = Counter()
+    for score in scores:
+        if score.value is None:
+            reasons[score.skipped_reason] += 1
+            continue
+        counted.append((score.value, score))
+        if not score.lost:
+            read.append((score.value, score))
+    # The reason of most of the skipped samples stands for all.
+    reason = reasons.most_common(1)[0][0] if reasons else None
     if not counted:
-        return Mean(metric.name, slice_, 0, 0, None, skipped=len(skipped), skipped_reason=reason)
-    sums, sizes = _documents(metric, [(score.value or 0.0, score) for score in counted], samples)
-    read = [score for score in counted if not score.lost]
+        return Mean(metric.name, slice_, 0, 0, None, skipped=reasons.total(), skipped_reason=reason)
+    sums, sizes = _documents(metric, counted, samples)
     low, high = interval(sums[:, None], sizes)[:, 0] if len(sums) > 1 else (None, None)
     without_lost = None
     if read:
-        read_sums, read_sizes = _documents(metric, [(score.value or 0.0, score) for score in read], samples)
+        read_sums, read_sizes = _documents(metric, read, samples)
         without_lost = float(read_sums.sum() / read_sizes.sum())
     return Mean(
         metric.name,
@@ -211,7 +218,7 @@ def _mean(metric: Metric, slice_: str, scores: Sequence[SampleScore], samples: M
         None if high is None else float(high),
         lost=len(counted) - len(read),
         without_lost=without_lost,
-        skipped=len(skipped),
+        skipped=reasons.total(),
         skipped_reason=reason,
     )
 
@@ -219,9 +226,8 @@ def _mean(metric: Metric, slice_: str, scores: Sequence[SampleScore], samples: M
 def _change(
     metric: Metric, slice_: str, pairs: Sequence[tuple[SampleScore, SampleScore]], samples: Mapping[str, Sample]
 ) -> PairedChange:
-    scores = [now for _, now in pairs]
     before, sizes = _documents(metric, [(old.value or 0.0, now) for old, now in pairs], samples)
-    after, _ = _documents(metric, [(now.value or 0.0, now) for now in scores], samples)
+    after, _ = _documents(metric, [(now.value or 0.0, now) for _, now in pairs], samples)
     gained = after - before
     low, high = interval(gained[:, None], sizes)[:, 0]
     total = sizes.sum()

@@ -82,28 +82,33 @@ def scored(searcher: Searcher, pages: Container[str], questions: Sequence[KnownQ
     the first, third and so on. A question about pages that are not among the corpus's `pages` has no answer.
     """
     groups = {ALL: list(range(len(questions))), UNSEEN: list(range(1, len(questions), 2))}
-    for language in sorted({question.language for question in questions} - {""}):
-        groups[language] = [at for at, question in enumerate(questions) if question.language == language]
+    by_language: dict[str, list[int]] = {}
+    for at, question in enumerate(questions):
+        if question.language:
+            by_language.setdefault(question.language, []).append(at)
+    groups |= sorted(by_language.items())
     is_answered = [any(page in pages for page in question.ground_truth) for question in questions]
     for mode in searcher.choices:
-        answers = [searcher.search(question.query, _DEPTH, mode) for question in questions]
-        well = [answer.matches_well is True for answer in answers]
+        well: list[bool] = []
         gains: list[float] = []
-        for answer, question in zip(answers, questions, strict=True):
+        for question in questions:
+            answer = searcher.search(question.query, _DEPTH, mode)
+            well.append(answer.matches_well is True)
             ranks = [rank for rank, hit in enumerate(answer.hits) if hit.page.page_id in question.ground_truth]
             gains.append(1 / math.log2(ranks[0] + 2) if ranks else 0.0)
         for group, members in groups.items():
             answered = [at for at in members if is_answered[at]]
             if not answered:
                 continue
-            low, high = interval(np.array([[gains[at]] for at in answered]))[:, 0].tolist()
+            of_group = [gains[at] for at in answered]
+            low, high = interval(np.array(of_group)[:, None])[:, 0].tolist()
             right, claimed = sum(well[at] for at in answered), sum(well[at] for at in members)
             yield QuestionScores(
                 mode.value,
                 group,
                 len(answered),
                 len(members) - len(answered),
-                mean(gains[at] for at in answered),
+                mean(of_group),
                 (low, high),
                 right / claimed if claimed else None,
                 right / len(answered),

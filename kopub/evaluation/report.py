@@ -104,9 +104,17 @@ def worst_first(
 
     `values` are the scores of each side.
     """
-    return sorted(
-        samples, key=lambda sample: (-max(_badness(of_side, sample, headline) for of_side in values), sample.id)
-    )
+    farthest: dict[str, float] = {}
+    for sample in samples:
+        # The distance of a metric is that from its best value.
+        distances = [0.0]
+        for of_side in values:
+            scores = of_side.get(sample.id, {})
+            for name in headline:
+                if name in scores and (value := scores[name].value) is not None:
+                    distances.append(value if METRICS[name].lower_is_better else 1 - value)
+        farthest[sample.id] = max(distances)
+    return sorted(samples, key=lambda sample: (-farthest[sample.id], sample.id))
 
 
 def values_of(scores: Sequence[SampleScore]) -> dict[str, dict[str, SampleScore]]:
@@ -116,13 +124,6 @@ def values_of(scores: Sequence[SampleScore]) -> dict[str, dict[str, SampleScore]
         if score.sample is not None:
             by_sample.setdefault(score.sample, {})[score.metric] = score
     return by_sample
-
-
-def _badness(values: Mapping[str, Mapping[str, SampleScore]], sample: Sample, headline: Sequence[str]) -> float:
-    """Return the largest distance of the headline metrics from the best; 0 without scores."""
-    of_sample = values.get(sample.id, {})
-    scored = [(METRICS[name], of_sample[name].value) for name in headline if name in of_sample]
-    return max((v if m.lower_is_better else 1 - v for m, v in scored if v is not None), default=0.0)
 
 
 def _verdicts(first: str, side: Side, headline: Sequence[str]) -> Iterator[tuple[str, bool]]:

@@ -63,15 +63,15 @@ def _translate_errors(repo: str) -> Iterator[None]:
     try:
         yield
     except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
-        raise HubError(_refusal(error.__cause__ or error, repo) or explain_hub_error(error, repo)) from None
-
-
-def _refusal(error: BaseException, repo: str) -> str | None:
-    """Return why the Hub refuses a reader, or None for other trouble."""
-    if isinstance(error, GatedRepoError):
-        return f"{repo}: its owners grant access on its page on the Hub: ask for it there"
-    if not isinstance(error, HfHubHTTPError) or isinstance(error, RevisionNotFoundError):
-        return None
-    if error.response.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND):
-        return None
-    return f"{repo} is neither a folder nor a dataset on the Hub that you may see: correct it, or `hf auth login`"
+        cause = error.__cause__ or error
+        reason = explain_hub_error(error, repo)
+        if isinstance(cause, GatedRepoError):
+            reason = f"{repo}: its owners grant access on its page on the Hub: ask for it there"
+        elif (
+            isinstance(cause, HfHubHTTPError)
+            and not isinstance(cause, RevisionNotFoundError)
+            and cause.response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND)
+        ):
+            what = "is neither a folder nor a dataset on the Hub that you may see"
+            reason = f"{repo} {what}: correct it, or `hf auth login`"
+        raise HubError(reason) from None

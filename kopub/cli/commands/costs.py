@@ -84,14 +84,6 @@ class _Entries:
             return _with(rows, "run_id", self.other_runs, keep=False)
         return rows.slice(0, 0) if pages is None else _with(rows, "row_id", pages["page_id"])
 
-    def without_bytes(self, shard: str) -> set[str]:
-        """Return the pages for which nothing can be computed."""
-        pages = self.pages[shard]
-        if pages is None:
-            return set()
-        states = zip(pages["page_id"].to_pylist(), pages["state"].to_pylist(), strict=True)
-        return {page for page, state in states if state == State.QUARANTINED}
-
 
 def _with(rows: pa.Table, column: str, values: pa.ChunkedArray, keep: bool = True) -> pa.Table:
     """Return the rows whose column has one of these values, or none of them."""
@@ -107,7 +99,10 @@ def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: i
         table = entries.read(store, asset, shard)
         tables.append(table)
         # If a run computed nothing, its time is divided among the pages that it merely passed on.
-        passed_on = entries.without_bytes(shard) if asset != TABLES.pages.name else set[str]()
+        passed_on: set[str] = set()
+        if asset != TABLES.pages.name and (pages := entries.pages[shard]) is not None:
+            states = zip(pages["page_id"].to_pylist(), pages["state"].to_pylist(), strict=True)
+            passed_on = {page for page, state in states if state == State.QUARANTINED}
         for row in table.select(["row_id", "run_id", "seconds", "gpu_seconds"]).to_pylist():
             if row["seconds"] is not None and row["row_id"] not in passed_on:
                 costliest.append({"shard": shard, **row})

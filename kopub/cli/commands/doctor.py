@@ -58,14 +58,25 @@ def doctor(
     if out and not full:
         raise ConfigError("--out needs --full: add it")
     settings = load_settings()
-    measurement = _measurement(settings) if full else None
+    measurement = None
+    if full:
+        from kopub.doctor.card_report import CardMeasurement, require_cards
+        from kopub.doctor.checks import ask_torch, need_gpus
+        from kopub.doctor.self_test import read_samples
+
+        seen = ask_torch() if need_gpus(settings.engines) else {}
+        require_cards(settings, seen)
+        measurement = CardMeasurement(settings, read_samples(), seen)
     console = table_console()
     findings: list[Finding] = []
-    with _progress(show=not as_json) as progress:
+    # At a terminal, the current work is shown below the findings.
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn())
+    hidden = as_json or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         for finding in _examine(settings, quick, measurement, progress):
             findings.append(finding)
             if not as_json:
-                _show(finding, progress.console if console.is_terminal else console)
+                _show(finding, console)
     problems = sum(finding.level == "problem" for finding in findings)
     if as_json:
         shown = {"profile": settings.profile_name, "well": not problems, "findings": list(map(asdict, findings))}
@@ -86,17 +97,6 @@ def doctor(
             replace_bytes(out, json.dumps(measurement.report(), ensure_ascii=False, indent=1).encode())
     if problems:
         raise typer.Exit(1)
-
-
-def _measurement(settings: "Settings") -> "CardMeasurement":
-    """Measure this machine's cards. Raises `KopubError` if the profile cannot run on it."""
-    from kopub.doctor.card_report import CardMeasurement, require_cards
-    from kopub.doctor.checks import ask_torch, need_gpus
-    from kopub.doctor.self_test import read_samples
-
-    seen = ask_torch() if need_gpus(settings.engines) else {}
-    require_cards(settings, seen)
-    return CardMeasurement(settings, read_samples(), seen)
 
 
 def _examine(
@@ -153,15 +153,6 @@ def _server_lines(tell: Callable[[str], object]) -> Iterator[None]:
         yield
     finally:
         log.removeHandler(teller)
-
-
-@contextmanager
-def _progress(show: bool) -> Iterator[Progress]:
-    """Show the current work below the findings, at a terminal."""
-    console = table_console()
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn())
-    with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as progress:
-        yield progress
 
 
 def _show(finding: "Finding", out: Console) -> None:

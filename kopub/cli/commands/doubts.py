@@ -15,7 +15,7 @@ from kopub.cli.console import said, say, table_console, tell
 from kopub.cli.options import COMMAND, corpus_check, open_located, told_reasons, with_profile
 from kopub.corrections.log import CorrectionLog
 from kopub.errors import counted, visible
-from kopub.states import Reason, joined, phrase
+from kopub.states import joined, phrase
 from kopub.store.corpus_tables import TABLES
 from kopub.texts.layer_counts import layer_figures
 from kopub.texts.text_quality import DoubtfulText, doubtful
@@ -51,7 +51,8 @@ def doubts(
     out = table_console()
     stored = told_reasons(located.store)
     for shard, page in suspects[:top]:
-        say(out, _line(shard, page, stored))
+        reasons = "; ".join(said(stored.get(doubt, doubt)) for doubt in page.doubts)
+        say(out, Text.assemble((visible(page.page_id), "bold"), (f"  {shard}  ", "dim"), (reasons, "yellow")))
     share = f" ({len(suspects) / pages:.1%})" if pages else ""
     form = "{count:,} of {texts} looks wrong{share}" if len(suspects) == 1 else "{count:,} of {texts} look wrong{share}"
     line = phrase(form, len(suspects), counted(pages, "text"), share)
@@ -112,8 +113,3 @@ def about_layers(texts: Sequence[pa.Table]) -> list[str]:
         line,
         *(phrase("unsound: {reason} ({count})", reason, count) for reason, count in reasons.most_common(_REASONS)),
     ]
-
-
-def _line(shard: str, page: DoubtfulText, stored: Mapping[str, Reason]) -> Text:
-    doubts = "; ".join(said(stored.get(doubt, doubt)) for doubt in page.doubts)
-    return Text.assemble((visible(page.page_id), "bold"), (f"  {shard}  ", "dim"), (doubts, "yellow"))

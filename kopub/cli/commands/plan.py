@@ -1,6 +1,6 @@
 """`kopub plan`: what a change makes stale, why, and what it costs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +22,6 @@ from kopub.tables.progress import Forecast, Stage
 
 if TYPE_CHECKING:
     from kopub.config.settings import Settings
-    from kopub.engine import Engine
     from kopub.tables.plan import Survey
 
 _FIGURES = "0123456789."
@@ -221,6 +220,8 @@ _SHARD_SECONDS = 0.02
 
 def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], shards: Sequence[str]) -> Forecast:
     """Return the forecast of a run that makes `assets` of `shards`."""
+    from kopub.weights.hub import server_of
+
     is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
     costs = scan.costs([name for name in assets if name in scan.assets])
     manifest = settings.corpus.manifest
@@ -245,27 +246,15 @@ def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], sha
         more = _STEP_SECONDS + _SHARD_SECONDS * len(likely) + _RELEASE_SECONDS * (name == RELEASED_FILES.name)
         weights = {shard: typical[shard] / mean for shard in likely}
         stage = Stage(name, likely, costs[name].seconds, costs[name].measured, more, 0.0, weights)
-        if stage.rows:
-            stage.seconds_to_start = _seconds_to_start(declared.engines, started)
+        for engine in declared.engines if stage.rows else ():
+            # A server or model that another asset started takes no more time.
+            server = server_of(engine)
+            server_name = server.model_dump_json() if server else str(id(engine))
+            if server_name not in started:
+                started.add(server_name)
+                stage.seconds_to_start += engine.start_seconds
         stages.append(stage)
     return Forecast(stages)
-
-
-def _seconds_to_start(engines: "Iterable[Engine]", started: set[str]) -> float:
-    """Return the seconds that servers and models take to start.
-
-    Those in `started` take no time; the others are added to it.
-    """
-    from kopub.weights.hub import server_of
-
-    seconds = 0.0
-    for engine in engines:
-        server = server_of(engine)
-        name = server.model_dump_json() if server else str(id(engine))
-        if name not in started:
-            started.add(name)
-            seconds += engine.start_seconds
-    return seconds
 
 
 def forecast_of_everything(settings: "Settings", scan: "Survey") -> Forecast:

@@ -1,6 +1,7 @@
 """Tables that the evaluation makes: born-digital, and as scans of two resolutions."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,7 @@ from kopub.evaluation.benchmarks.texts import page_texts
 from kopub.evaluation.benchmarks.transformed import blurred, noisy, skewed
 from kopub.evaluation.made_tables.content import SEED, TABLES, MadeCell, MadeTable, sheets
 from kopub.evaluation.made_tables.producers import PRODUCERS, print_sheets
-from kopub.evaluation.table_cells import CellPair, cell_rows, named_in
+from kopub.evaluation.table_cells import cell_rows, named_in
 from kopub.pages.page import DPI, decode
 
 VERSION = "1"
@@ -130,25 +131,31 @@ SCANS: Mapping[str, tuple[int, float]] = MappingProxyType(
 def score_tables(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `PageTables`, cell by cell."""
     assert isinstance(sample.gold, PageTables)
-    rows = list(cell_rows(sample.gold.tables, read_tables(reading)))
     named = named_in(region.reason for region in reading.regions if region.reason)
-    cells: list[CellPair] = []
-    for row in rows:
-        cells += [cell for cell in row if cell.printed]
-    figures = [cell for cell in cells if cell.is_figure]
-    wrong = [cell for cell in cells if not cell.is_right]
-    notes = tuple(f"{cell.printed} was read as {cell.read or 'nothing'}" for cell in wrong)
-    scores = [
-        ("cells", sum(cell.is_right for cell in cells), len(cells)),
-        ("rows", sum(all(cell.is_right for cell in row) for row in rows), len(rows)),
-        ("figures", sum(cell.is_right for cell in figures), len(figures)),
-        ("figures_silent", sum(not cell.is_right and not cell.is_named(named) for cell in figures), len(figures)),
-        ("figures_doubted", sum(cell.is_right and cell.is_named(named) for cell in figures), len(figures)),
-    ]
-    return [
-        SampleScore(sample.id, metric, count / size, size, notes=notes if metric == "cells" else ())
-        for metric, count, size in scores
-    ]
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    notes: list[str] = []
+    for row in cell_rows(sample.gold.tables, read_tables(reading)):
+        sizes["rows"] += 1
+        counts["rows"] += all(cell.is_right for cell in row)
+        for cell in row:
+            if not cell.printed:
+                continue
+            sizes["cells"] += 1
+            counts["cells"] += cell.is_right
+            if not cell.is_right:
+                notes.append(f"{cell.printed} was read as {cell.read or 'nothing'}")
+            if cell.is_figure:
+                is_named = cell.is_named(named)
+                sizes.update(("figures", "figures_silent", "figures_doubted"))
+                counts["figures"] += cell.is_right
+                counts["figures_silent"] += not cell.is_right and not is_named
+                counts["figures_doubted"] += cell.is_right and is_named
+    scores: list[SampleScore] = []
+    for metric in ("cells", "rows", "figures", "figures_silent", "figures_doubted"):
+        size, of_metric = sizes[metric], tuple(notes) if metric == "cells" else ()
+        scores.append(SampleScore(sample.id, metric, counts[metric] / size, size, notes=of_metric))
+    return scores
 
 
 MADE_TABLES = Adapter(

@@ -82,18 +82,24 @@ _COVERED = 0.1
 def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `PageElements`, by each kind of block on the page."""
     assert isinstance(sample.gold, PageElements)
-    elements = [element for element in sample.gold.elements if not element.ignored]
-    texts = sorted((e for e in elements if e.category in _TEXT_CATEGORIES), key=_order)
-    text_regions: list[Region] = []
-    for region in reading.regions:
-        if (
-            region.task is Task.TEXT
-            and _REGION_KINDS.get(region.label, "text") in ("text", "title")
-            and region.state not in LOST
-        ):
-            text_regions.append(region)
+    texts: list[Element] = []
+    tables: list[str] = []
+    formulas: list[str] = []
+    for element in sorted(sample.gold.elements, key=lambda element: element.order or 0):
+        if element.ignored:
+            continue
+        if element.category in _TEXT_CATEGORIES:
+            texts.append(element)
+        elif element.category == "table":
+            tables.append(element.html)
+        elif KINDS.get(element.category) == "formula":
+            formulas.append(element.latex)
     gold = "".join(characters.normalized_text(element.text) for element in texts)
-    text = "".join(characters.normalized_text(region.content or "") for region in text_regions)
+    text = ""
+    for region in reading.regions:
+        is_text = region.task is Task.TEXT and _REGION_KINDS.get(region.label, "text") in ("text", "title")
+        if is_text and region.state not in LOST:
+            text += characters.normalized_text(region.content or "")
     page = characters.Edits.between(gold, text)
     scores = [
         SampleScore(sample.id, "page_edit", page.share, page.size),
@@ -111,16 +117,14 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
                 places.append((shared.index(most), at))
         distance = characters.edit(list(range(len(ordered))), [at for _, at in sorted(places)])
         scores.append(SampleScore(sample.id, "order_edit", distance, len(ordered)))
-    tables = [element.html for element in sorted(elements, key=_order) if element.category == "table"]
     if tables:
-        read = [characters.normalized_table(table) for table in read_tables(reading)]
-        pairs = pair_answers([characters.normalized_table(table) for table in tables], read)
+        wanted = list(map(characters.normalized_table, tables))
+        pairs = pair_answers(wanted, list(map(characters.normalized_table, read_tables(reading))))
         shares = [characters.Edits.between(gold, text).share for gold, text in pairs]
         scores += [
             *teds_scores(sample.id, pairs, tools.teds),
             SampleScore(sample.id, "table_edit", sum(shares) / len(shares), len(shares)),
         ]
-    formulas = [element.latex for element in sorted(elements, key=_order) if KINDS.get(element.category) == "formula"]
     if formulas:
         scores += formula_scores(sample.id, pair_answers(formulas, read_formulas(reading)), tools.cdm)
     counts = find(gold_blocks(sample.gold), region_blocks(reading.regions))
@@ -173,10 +177,6 @@ def _overall(samples: Sequence[Sample], scores: Sequence[SampleScore]) -> Sample
         return SampleScore(None, "page_overall", None, len(samples), f"{skipped[0]} was skipped on some pages")
     text, teds, cdm = (parts[name].value or 0.0 for name in ("page_edit", "teds", "cdm"))
     return SampleScore(None, "page_overall", (1 - text + teds + cdm) / 3, len(samples))
-
-
-def _order(element: Element) -> int:
-    return element.order or 0
 
 
 def _grid(box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:

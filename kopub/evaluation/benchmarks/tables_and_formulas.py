@@ -67,16 +67,25 @@ def pair_answers(gold: Sequence[str], read: Sequence[str]) -> list[Pair]:
 
 def teds_scores(sample: str, tables: Sequence[Pair], teds: BoundedTeds) -> list[SampleScore]:
     """Return the means of `teds` and `teds_s`, skipped if a table was not compared."""
-    compared = [teds.compare(gold, text) for gold, text in tables]
-    cut = [result.cut for result in compared if result.cut]
+    trees: list[float] = []
+    structures: list[float] = []
+    notes: list[str] = []
+    cut: list[str] = []
+    for at, (gold, text) in enumerate(tables, start=1):
+        result = teds.compare(gold, text)
+        if result.cut:
+            cut.append(result.cut)
+        tree = result.teds or 0.0
+        trees.append(tree)
+        structures.append(result.structure or 0.0)
+        if tree < 1:
+            notes.append(f"table {at}: {tree:.3f}")
     if cut:
         reason = f"{len(cut)} of {len(tables)} tables not compared: {cut[0]}"
         return [SampleScore(sample, metric, None, len(tables), reason) for metric in ("teds", "teds_s")]
-    both = [(result.teds or 0.0, result.structure or 0.0) for result in compared]
-    notes = tuple(f"table {at}: {score:.3f}" for at, (score, _) in enumerate(both, start=1) if score < 1)
     return [
-        SampleScore(sample, "teds", sum(score for score, _ in both) / len(both), len(both), notes=notes),
-        SampleScore(sample, "teds_s", sum(score for _, score in both) / len(both), len(both)),
+        SampleScore(sample, "teds", sum(trees) / len(trees), len(trees), notes=tuple(notes)),
+        SampleScore(sample, "teds_s", sum(structures) / len(structures), len(structures)),
     ]
 
 

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
@@ -92,15 +93,17 @@ def _by_libreoffice(sheets: Sequence[Sheet], pdf: Path) -> None:
     styles = [
         _paragraph_style("title", 14, "left", 'fo:break-before="page"'),
         _paragraph_style("lead", 10, "left", 'fo:margin-top="0.4cm"'),
-        *(_paragraph_style(f"t{points}{side}", points, side) for points in range(8, 12) for side in ("left", "right")),
-        *(
+    ]
+    for points in range(8, 12):
+        styles += [_paragraph_style(f"t{points}{side}", points, side) for side in ("left", "right")]
+    for width in range(1, 30):
+        styles.append(
             f'<style:style style:name="w{width}" style:family="table-column"><style:table-column-properties '
             f'style:rel-column-width="{width + 2}*"/></style:style>'
-            for width in range(1, 30)
-        ),
-        *(_cell_style(look, part) for look in Look for part in ("head", "top", "odd", "even", "last")),
-    ]
-    body = "".join(part for sheet in sheets for part in _odt_sheet(sheet))
+        )
+    for look in Look:
+        styles += [_cell_style(look, part) for part in ("head", "top", "odd", "even", "last")]
+    body = "".join(chain.from_iterable(map(_odt_sheet, sheets)))
     source.write_text(
         f'<?xml version="1.0" encoding="UTF-8"?><office:document {_SPACES} office:version="1.3" '
         'office:mimetype="application/vnd.oasis.opendocument.text">'
