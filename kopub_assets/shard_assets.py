@@ -154,6 +154,7 @@ def over_shards(
         for shard, outcome in step.enter_context(closing(make_shards(asset, run))):
             if isinstance(outcome, PublishedShard):
                 watcher().published(asset.name, shard)
+                engines.published(asset, shard)
                 outcome.metadata.update(_places(asset, shard, room))
                 if run.calls.seconds_before_step and outcome.metadata["computed"]:
                     # How long before its step the engine was given the rows it made.
