@@ -128,7 +128,7 @@ class RunEngines:
         self._left_out[asset.name] = shards
 
     def published(self, asset: ShardAsset, shard: str) -> None:
-        """Note a shard that the step of `asset` has published: servers may be given its rows."""
+        """Note a published shard of `asset`, whose rows servers may be given."""
         with self._lock:
             self._published[asset.name].add(shard)
             for name, forward in self._forward.items():
