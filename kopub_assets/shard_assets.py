@@ -155,6 +155,7 @@ def over_shards(
         for shard, outcome in step.enter_context(closing(make_shards(asset, run))):
             if isinstance(outcome, PublishedShard):
                 watcher().published(asset.name, shard)
+                engines.published(asset, shard)
                 outcome.metadata["table"] = dg.MetadataValue.path(asset.store.location(asset.name, shard))
                 if (address := room.of_shard(shard)) is not None:
                     outcome.metadata["reading_room"] = dg.MetadataValue.url(address)

@@ -1,5 +1,7 @@
 """The engines of a run: prepared in time, asked ahead of their steps, released."""
 
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +20,9 @@ class RunEngines:
 
     The engines with rows to make are prepared twice: at the start of each step, so that servers and models are up in
     time, and when a step has handed out its last row, so that the next one finds its client processes running. If
-    servers work side by side, the next one is also given rows then, and its step takes the results.
+    servers work side by side, the next one is also given rows then, and its step takes the results. So is a server
+    whose tables have a shard while no other server works, as those of page vectors while pages are examined: that
+    takes the cores and leaves the card idle.
     """
 
     def __init__(
@@ -42,7 +46,11 @@ class RunEngines:
         """The assets whose engines have been given their last rows."""
         self._left_out: dict[str, Set[str]] = {}
         """The shards without which the steps after each step go on."""
+        self._published: dict[str, set[str]] = defaultdict(set)
+        """The shards that each step has published so far."""
         self._forward: dict[str, ForwardCalls] = {}
+        self._lock = threading.RLock()
+        """Held while servers are asked: a step publishes in one thread and gives its engine rows in another."""
         self._at_work: ShardAsset | None = None
         """The asset whose step is running; its engine takes no other rows meanwhile."""
 
@@ -119,6 +127,16 @@ class RunEngines:
         """Note that the steps after that of `asset` go on without some shards."""
         self._left_out[asset.name] = shards
 
+    def published(self, asset: ShardAsset, shard: str) -> None:
+        """Note a published shard of `asset`, whose rows servers may be given."""
+        with self._lock:
+            self._published[asset.name].add(shard)
+            for name, forward in self._forward.items():
+                reads = {parent.table.name for parent in self._assets[name].reads}
+                if asset.name in reads and shard in self._ready_shards(self._assets[name]):
+                    forward.add(shard)
+            self._ask_next()
+
     def left_out(self, asset: ShardAsset) -> set[str]:
         """Return the shards that failed in a step before that of `asset`."""
         return {shard for parent in asset.reads for shard in self._left_out.get(parent.table.name, ())}
@@ -135,9 +153,10 @@ class RunEngines:
 
     def _hand_over(self, asset: ShardAsset) -> None:
         """Let the next steps begin, once the engine of `asset` has its last row."""
-        self._drained.add(asset.name)
-        self._prepare(using=asset)
-        self._ask_next()
+        with self._lock:
+            self._drained.add(asset.name)
+            self._prepare(using=asset)
+            self._ask_next()
 
     def _prepare(self, first: ShardAsset | None = None, using: ShardAsset | None = None) -> None:
         """Prepare the engines of coming steps, those of `first` before the others.
@@ -169,24 +188,36 @@ class RunEngines:
                 continue
             if self._at_work is not None and _share_engine(asset, self._at_work):
                 return
-            # Its parents' tables must be there, and its engine must be free.
-            awaited = self._assets.keys() & {parent.table.name for parent in asset.reads}
             before: set[str] = set()
+            sharing: set[str] = set()
             for other in served[:at]:
                 before.add(other.name)
                 if _share_engine(asset, other):
-                    awaited.add(other.name)
-            if not (awaited <= self._over and before <= self._over | self._drained):
-                return
+                    sharing.add(other.name)
+            is_next = before <= self._over | self._drained
             if not (isinstance(asset, EngineTable) and asset.spans_shards and not asset.after):
                 continue
+            parents = self._assets.keys() & {parent.table.name for parent in asset.reads}
+            no_server_works = not self._forward and (self._at_work is None or not needs_server(self._at_work))
+            if not (sharing <= self._over and ((is_next and parents <= self._over) or no_server_works)):
+                continue
+            shards = self._ready_shards(asset)
             # An engine that failed its self-test is not asked: its step would refuse it.
             result = run_records.find(asset.corpus.folder, asset.engine.recipe())
-            if result is None or result.passed:
-                left_out = self.left_out(asset)
-                shards = [shard for shard in self._shards if shard not in left_out]
+            if shards and (result is None or result.passed):
                 self._forward[asset.name] = ForwardCalls(asset, shards)
                 return
+
+    def _ready_shards(self, asset: ShardAsset) -> list[str]:
+        """Return the shards of which every table that `asset` reads is finished."""
+        parents = [parent.table.name for parent in asset.reads if parent.table.name in self._assets]
+        left_out = self.left_out(asset)
+        return [
+            shard
+            for shard in self._shards
+            if shard not in left_out
+            and all(parent in self._over or shard in self._published[parent] for parent in parents)
+        ]
 
     def _drop(self, names: Set[str]) -> None:
         """Drop steps that will not run, and stop what was begun for them."""

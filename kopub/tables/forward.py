@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
@@ -13,6 +13,8 @@ from kopub.tables.rows import Key, RowSpec
 
 _TO_STOP = 2.0
 """Seconds that the thread has to stop at its engine's next result, before the engine is taken from it."""
+_MOST_EARLY = 20_000
+"""Most rows before the step, whose results are only in memory: 160 MB of vectors, ten minutes of a card."""
 
 
 class ForwardCalls(EngineCalls):
@@ -21,10 +23,16 @@ class ForwardCalls(EngineCalls):
     The call reads forward: it is given the rows that the shards lack, and keeps its results in a queue. Nothing is
     locked, journalled or published by it. Once the step has begun, the same call is given the rest of the step's rows,
     and the step takes the results. So the engine is never idle between the two.
+
+    `shards` have all that the rows are made from; `add` gives those that come to have it later.
     """
 
-    def __init__(self, asset: EngineTable, shards: Sequence[str]) -> None:
-        self._asset, self._shards = asset, shards
+    def __init__(self, asset: EngineTable, shards: Iterable[str]) -> None:
+        self._asset = asset
+        self._shards: SimpleQueue[str | None] = SimpleQueue()
+        """The shards to read; None once the step has begun."""
+        for shard in shards:
+            self.add(shard)
         self._began = time.monotonic()
         self._results: SimpleQueue[tuple[Any, Mapping[str, float]] | BaseException | None] = SimpleQueue()
         self._early_keys: dict[str, Key] = {}
@@ -37,6 +45,10 @@ class ForwardCalls(EngineCalls):
         self._has_begun, self._is_stopped, self._is_over = threading.Event(), False, False
         self._thread = threading.Thread(target=self._call, name=f"forward-{asset.name}", daemon=True)
         self._thread.start()
+
+    def add(self, shard: str) -> None:
+        """Let the call read a further shard."""
+        self._shards.put(shard)
 
     def has_been_given(self, spec: RowSpec) -> bool:
         if self._is_over or spec.id not in self._early_keys:
@@ -52,7 +64,7 @@ class ForwardCalls(EngineCalls):
             return
         self.seconds_before_step = time.monotonic() - self._began
         self._step = inputs
-        self._has_begun.set()
+        self._begin()
         early: dict[str, tuple[Any, Mapping[str, float]]] = {}
         try:
             while (answer := self._results.get()) is not None:
@@ -79,8 +91,12 @@ class ForwardCalls(EngineCalls):
     def stop(self) -> None:
         """End the call at its next row or result, and wait a little for that."""
         self._is_stopped = self._is_over = True
-        self._has_begun.set()
+        self._begin()
         self._thread.join(_TO_STOP)
+
+    def _begin(self) -> None:
+        self._has_begun.set()
+        self._shards.put(None)
 
     def _call(self) -> None:
         try:
@@ -102,9 +118,11 @@ class ForwardCalls(EngineCalls):
 
     def _read_forward(self) -> Iterator[Any]:
         asset = self._asset
-        for shard in self._shards:
+        while (shard := self._shards.get()) is not None:
             # What is wrong with a shard is reported by the step.
             with suppress(KopubError):
+                if self._has_begun.is_set():
+                    return
                 specs = list(asset.rows(shard))
                 stored = asset.store.find(asset.name, shard)
                 is_usable = stored is not None and stored[0].schema.equals(asset.schema)
@@ -114,7 +132,7 @@ class ForwardCalls(EngineCalls):
                 if any(spec.id in self._early_keys for spec in todo):
                     return  # the results of the two shards could not be told apart
                 for spec, engine_input in zip(todo, asset.inputs(shard, todo), strict=True):
-                    if self._has_begun.is_set():
+                    if self._has_begun.is_set() or len(self._early_keys) >= _MOST_EARLY:
                         return
                     self._early_keys[spec.id] = spec.key
                     yield engine_input

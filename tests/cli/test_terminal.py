@@ -127,7 +127,7 @@ def test_nothing_is_cut(printed: Callable[..., str], home: Path, command: str, e
 def test_servers_are_not_cut(printed: Callable[..., str], tmp_path: Path, monkeypatch: Any, columns: int):
     specification = Specification("Qwen/Qwen3-VL-Embedding-2B", ("vllm",), {}, gpus=("0", "1"), replicas=2)
     folder = ServerFolder(tmp_path / "0123456789abcdef")
-    running = RunningServer(folder, specification, ServerState(Phase.READY, 1, 4711, 0.0), (123456, 234567))
+    running = RunningServer(folder, specification, ServerState(Phase.READY, 1, 4711, 0.0), True, (123456, 234567))
     monkeypatch.setattr(serve, "list_servers", lambda: [running, replace(running, users=(345678,))])
     wide, narrow = printed("serve status", WIDE), printed("serve status", columns)
     assert {"012345", "Qwen/Qwen3-VL-Embedding-2B", "ready", "345678", str(folder.log(1))} <= set(words(wide))

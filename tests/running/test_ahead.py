@@ -22,6 +22,7 @@ from kopub.recognition.regions import PageReading
 from kopub.states import State
 from kopub.tables.asset import ShardAsset
 from kopub.tables.ocr_and_texts import ParsedTexts
+from kopub.tables.pages_and_layout import RawPages
 from kopub.tables.rows import RowResult, RowSpec
 from kopub_assets import shard_assets
 from tests.doubles.engines import Diary, SlowReader, UnitEmbedder
@@ -149,12 +150,22 @@ def test_what_was_made_is_the_same_whoever_began_it(platform: Platform, tmp_path
     )
 
 
-@pytest.mark.slow
-def test_a_server_is_not_asked_while_the_one_before_is_given_rows(platform: Platform) -> None:
-    assert platform.run(ALL, last="shard_01").success
+def test_vectors_of_pages_are_begun_while_pages_are_examined(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = RawPages.make
+
+    def waiting(asset: RawPages, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
+        if shard == "shard_01":
+            until((platform.home / "diary").exists)
+        return make(asset, shard, todo)
+
+    monkeypatch.setattr(RawPages, "make", waiting)
+    result = platform.run(ALL, last="shard_01")
+    assert result.success
+    assert told(platform, result)[IMAGES] == list(SHARDS)
     noted = (platform.home / "diary").read_text().splitlines()
-    last_given = max(at for at, line in enumerate(noted) if line == "given")
-    assert last_given < noted.index("embed images") < noted.index("embed texts")
+    assert noted.index("embed images") < noted.index("given") < noted.index("embed texts")
 
 
 def test_what_is_begun_is_kept_when_another_step_fails(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
