@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -331,13 +332,10 @@ def _may_go_on(done: Sequence[Block], block: Block) -> int | None:
 def _as_one(first: Block, second: Block, between: Sequence[Block], extent: PrintExtent) -> Block | None:
     """Return the two blocks as one, or None if that is not certain."""
     above, below = first.parts[-1].region, second.parts[0].region
-    captions: list[int] = []
-    notes: list[int] = []
+    tops: dict[BlockKind, list[int]] = defaultdict(list)
     for block in between:
-        if block.kind is BlockKind.CAPTION:
-            captions.append(block.parts[0].region.box_2d.y1)
-        elif block.kind is BlockKind.FOOTNOTE:
-            notes.append(block.parts[0].region.box_2d.y1)
+        tops[block.kind].append(block.parts[0].region.box_2d.y1)
+    captions, notes = tops[BlockKind.CAPTION], tops[BlockKind.FOOTNOTE]
     if first.last_page == second.page:
         # The second is the next line of the first one's column.
         gap = below.box_2d.y1 - above.box_2d.y2

@@ -34,7 +34,14 @@ def with_code(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
     for region, within in regions_with_words(regions, layer):
         is_text = region.task is Task.TEXT and region.label != "seal"
         lines = printed_rows(within.words)
-        rows += [_Row(region, line, is_text and _is_code(line)) for line in lines] if lines else [_Row(region)]
+        for line in lines:
+            # Code begins in a font of even width and is mostly so.
+            begins = is_text and bool(line.words[0].marks & Mark.FIXED)
+            is_fixed = characters_of(line.words, Mark.FIXED) >= _MOSTLY_FIXED * len(line.letters)
+            is_hangul = len(_HANGUL.findall(line.letters)) > _MOST_HANGUL * len(line.letters)
+            rows.append(_Row(region, line, begins and is_fixed and not is_hangul))
+        if not lines:
+            rows.append(_Row(region))
     for run in _runs(rows):
         if run[0].is_code and (len(run) < _FEWEST_ROWS or (is_typed and not _looks_like_code(run))):
             for row in run:
@@ -78,15 +85,6 @@ def _runs(rows: Iterable[_Row]) -> list[list[_Row]]:
         else:
             runs.append([row])
     return runs
-
-
-def _is_code(line: Line) -> bool:
-    """Return whether a line begins in a font of even width and is mostly so."""
-    if not line.words[0].marks & Mark.FIXED:
-        return False
-    text = line.letters
-    is_fixed = characters_of(line.words, Mark.FIXED) >= _MOSTLY_FIXED * len(text)
-    return is_fixed and len(_HANGUL.findall(text)) <= _MOST_HANGUL * len(text)
 
 
 def _looks_like_code(rows: Sequence[_Row]) -> bool:
