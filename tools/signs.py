@@ -18,15 +18,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("kopub", "kopub_assets", "resources")
 AT_MOST = {
-    "functions per 1,000 lines of code": 82.4,
-    "comprehensions per 1,000 lines of code": 48.5,
-    "private functions per 1,000 lines of code": 26.2,
-    "imports inside functions": 258,
+    "functions per 1,000 lines of code": 79.2,
+    "comprehensions per 1,000 lines of code": 43.3,
+    "private functions per 1,000 lines of code": 23.9,
+    "imports inside functions": 245,
     "classes named after a region or block": 13,
     "classes named after a page or document": 20,
-    "lines": 77_730,
+    "lines": 77_590,
 }
-AT_LEAST = {"comments, percent of lines": 1.1}
+AT_LEAST = {"comments, percent of lines": 1.2}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Module)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
