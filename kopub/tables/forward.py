@@ -13,8 +13,8 @@ from kopub.tables.rows import Key, RowSpec
 
 _TO_STOP = 2.0
 """Seconds that the thread has to stop at its engine's next result, before the engine is taken from it."""
-_MOST_EARLY = 20_000
-"""Most rows before the step, whose results are only in memory: 160 MB of vectors, ten minutes of a card."""
+_MOST_EARLY = 4_000
+"""Most rows before the step: their results are only in memory, and a killed run loses them, two minutes of a card."""
 
 
 class ForwardCalls(EngineCalls):
