@@ -122,8 +122,8 @@ class Objects:
 
     def __init__(self, fs: fsspec.AbstractFileSystem) -> None:
         self.fs = fs
-        self.local = isinstance(fs, LocalFileSystem)
-        self.conditional = "s3" in fs.protocol
+        self.local: bool = isinstance(fs, LocalFileSystem)
+        self.conditional: bool = "s3" in fs.protocol
         """Whether the storage can replace a file on a condition, as S3 can."""
 
     @classmethod
