@@ -53,6 +53,10 @@ class EngineCalls:
         """Return the counts for the last result."""
         return asset.take_figures()
 
+    def engine_figures(self, asset: "RowTable") -> Mapping[str, float | str]:
+        """Return what the UI plots about the rows just made."""
+        return asset.figures()
+
 
 @dataclass(frozen=True)
 class RunContext:

@@ -82,11 +82,8 @@ class RunEngines:
         Engines that no later step needs are released at the end. If the step fails as a whole, the steps that wait for
         it are dropped; an interrupt drops all.
         """
-        for name, forward in list(self._forward.items()):
-            # In any order of the steps, no two of them ask one engine at once.
-            if name != asset.name and _share_engine(asset, self._assets[name]):
-                del self._forward[name]
-                forward.stop()
+        if asset.name not in self._answered:
+            self._take_engine(asset)
         self._prepare(first=asset)
         engines = _engines_of([asset, *self._coming])
         self._to_come.discard(asset.name)
@@ -115,6 +112,13 @@ class RunEngines:
                 if key not in still_needed:
                     engine.release()
             self._ask_next()
+
+    def _take_engine(self, asset: ShardAsset) -> None:
+        """Stop the other calls of the engine of `asset`: in any order of the steps, no two of them ask it at once."""
+        with self._lock:
+            for name in self._forward.keys() - {asset.name} - self._answered:
+                if _share_engine(asset, self._assets[name]):
+                    self._forward.pop(name).stop()
 
     def end(self) -> None:
         """Stop what was begun for steps that did not come, and release their engines."""
@@ -163,12 +167,13 @@ class RunEngines:
 
         An engine that several steps share is prepared for the first of them. Servers come first, because importing a
         model here may take seconds. An engine that is asked ahead of its step is left alone, unless it belongs to
-        `using`, which has given it its last row.
+        `using`, which has given it its last row, or to a step whose rows it has answered.
         """
-        prepared = set(_engines_of(self._assets[name] for name in self._forward))
-        if using is not None:
-            prepared.difference_update(_engines_of([using]))
-        for asset in sorted(self._coming, key=lambda asset: (not needs_server(asset), asset is not first)):
+        answered = self._answered
+        at_work = self._forward.keys() - answered - ({using.name} if using else set())
+        prepared = set(_engines_of(self._assets[name] for name in at_work))
+        coming = [asset for asset in self._coming if asset.name not in answered]
+        for asset in sorted(coming, key=lambda asset: (not needs_server(asset), asset is not first)):
             engines = _engines_of([asset])
             if prepared.isdisjoint(engines):
                 asset.prepare()
@@ -183,10 +188,13 @@ class RunEngines:
         served = [asset for asset in self._wanted.values() if needs_server(asset)]
         if not all(engine.serves_beside_others for engine in _engines_of(served).values() if engine.needs_server):
             return
+        answered = self._answered
+        # A step whose rows were answered before it leaves its engine to others.
+        at_work = None if self._at_work is None or self._at_work.name in answered else self._at_work
         for at, asset in enumerate(served):
             if asset.name not in self._to_come or asset.name in self._forward:
                 continue
-            if self._at_work is not None and _share_engine(asset, self._at_work):
+            if at_work is not None and _share_engine(asset, at_work):
                 return
             before: set[str] = set()
             sharing: set[str] = set()
@@ -194,18 +202,19 @@ class RunEngines:
                 before.add(other.name)
                 if _share_engine(asset, other):
                     sharing.add(other.name)
-            is_next = before <= self._over | self._drained
+            is_next = before <= self._over | self._drained | answered
             if not (isinstance(asset, EngineTable) and asset.spans_shards and not asset.after):
                 continue
             parents = self._assets.keys() & {parent.table.name for parent in asset.reads}
-            no_server_works = not self._forward and (self._at_work is None or not needs_server(self._at_work))
-            if not (sharing <= self._over and ((is_next and parents <= self._over) or no_server_works)):
+            no_server_works = self._forward.keys() <= answered and (at_work is None or not needs_server(at_work))
+            if not (sharing <= self._over | answered and ((is_next and parents <= self._over) or no_server_works)):
                 continue
             shards = self._ready_shards(asset)
             # An engine that failed its self-test is not asked: its step would refuse it.
             result = run_records.find(asset.corpus.folder, asset.engine.recipe())
             if shards and (result is None or result.passed):
-                self._forward[asset.name] = ForwardCalls(asset, shards)
+                take_engine = partial(self._take_engine, asset)
+                self._forward[asset.name] = ForwardCalls(asset, shards, self._shards, take_engine)
                 return
 
     def _ready_shards(self, asset: ShardAsset) -> list[str]:
@@ -224,6 +233,11 @@ class RunEngines:
         self._to_come -= names
         for name in names & self._forward.keys():
             self._forward.pop(name).stop()
+
+    @property
+    def _answered(self) -> set[str]:
+        """The assets whose rows their engine has answered before their step ends."""
+        return {name for name, forward in self._forward.items() if forward.is_answered}
 
     @property
     def _coming(self) -> list[ShardAsset]:

@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain, islice
 from queue import SimpleQueue
 from typing import Any
 
@@ -22,15 +23,20 @@ class ForwardCalls(EngineCalls):
 
     The call reads forward: it is given the rows that the shards lack, and keeps its results in a queue. Nothing is
     locked, journalled or published by it. Once the step has begun, the same call is given the rest of the step's rows,
-    and the step takes the results. So the engine is never idle between the two.
+    and the step takes the results. So the engine is never idle between the two. A call that has read all shards before
+    the step begins ends then, and leaves the engine to other steps.
 
-    `shards` have all that the rows are made from; `add` gives those that come to have it later.
+    `shards` have all that the rows are made from; `add` gives those that come to have it later. `take_engine` is called
+    before the step asks the engine for rows that an ended call has not answered.
     """
 
-    def __init__(self, asset: EngineTable, shards: Iterable[str]) -> None:
-        self._asset = asset
+    def __init__(
+        self, asset: EngineTable, shards: Iterable[str], all_shards: Iterable[str], take_engine: Callable[[], None]
+    ) -> None:
+        self._asset, self._take_engine = asset, take_engine
         self._shards: SimpleQueue[str | None] = SimpleQueue()
         """The shards to read; None once the step has begun."""
+        self._unread = set(all_shards)
         for shard in shards:
             self.add(shard)
         self._began = time.monotonic()
@@ -40,15 +46,26 @@ class ForwardCalls(EngineCalls):
         self._awaited: set[str] = set()
         """Those of them that the step has asked for."""
         self._figures: Mapping[str, float] = {}
+        self._engine_figures: Mapping[str, float | str] | None = None
+        """What the engine reports about an ended call."""
         self._step: Iterator[Any] | None = None
         """The inputs of the step, once it has begun."""
         self._has_begun, self._is_stopped, self._is_over = threading.Event(), False, False
+        self._has_ended = False
+        """True if the call was given all its rows before the step began."""
+        self._lock = threading.Lock()
+        """Held while the call ends or the step begins."""
         self._thread = threading.Thread(target=self._call, name=f"forward-{asset.name}", daemon=True)
         self._thread.start()
 
     def add(self, shard: str) -> None:
         """Let the call read a further shard."""
         self._shards.put(shard)
+
+    @property
+    def is_answered(self) -> bool:
+        """True if the call has ended with all its results, so that other calls may ask the engine."""
+        return self._engine_figures is not None and not self._is_over
 
     def has_been_given(self, spec: RowSpec) -> bool:
         if self._is_over or spec.id not in self._early_keys:
@@ -60,11 +77,15 @@ class ForwardCalls(EngineCalls):
 
     def results(self, asset: EngineTable, inputs: Iterator[Any]) -> Iterable[Any]:
         if self._is_over:
+            self._take_engine()
             yield from asset.results(inputs)
             return
         self.seconds_before_step = time.monotonic() - self._began
-        self._step = inputs
-        self._begin()
+        with self._lock:
+            self._step = inputs
+            self._begin()
+        # An ended call takes no more rows; looking for one that it was not given opens the step's shards.
+        unasked = list(islice(inputs, 1)) if self._has_ended else []
         early: dict[str, tuple[Any, Mapping[str, float]]] = {}
         try:
             while (answer := self._results.get()) is not None:
@@ -75,6 +96,12 @@ class ForwardCalls(EngineCalls):
                 # The step opens shard after shard, and a result may come before the shard of its row is open.
                 for ready in [row_id for row_id in early if row_id not in self._early_keys or row_id in self._awaited]:
                     result, self._figures = early.pop(ready)
+                    yield result
+            if unasked:
+                self._engine_figures = None
+                self._take_engine()
+                for result in asset.results(chain(unasked, inputs)):
+                    self._figures = asset.take_figures()
                     yield result
             for ready in [row_id for row_id in early if row_id in self._awaited]:
                 result, self._figures = early.pop(ready)
@@ -87,6 +114,9 @@ class ForwardCalls(EngineCalls):
             return asset.take_figures()
         figures, self._figures = self._figures, {}
         return figures
+
+    def engine_figures(self, asset: RowTable) -> Mapping[str, float | str]:
+        return asset.figures() if self._engine_figures is None else self._engine_figures
 
     def stop(self) -> None:
         """End the call at its next row or result, and wait a little for that."""
@@ -104,21 +134,27 @@ class ForwardCalls(EngineCalls):
                 self._results.put((result, self._asset.take_figures()))
                 if self._is_stopped:
                     break
+            if self._has_ended:
+                self._engine_figures = self._asset.figures()
         except BaseException as error:  # it is raised in the step
             self._results.put(error)
         finally:
             self._results.put(None)
 
     def _inputs(self) -> Iterator[Any]:
-        """Yield the rows that shards lack until the step begins, then its own rows."""
+        """Yield the rows that shards lack until the step begins, then its own rows unless all shards were read."""
         yield from self._read_forward()
+        with self._lock:
+            self._has_ended = not self._unread and not self._has_begun.is_set()
+        if self._has_ended:
+            return
         self._has_begun.wait()
         if self._step is not None and not self._is_stopped:
             yield from self._step
 
     def _read_forward(self) -> Iterator[Any]:
         asset = self._asset
-        while (shard := self._shards.get()) is not None:
+        while self._unread and (shard := self._shards.get()) is not None:
             # What is wrong with a shard is reported by the step.
             with suppress(KopubError):
                 if self._has_begun.is_set():
@@ -136,3 +172,4 @@ class ForwardCalls(EngineCalls):
                         return
                     self._early_keys[spec.id] = spec.key
                     yield engine_input
+                self._unread.discard(shard)

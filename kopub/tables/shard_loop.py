@@ -234,7 +234,7 @@ class OpenShards:
             return
         self._charge(shard)
         if shard.work.todo:
-            shard.work.figures.update({**self._asset.figures(), **shard.figures})
+            shard.work.figures.update({**self._run.calls.engine_figures(self._asset), **shard.figures})
         del self._open[shard.name]
         self._publishing.append((shard, self._publisher.submit(shard.publish)))
 

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,7 +21,7 @@ from kopub.layout.regions import Region
 from kopub.pages.page import Page
 from kopub.recognition.regions import PageReading
 from kopub.states import State
-from kopub.tables.asset import ShardAsset
+from kopub.tables.asset import RETRY_PARTIAL_TAG, ShardAsset
 from kopub.tables.ocr_and_texts import ParsedTexts
 from kopub.tables.pages_and_layout import RawPages
 from kopub.tables.rows import RowResult, RowSpec
@@ -64,6 +65,8 @@ class ServedEmbedder(UnitEmbedder):
     diary: str = ""
     die: bool = False
     seconds: float = 0.0
+    partial: bool = False
+    speed_only: ClassVar[frozenset[str]] = UnitEmbedder.speed_only | {"seconds", "partial"}
     _at_work: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
     @property
@@ -89,7 +92,7 @@ class ServedEmbedder(UnitEmbedder):
         try:
             for each in made:
                 time.sleep(self.seconds)
-                yield each
+                yield replace(each, state=State.PARTIAL, reason="half of it") if self.partial else each
         finally:
             self._at_work.release()
 
@@ -102,12 +105,15 @@ def platform(tmp_path: Path) -> Platform:
     return built
 
 
-def made_after(what: str, platform: Platform, monkeypatch: pytest.MonkeyPatch, fails: bool = False) -> None:
-    """Make `parsed_texts` wait until an engine has noted `what`, and fail if `fails`."""
+def made_after(
+    what: str, platform: Platform, monkeypatch: pytest.MonkeyPatch, fails: bool = False, only: str = ""
+) -> None:
+    """Make `parsed_texts`, or one shard of it, wait until an engine has noted `what`, and fail if `fails`."""
     make = ParsedTexts.make
 
     def waiting(asset: ParsedTexts, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
-        until(lambda: what in (platform.home / "diary").read_text().splitlines())
+        if not only or shard == only:
+            until(lambda: what in (platform.home / "diary").read_text().splitlines())
         if fails:
             raise EngineError("asked to fail")
         return make(asset, shard, todo)
@@ -166,6 +172,35 @@ def test_vectors_of_pages_are_begun_while_pages_are_examined(
     assert told(platform, result)[IMAGES] == list(SHARDS)
     noted = (platform.home / "diary").read_text().splitlines()
     assert noted.index("embed images") < noted.index("given") < noted.index("embed texts")
+
+
+def test_vectors_of_texts_are_begun_before_the_step_of_answered_pages(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_after("embed texts", platform, monkeypatch, only="shard_01")
+    result = platform.run(ALL, last="shard_01")
+    assert result.success
+    assert told(platform, result) == {name: list(SHARDS) for name in ALL.split(",")}
+    assert platform.states(IMAGES) == {"a_1": State.OK, "a_2": State.OK}
+    noted = (platform.home / "diary").read_text().splitlines()
+    assert noted.count("embed images") == noted.count("embed texts") == 1
+    assert "two at once" not in noted
+
+
+@pytest.mark.slow
+def test_a_step_that_asks_for_more_than_was_answered_takes_its_engine(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partial pages are read again only if the run says so, which the call ahead of the step does not know."""
+    platform.engines["embedding"] = platform.engines["embedding"].model_copy(update={"partial": True})
+    assert platform.run(f"raw_pages,{IMAGES}", last="shard_01").success
+    platform.engines["embedding"] = platform.engines["embedding"].model_copy(update={"partial": False, "seconds": 0.3})
+    platform.reindex([pages("a_1", "a_2"), pages("b_1", "b_2")], [query("q1", "질문", "a_1")])
+    made_after("embed texts", platform, monkeypatch, only="shard_01")
+    assert platform.run(ALL, last="shard_01", tags={RETRY_PARTIAL_TAG: "true"}).success
+    assert platform.states(IMAGES) == {"a_1": State.OK, "a_2": State.OK}
+    assert platform.states(TEXT_VECTORS) == {"a_1": State.OK, "a_2": State.OK}
+    assert "two at once" not in (platform.home / "diary").read_text().splitlines()
 
 
 def test_what_is_begun_is_kept_when_another_step_fails(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
