@@ -91,7 +91,11 @@ class VlmRecognizer(ServedEngine, Recognizer):
             ReadingJob(page.page_id, b"" if page.packed else bytes(page.data), tuple(regions), page.packed)
             for page, regions in pages
         )
-        yield from self.run_jobs(jobs, partial(VlmReader, self.request_settings()), _lost)
+        yield from self.run_jobs(
+            jobs,
+            partial(VlmReader, self.request_settings()),
+            lambda job, reason: PageReading(job.page_id, State.FAILED, reason),
+        )
 
     @property
     def expected_scripts(self) -> frozenset[str]:
@@ -147,7 +151,3 @@ class VlmRecognizer(ServedEngine, Recognizer):
 def by_name(prompts: Mapping[Any, str]) -> dict[str, str]:
     """Return prompts with the keys that a profile uses."""
     return {str(name): prompt for name, prompt in prompts.items()}
-
-
-def _lost(job: ReadingJob, reason: str) -> PageReading:
-    return PageReading(job.page_id, State.FAILED, reason)

@@ -71,8 +71,6 @@ def find_defect(text: str, finish_reason: str, task: Task, scripts: Collection[s
     `scripts` are the expected scripts, as `script_of` names them.
     """
     used_up = finish_reason == "length"
-    if used_up and not text.strip():
-        return Defect(Problem.LOOP, "the answer is white space without end", 0)
     loop = _loop(text, task, used_up)
     if loop is not None:
         return loop
@@ -87,16 +85,16 @@ def find_defect(text: str, finish_reason: str, task: Task, scripts: Collection[s
         if empty := run.count("></t"):
             reason = Reason("{count} empty cells one after the other", count=empty)
         return Defect(Problem.RUNAWAY, reason, len(text))
-    if task is Task.FORMULA:
-        return None
-    letters = Counter(map(script_of, filter(str.isalpha, _TAG.sub("", text))))
+    # A formula has letters of any script.
+    checked = "" if task is Task.FORMULA else _TAG.sub("", text)
+    letters = Counter(map(script_of, filter(str.isalpha, checked)))
     foreign = Counter({script: count for script, count in letters.items() if script not in scripts})
-    if foreign.total() < _FOREIGN_LETTERS or 2 * foreign.total() <= letters.total():
-        return None
-    script = foreign.most_common(1)[0][0]
-    form = "{foreign} of {count} letters are {script}, which `scripts` does not expect"
-    reason = Reason(form, foreign=foreign.total(), count=letters.total(), script=script)
-    return Defect(Problem.SCRIPT, reason, len(text))
+    if foreign.total() >= _FOREIGN_LETTERS and 2 * foreign.total() > letters.total():
+        script = foreign.most_common(1)[0][0]
+        form = "{foreign} of {count} letters are {script}, which `scripts` does not expect"
+        reason = Reason(form, foreign=foreign.total(), count=letters.total(), script=script)
+        return Defect(Problem.SCRIPT, reason, len(text))
+    return None
 
 
 def answers_agree(problem: Problem, answer: str, other: str, task: Task) -> bool:
@@ -122,6 +120,8 @@ def tidy(text: str, task: Task) -> str:
 
 
 def _loop(text: str, task: Task, used_up: bool) -> Defect | None:
+    if used_up and not text.strip():
+        return Defect(Problem.LOOP, "the answer is white space without end", 0)
     body = _CLOSING.sub("", text)
     repeats = _TABLE_REPEATS if task is Task.TABLE and not used_up else _LOOP_REPEATS[used_up]
     start, unit = loop_start(body[-_WINDOW:], repeats)
