@@ -47,11 +47,6 @@ class PaddleImage(CropImage):
         """Number of squares of `PATCH` pixels in the crop before it was enlarged."""
         return max(1, round(self.tokens / max(1.0, self.scale) ** 2))
 
-    @property
-    def tokens(self) -> int:
-        """Number of image tokens in the prompt, one per square of `PATCH` pixels."""
-        return (self.width // PATCH) * (self.height // PATCH)
-
 
 def sized_image(
     crop: NDArray[np.uint8], scale: float = 1.0, enough: float = 1.0, max_tokens: int = MAX_TOKENS

@@ -94,10 +94,10 @@ class RequestSettings:
     """The settings for requests and for judging answers, sent to the client processes.
 
     `prompts` are keyed by `prompt_name`. `context` is in tokens, and so is `first_answer`, the most that a first answer
-    may take. `make_image` makes the image of a crop at a scale, `count_parts` says in how many strips a crop is read,
-    and `line_height` is the number of pixels that a line of its text needs. `clean` removes the model's own marks from
-    an answer, and leaves a clean one alone. `fingerprints`, by `prompt_name`, cover everything that shapes an answer
-    except the crop.
+    may take. `make_image` makes the image of a crop at a scale, and `line_height` is the number of pixels that a line
+    of its text needs. `clean` removes the model's own marks from an answer, and leaves a clean one alone. `count_parts`
+    says in how many strips a crop is read; None if always in one. `fingerprints`, by `prompt_name`, cover everything
+    that shapes an answer except the crop.
     """
 
     prompts: Mapping[str, str]
@@ -107,12 +107,12 @@ class RequestSettings:
     context: int
     first_answer: int | None
     make_image: ImageMaker
-    count_parts: Callable[[NDArray[np.uint8]], int]
     line_height: int | None
     clean: Callable[[str, Task], str]
     fingerprints: Mapping[str, str]
     cache_folder: Path | None
     cache_size: int
+    count_parts: Callable[[NDArray[np.uint8]], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,8 @@ class VlmReader:
                     continue
             with timed("encode"):
                 enough = scale_to_lines(pixels, region.task, self._settings.line_height)
-                parts = self._settings.count_parts(pixels) if may_be_cut(region.task, region.label) else 1
+                count = self._settings.count_parts
+                parts = count(pixels) if count is not None and may_be_cut(region.task, region.label) else 1
                 images = tuple(self._settings.make_image(part, enough=enough) for part in _strips(pixels, parts))
             prepared.requests.append(_Request(region, prompt, images, parts, key, enough < 1.0))
             prepared.figures["regions_scaled_down"] += enough < 1.0
