@@ -193,7 +193,7 @@ class LocalClient:
         request = LocalRequest(picture, text["text"], fields["max_tokens"], options)
         if len(request.prompt) + cost > self._context:
             raise OversizedRequest(f"a picture of {cost:.0f} tokens and its prompt exceed {self._context}")
-        self._model.put(request)
+        self._model.requests.put(request)
         return read(await asyncio.wrap_future(request.answer)), time.perf_counter() - started
 
     def take_retries(self) -> int:
@@ -235,17 +235,14 @@ class LocalModel:
             raise EngineError(form, name, len(lacking), lacking[0])
         self._device, self._image_token = device, self._model.config.image_token_id
         self._takes_types = "mm_token_type_ids" in signature(self._model.forward).parameters
-        self._waiting: queue.Queue[LocalRequest | None] = queue.Queue()
+        self.requests: queue.Queue[LocalRequest | None] = queue.Queue()
+        """The requests to be answered; None ends the thread."""
         self._thread = threading.Thread(target=self._work, name="transformers", daemon=True)
         self._thread.start()
 
-    def put(self, request: LocalRequest) -> None:
-        """Queue a request to be answered."""
-        self._waiting.put(request)
-
     def close(self) -> None:
         """End the thread after its batch, and free the model's memory."""
-        self._waiting.put(None)
+        self.requests.put(None)
         self._thread.join()
         self._model = None
         if self._device.startswith("cuda"):
@@ -263,7 +260,7 @@ class LocalModel:
             while len(pending) < self._batch_size:
                 wait = None if deadline is None else max(0.0, deadline - time.monotonic())
                 try:
-                    request = self._waiting.get(timeout=wait)
+                    request = self.requests.get(timeout=wait)
                 except queue.Empty:
                     break
                 if request is None:

@@ -109,26 +109,22 @@ def tiled_image(
     large enough to be read. A crop that fits in one tile at that scale is sent at it, without tiles; for any other crop
     `enough` has no effect, because it has as many tiles at every size.
     """
-    crop, tile = _pad_crop(crop), kind.views.tile
     height, width = crop.shape[:2]
+    # A crop that is more elongated than any row of tiles is padded.
+    below = max(0, math.ceil(width / MOST_TILES) - height)
+    beside = max(0, math.ceil(height / MOST_TILES) - width)
+    if below or beside:
+        # Most pixels of a line are paper, even if its edge cuts through letters.
+        paper = np.atleast_1d(np.median(crop, axis=(0, 1))).tolist()
+        crop = cv2.copyMakeBorder(crop, 0, below, 0, beside, cv2.BORDER_CONSTANT, value=paper)
+        height, width = height + below, width + beside
+    tile = kind.views.tile
     if max(width, height) * enough <= tile < max(width, height):
         size = max(1, math.floor(width * enough)), max(1, math.floor(height * enough))
     else:
         columns, rows = model_size(width, height, tile)
         size = max(1, round(columns * scale)), max(1, round(rows * scale))
     return kind(*encode_image(resize(crop, size)), *size, relative_size(size, crop))
-
-
-def _pad_crop(crop: np.ndarray) -> np.ndarray:
-    """Pad a crop that is more elongated than any row of tiles."""
-    height, width = crop.shape[:2]
-    below = max(0, math.ceil(width / MOST_TILES) - height)
-    beside = max(0, math.ceil(height / MOST_TILES) - width)
-    if not below and not beside:
-        return crop
-    # Most pixels of a line are paper, even if its edge cuts through letters.
-    paper = np.atleast_1d(np.median(crop, axis=(0, 1))).tolist()
-    return cv2.copyMakeBorder(crop, 0, below, 0, beside, cv2.BORDER_CONSTANT, value=paper)
 
 
 PROMPTS = ("Convert the document to markdown.", "Free OCR.", "OCR this image.", "Parse the figure.")
