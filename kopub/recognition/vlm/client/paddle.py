@@ -218,7 +218,7 @@ def _parse_otsl(text: str) -> tuple[str, list[list[_OtslCell]], str]:
 
 
 def _span(rows: Sequence[Sequence[_OtslCell]]) -> None:
-    """Give cells their spans, and mark the covered ones; any other continuation cell is an empty cell."""
+    """Give cells their spans, and mark cells that they cover; other continuations become empty."""
     for top, row in enumerate(rows):
         for left, cell in enumerate(row):
             if cell.kind not in ("fcel", "ecel"):
