@@ -28,7 +28,7 @@ class Recognizer(Engine):
     @field_validator("reread")
     @classmethod
     def _tasks(cls, named: list[str]) -> list[str]:
-        unknown = sorted(set(named) - {task.value for task in READ_TASKS})
+        unknown = sorted(set(named).difference(READ_TASKS))
         if unknown:
             raise ValueError(phrase("{task!r} is not read; name some of {tasks}", unknown[0], ", ".join(READ_TASKS)))
         return sorted(set(named))

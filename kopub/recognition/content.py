@@ -95,7 +95,7 @@ def content_parts(content: str, unclosed: bool = False) -> Iterator[ContentPart]
 
 def fence_code(code: str, language: str = "") -> str:
     """Put code between fences longer than any in it."""
-    longest = max((len(ticks) for ticks in _TICKS.findall(code)), default=2)
+    longest = max(map(len, _TICKS.findall(code)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{code}\n{fence}"
 

@@ -74,10 +74,12 @@ class PageToRead:
     def to_read(self) -> list[Region]:
         """The regions that a recognizer gets, even pictures and skipped ones, and samples."""
         believed = self.believed
-        unknown = [region for region in self.regions if region.index not in believed]
-        first = 1 + max((region.index for region in self.regions), default=-1)
-        lines = enumerate(() if self.doubted else self.samples, start=first)
-        return [*unknown, *(Region(index, "text", Task.TEXT, 1.0, sample.box) for index, sample in lines)]
+        regions = [region for region in self.regions if region.index not in believed]
+        if not self.doubted:
+            first = 1 + max((region.index for region in self.regions), default=-1)
+            for index, sample in enumerate(self.samples, first):
+                regions.append(Region(index, "text", Task.TEXT, 1.0, sample.box))
+        return regions
 
 
 def agree(known: str, read: str) -> bool:

@@ -42,8 +42,8 @@ def tables_and_text(content: str) -> list[str]:
 
     Tables are valid HTML. No cell spans more rows than its table has.
     """
-    pieces = (piece.strip() for piece in _TABLE.split(clean_tables(content)))
-    return [join_tables([piece]) if is_table(piece) else unescape(piece) for piece in pieces if piece]
+    pieces = filter(None, map(str.strip, _TABLE.split(clean_tables(content))))
+    return [join_tables([piece]) if is_table(piece) else unescape(piece) for piece in pieces]
 
 
 def is_table(piece: str) -> bool:
@@ -65,7 +65,7 @@ def join_tables(parts: Sequence[str]) -> str:
             )
         if table := "<tr>".join(rows):
             tables.append(table)
-    if not tables or not all(part.startswith("<table>") and part.endswith("</table>") for part in tables):
+    if not tables or not all(map(is_table, tables)):
         return "\n\n".join(tables)
     return "<table>" + "".join(part.removeprefix("<table>").removesuffix("</table>") for part in tables) + "</table>"
 
@@ -86,7 +86,7 @@ class _TableBuilder(HTMLParser):
 
     def html(self) -> str:
         self._end_table()
-        return "\n\n".join(part for part in (*self._tables, self._loose.strip()) if part)
+        return "\n\n".join(filter(None, (*self._tables, self._loose.strip())))
 
     def set_cdata_mode(self, elem: str, **options: bool) -> None:
         """Read on as markup, because a `<script>` or `<style>` in a table is print."""
@@ -157,12 +157,12 @@ class _TableBuilder(HTMLParser):
 
     def _end_cell(self) -> None:
         if self._in_cell:
-            closing = "".join(f"</{tag}>" for tag in reversed(self._open))
-            cell = self._rows[-1][-1] + closing
+            cell = self._rows[-1][-1]
+            while self._open:
+                cell += f"</{self._open.pop()}>"
             name = cell[1:3]
             opening, _, content = cell.partition(">")
             self._rows[-1][-1] = f"{opening}>{' '.join(content.split())}</{name}>"
-            self._open.clear()
             self._in_cell = False
 
     def _add(self, html: str) -> None:
@@ -185,7 +185,8 @@ class _TableBuilder(HTMLParser):
             cells = "".join(row)
             # Without a row that only cells from above fill, these would take the places of the next row's cells.
             rows += f"<tr>{cells}</tr>" if row or at < reach else ""
-            reach = max(reach, *(at + int(span) for _, span in _ROWSPAN.findall(cells)), 0)
+            for _, span in _ROWSPAN.findall(cells):
+                reach = max(reach, at + int(span))
         if rows:
             title = " ".join(f"{self._loose} {self._caption}".split())
             self._tables.append(f"<table>{f'<caption>{title}</caption>' if title else ''}{rows}</table>")
@@ -195,9 +196,9 @@ class _TableBuilder(HTMLParser):
         self._rows, self._caption, self._in_caption, self._depth = [], "", False, 0
 
 
-_CELL = re.compile(r"(<t[dh][^>]*>)([^<]*)(</t[dh]>)", re.IGNORECASE)
-_PLACEHOLDER = re.compile(r"\s*(?:none|n/?a|null|nan)\s*", re.IGNORECASE)
-"""Placeholders, without dashes and dots, which Korean statistics print for none, zero or not known."""
+_CELL = re.compile(r"<t[dh][^>]*>([^<]*)</t[dh]>", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"(<t[dh][^>]*>)\s*(?:none|n/?a|null|nan)\s*(</t[dh]>)", re.IGNORECASE)
+"""A cell of nothing but a placeholder. Dashes and dots are none: Korean statistics print them for zero or not known."""
 _TAG = re.compile(r"<[^<>]*>")
 _LATIN = re.compile(r"[A-Za-z]")
 _CHARACTER = re.compile(r"\S")
@@ -209,17 +210,13 @@ def strip_placeholders(table: str) -> str:
     Models write `None`, `N/A` or `null` into empty cells. In a table with Latin letters in another cell they may be
     printed, so it is returned unchanged.
     """
-    if not any(_PLACEHOLDER.fullmatch(cell[2]) for cell in _CELL.finditer(table)):
-        return table
-    others = _CELL.sub(lambda cell: "" if _PLACEHOLDER.fullmatch(cell[2]) else cell[2], table)
-    if _LATIN.search(_TAG.sub(" ", others)):
-        return table
-    return _CELL.sub(lambda cell: cell[1] + cell[3] if _PLACEHOLDER.fullmatch(cell[2]) else cell[0], table)
+    others = _CELL.sub(lambda cell: "" if _PLACEHOLDER.fullmatch(cell[0]) else cell[1], table)
+    return table if _LATIN.search(_TAG.sub(" ", others)) else _PLACEHOLDER.sub(r"\1\2", table)
 
 
 def count_placeholders(table: str) -> int:
     """Count the cells that contain a placeholder."""
-    return sum(_PLACEHOLDER.fullmatch(cell[2]) is not None for cell in _CELL.finditer(table))
+    return len(_PLACEHOLDER.findall(table))
 
 
 def is_bare(table: str) -> bool:

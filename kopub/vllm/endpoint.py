@@ -201,14 +201,12 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 def _draw_stripes(width: int, height: int, number: int) -> str:
     """Return a striped grey PNG as a data URL; supervisors have no picture library."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
     row = b"\0" + bytes((37 * x + number) % 256 for x in range(width))
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    data = _PNG + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row * height, 1)) + chunk(b"IEND", b"")
-    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    png = _PNG
+    for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(row * height, 1)), (b"IEND", b"")):
+        png += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def is_alive(target: Target, seconds: float) -> bool:

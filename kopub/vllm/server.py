@@ -17,7 +17,7 @@ from kopub.folders import runtime_folder
 from kopub.gpu import all_gpus, named_gpus
 from kopub.parallel import usable_cores
 from kopub.vllm import plugin
-from kopub.vllm.endpoint import BadProbe, Endpoint, Target, UnreachableServer, is_alive, served_models, version
+from kopub.vllm.endpoint import BadProbe, Endpoint, UnreachableServer, is_alive, served_models, version
 from kopub.vllm.lease import ask_for_server, lease_server, release_server, restart_replica, restart_server
 from kopub.vllm.server_fields import ALL_GPUS, VLLMServerFields, serve_arguments, serve_environment
 from kopub.vllm.supervisor.server_state import POLL, Phase, ServerFolder, Specification
@@ -259,23 +259,20 @@ class VLLMServer(VLLMServerFields):
             time.sleep(POLL)
         for silent in set(every.targets) - set(alive):
             _log.warning("%s does not answer and is left out", silent.url)
-        if self.version:
-            for target in alive:
-                self._check_version(target)
+        for target in alive if self.version else ():
+            try:
+                running = version(target)
+            except _NO_ANSWER as error:
+                form = (
+                    "{url} does not say which vLLM it is ({error}), the profile says {version}; leave `version` empty "
+                    "for a server that has none"
+                )
+                raise EngineError(form, target.url, error, self.version) from None
+            # A local part (+cpu, +cu130) names the build, not the code.
+            if running.partition("+")[0] != self.version.partition("+")[0]:
+                form = "{url} is vLLM {running}, the profile says {version}; install that, or change `version`"
+                raise EngineError(form, target.url, running, self.version)
         return replace(every, urls=tuple(target.url for target in alive))
-
-    def _check_version(self, target: Target) -> None:
-        try:
-            running = version(target)
-        except _NO_ANSWER as error:
-            form = (
-                "{url} does not say which vLLM it is ({error}), the profile says {version}; leave `version` empty for "
-                "a server that has none"
-            )
-            raise EngineError(form, target.url, error, self.version) from None
-        if running.partition("+")[0] != self.version.partition("+")[0]:
-            form = "{url} is vLLM {running}, the profile says {version}; install that, or change `version`"
-            raise EngineError(form, target.url, running, self.version)
 
 
 def _files(folder: Path) -> dict[str, Path]:

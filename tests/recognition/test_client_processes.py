@@ -27,6 +27,6 @@ print(*sorted({"dagster", "pyarrow", "torch", "transformers", "vllm"} & sys.modu
 @pytest.mark.parametrize("engine", [GlmOcrRecognizer, DeepSeekOcrRecognizer])
 def test_a_client_process_loads_no_heavy_library(engine: type[VlmRecognizer]) -> None:
     recognizer = engine.model_validate({"server": server_of()})
-    carried = pickle.dumps([recognizer.image_maker(), recognizer.answer_cleaner()]).hex()
+    carried = pickle.dumps([recognizer.image_maker(), recognizer.clean_answer]).hex()
     done = subprocess.run([sys.executable, "-c", LOAD, carried], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

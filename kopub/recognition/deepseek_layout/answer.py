@@ -4,7 +4,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import chain
 from types import MappingProxyType
 
 from kopub.layout.regions import Task
@@ -129,10 +128,15 @@ def parse(answer: str) -> tuple[LabelledText, ...]:
 def _blocks(answer: str) -> Iterator[LabelledText]:
     label, start, tagged = "", 0, False
     boxes: list[ShareBox] = []
-    for tag in _TAG.finditer(answer):
-        block = _block(label, boxes, answer[start : tag.start()])
-        if tagged or block.text:
-            yield block
+    for tag in [*_TAG.finditer(answer), None]:
+        text = _STRAY.sub("", answer[start : tag.start() if tag else None]).strip()
+        if not text and not _NAME.fullmatch(label):
+            # If the prompt asks for words instead of blocks, the model writes the printed words in place of the label.
+            label, text = "", label
+        if text or (tagged if tag else boxes):
+            yield LabelledText(label.lower(), tuple(boxes), text)
+        if tag is None:
+            return
         label = (tag["label"] or tag["named"] or tag["bare"] or "").strip()
         boxes = []
         for box in _ONE_BOX.findall(tag["boxes"] or tag["named_boxes"] or tag["bare_boxes"] or ""):
@@ -142,17 +146,6 @@ def _blocks(answer: str) -> Iterator[LabelledText]:
                 (x1, x2), (y1, y2) = sorted(numbers[::2]), sorted(numbers[1::2])
                 boxes += [(x1, y1, x2, y2)] if x1 < x2 and y1 < y2 else []
         start, tagged = tag.end(), True
-    block = _block(label, boxes, answer[start:])
-    if block.text or block.boxes:
-        yield block
-
-
-def _block(label: str, boxes: Sequence[ShareBox], text: str) -> LabelledText:
-    text = _STRAY.sub("", text).strip()
-    if not text and not _NAME.fullmatch(label):
-        # If the prompt asks for words instead of blocks, the model writes the printed words in place of the label.
-        return LabelledText("", tuple(boxes), label)
-    return LabelledText(label.lower(), tuple(boxes), text)
 
 
 _KINDS = {"table": Task.TABLE, "display_formula": Task.FORMULA}
@@ -209,27 +202,37 @@ def page_answer(answer: ChatAnswer, frame: PixelBox, scripts: Collection[str]) -
     blocks = parse(answer.text)
     if not blocks:
         return LayoutAnswer((), "", find_defect("", answer.finish_reason, Task.TEXT, scripts))
-    used_up = answer.finish_reason == "length"
-    contents = [_content(block) for block in blocks]
-    text = "\n".join(content for _, content in contents)
+    labels: list[str] = []
+    contents: list[str] = []
+    unknown = placeholders = 0
+    for block in blocks:
+        label = OURS.get(block.label, UNKNOWN)
+        if label not in _KINDS and "<table" in block.text.lower():
+            label = "table"
+        kind = _KINDS.get(label, Task.TEXT)
+        content = tidy(clean(block.text, kind), kind)
+        labels.append(label)
+        contents.append(_HEADING.sub("", content) if label in TITLES else content)
+        unknown += bool(block.label) and block.label not in OURS
+        placeholders += count_placeholders(block.text)
+    text = "\n".join(contents)
     defect = _defect(blocks, contents, answer.finish_reason, scripts)
     sound = len(text) if defect is None or defect.problem is not Problem.LOOP else defect.sound
     regions: list[NamedRegion] = []
     start = 0
-    for at, (block, (label, content)) in enumerate(zip(blocks, contents, strict=True)):
+    for at, (label, content) in enumerate(zip(labels, contents, strict=True)):
         if start > sound:
             break  # the rest is the loop
         alone = find_defect(content, "stop", _KINDS.get(label, Task.TEXT), scripts) if content.strip() else None
         doubt = None if alone is None else alone.problem
         if start + len(content) > sound:
             doubt = Problem.LOOP
-        elif used_up and block.is_last:
+        elif answer.finish_reason == "length" and blocks[at].is_last:
             doubt = doubt or Problem.CUT
         start += len(content) + 1
         regions += _regions(blocks, at, label, content, doubt, frame)
-    unknown = sum(bool(block.label) and block.label not in OURS for block in blocks)
-    pruned = sum(count_placeholders(block.text) for block in blocks) - count_placeholders(text)
-    return LayoutAnswer(tuple(regions), text, defect, unknown, max(0, pruned))
+    pruned = max(0, placeholders - count_placeholders(text))
+    return LayoutAnswer(tuple(regions), text, defect, unknown, pruned)
 
 
 def join_answers(parts: Sequence[LayoutAnswer]) -> LayoutAnswer:
@@ -248,28 +251,18 @@ def join_answers(parts: Sequence[LayoutAnswer]) -> LayoutAnswer:
     return LayoutAnswer(tuple(regions), text, worst, unknown, pruned)
 
 
-def _content(block: LabelledText) -> tuple[str, str]:
-    """Return our label and the content of a block, in the form of `RegionText.content`."""
-    label = OURS.get(block.label, UNKNOWN)
-    if label not in _KINDS and "<table" in block.text.lower():
-        label = "table"
-    kind = _KINDS.get(label, Task.TEXT)
-    content = tidy(clean(block.text, kind), kind)
-    return label, _HEADING.sub("", content) if label in TITLES else content
-
-
 def _defect(
-    blocks: Sequence[LabelledText], contents: Sequence[tuple[str, str]], finish_reason: str, scripts: Collection[str]
+    blocks: Sequence[LabelledText], contents: Sequence[str], finish_reason: str, scripts: Collection[str]
 ) -> Defect | None:
     used_up = finish_reason == "length"
     last, same = blocks[-1], 1
     while same < len(blocks) and (blocks[-1 - same].label, blocks[-1 - same].text) == (last.label, last.text):
         same += 1
     if same >= _EQUAL_BLOCKS[used_up]:
-        ended = "\n".join(content for _, content in contents[: len(blocks) - same + 1])
+        ended = "\n".join(contents[: len(blocks) - same + 1])
         reason = Reason("{count} equal blocks ({label:.40}) end it", count=same, label=last.label or UNKNOWN)
         return Defect(Problem.LOOP, reason, len(ended))
-    text = "\n".join(content for _, content in contents)
+    text = "\n".join(contents)
     if not text.strip():
         # A page with nothing but pictures has no text.
         return Defect(Problem.CUT, "the answer was cut off", 0) if used_up else None
@@ -280,26 +273,29 @@ def _regions(
     blocks: Sequence[LabelledText], at: int, label: str, content: str, doubt: Problem | None, frame: PixelBox
 ) -> list[NamedRegion]:
     """Return the regions of a block: one for its text, one for each picture."""
-    block = blocks[at]
-    boxes = [_in_frame(box, frame) for box in block.boxes]
+    boxes = [_in_frame(box, frame) for box in blocks[at].boxes]
+    regions: list[NamedRegion] = []
     if label in _PICTURES:
-        pictures = [NamedRegion(label, box, "") for box in boxes]
+        regions += [NamedRegion(label, box, "") for box in boxes]
         # A picture is cut out, and the text that the model read in it becomes a region of its own.
-        texts = [NamedRegion(UNKNOWN, _around(boxes), content, doubt)] if content and boxes else []
-        if pictures or not content:
-            return [*pictures, *texts]
         label = UNKNOWN
-    if boxes and content:
-        return [NamedRegion(label, _around(boxes), content, doubt)]
-    if boxes:
-        return [NamedRegion(label, box, "", doubt) for box in boxes]
+    elif not content:
+        regions += [NamedRegion(label, box, "", doubt) for box in boxes]
     if not content:
-        return []
+        return regions
+    if boxes:
+        x1, y1, x2, y2 = zip(*boxes, strict=True)
+        around = min(x1), min(y1), max(x2), max(y2)
+        return [*regions, NamedRegion(label, around, content, doubt)]
     # Without a box, the text is in the strip between its neighbours, if these have any.
-    before = list(chain.from_iterable(other.boxes for other in blocks[:at]))
-    after = list(chain.from_iterable(other.boxes for other in blocks[at + 1 :]))
-    above, below = before[-1][3] if before else 0.0, after[0][1] if after else 1.0
-    if (before or after) and below - above >= _LEAST_HEIGHT:
+    above, below, has_neighbour = 0.0, 1.0, False
+    for other in blocks[:at]:
+        if other.boxes:
+            above, has_neighbour = other.boxes[-1][3], True
+    for other in reversed(blocks[at + 1 :]):
+        if other.boxes:
+            below, has_neighbour = other.boxes[0][1], True
+    if has_neighbour and below - above >= _LEAST_HEIGHT:
         strip = _in_frame((0.0, above, 1.0, below), frame)
         return [NamedRegion(label, strip, content, doubt, BoxSource.BETWEEN)]
     return [NamedRegion(label, frame, content, doubt, BoxSource.NOWHERE)]
@@ -309,8 +305,3 @@ def _in_frame(box: ShareBox, frame: PixelBox) -> PixelBox:
     (x1, y1, x2, y2), (left, top, right, bottom) = box, frame
     width, height = right - left, bottom - top
     return left + x1 * width, top + y1 * height, left + x2 * width, top + y2 * height
-
-
-def _around(boxes: Sequence[PixelBox]) -> PixelBox:
-    x1, y1, x2, y2 = zip(*boxes, strict=True)
-    return min(x1), min(y1), max(x2), max(y2)

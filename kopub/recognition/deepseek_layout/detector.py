@@ -178,7 +178,11 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
                 tries.note_request(number, page.batch)
                 yield jobs[number]
 
-        for attempt in self.run_jobs(requests(), partial(LayoutReader, self._settings()), _lost):
+        for attempt in self.run_jobs(
+            requests(),
+            partial(LayoutReader, self._settings()),
+            lambda job, reason: LayoutAttempt(job.number, Layout(job.page_id, State.FAILED, reason)),
+        ):
             if attempt.number not in jobs:
                 # This is the result of a retry.
                 self.count(waiting.pop(attempt.number).requests)
@@ -194,17 +198,16 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
                 first.requests["second_tries" if granted else "second_tries_left_out"] += 1
                 if granted:
                     self.run_further(replace(job, first=first.first))
-                else:
-                    yield self._as_it_is(waiting.pop(number))
-
-    def _as_it_is(self, first: LayoutAttempt) -> Layout:
-        """Return the page of a first answer that is not good and gets no retry."""
-        self.count(first.requests)
-        self.count(first.layout_figures)
-        if first.layout.reason is None:
-            return first.layout
-        form = "it was not read in halves, which {share:.0%} of the pages of a shard may be"
-        return replace(first.layout, reason=joined([first.layout.reason, Reason(form, share=self.halves_share)]))
+                    continue
+                # The page is that of its first answer, although that is not good.
+                del waiting[number]
+                self.count(first.requests)
+                self.count(first.layout_figures)
+                layout = first.layout
+                if layout.reason is not None:
+                    form = "it was not read in halves, which {share:.0%} of the pages of a shard may be"
+                    layout = replace(layout, reason=joined([layout.reason, Reason(form, share=self.halves_share)]))
+                yield layout
 
     def _settings(self) -> LayoutSettings:
         return LayoutSettings(
@@ -217,7 +220,3 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
             most_outside=self.most_outside,
             second_look=frozenset(self.second_look),
         )
-
-
-def _lost(job: LayoutJob, reason: str) -> LayoutAttempt:
-    return LayoutAttempt(job.number, Layout(job.page_id, State.FAILED, reason))

@@ -4,6 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import cv2
@@ -35,7 +36,6 @@ from kopub.vllm.client.requests import JobFigures, OversizedRequest, RefusedRequ
 _SCORE = 1.0
 """The score of every box, because the model gives none."""
 _HALVES = 2
-_REFUSALS = frozenset({Problem.REFUSED, Problem.TOO_LARGE})
 _ENDS_EARLY = frozenset({Problem.CUT, Problem.LOOP})
 """Defects of an answer that leaves out the rest of its page."""
 _COVERS = 0.5
@@ -96,12 +96,6 @@ class JudgedAnswer:
             len(self.lacking),
             self.outside,
         )
-
-    @property
-    def may_gain(self) -> bool:
-        """True if a retry may read more."""
-        defect = self.answer.defect
-        return bool(self.problems or self.lacking) and (defect is None or defect.problem not in _REFUSALS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,31 +185,29 @@ class LayoutReader:
         finally:
             figures["requests_repeated"] += client.take_retries()
         answer = answers[0] if len(answers) == 1 else join_answers(answers)
-        if answer.defect is not None:
-            figures[f"answers_{answer.defect.problem.name.lower()}"] += 1
-        judged = self._held_against(ready, answer)
-        if ready.job.first is not None:
-            judged = self._better(ready, ready.job.first, judged)
-        elif judged.may_gain:
-            of_layout: JobFigures = defaultdict(float)
-            layout = self._layout(ready, judged, of_layout)
-            return LayoutAttempt(number, layout, judged, figures, of_layout), defaultdict(float)
-        return LayoutAttempt(number, self._layout(ready, judged, figures)), figures
-
-    def _better(self, ready: PreparedJob, first: JudgedAnswer, second: JudgedAnswer) -> JudgedAnswer:
-        """Return the better answer, that of the whole page or that of its halves."""
-        problems = {judged.answer.defect and judged.answer.defect.problem for judged in (first, second)}
-        answer = second.answer
-        if problems == {Problem.SCRIPT} and answers_agree(Problem.SCRIPT, first.answer.text, answer.text, Task.TEXT):
+        problem = answer.defect and answer.defect.problem
+        if problem is not None:
+            figures[f"answers_{problem.name.lower()}"] += 1
+        judged, first = self._judge(ready, answer), ready.job.first
+        if first is None:
+            # A retry may read more, unless the server refused the page.
+            if (judged.problems or judged.lacking) and problem not in (Problem.REFUSED, Problem.TOO_LARGE):
+                of_layout: JobFigures = defaultdict(float)
+                layout = self._layout(ready, judged, of_layout)
+                return LayoutAttempt(number, layout, judged, figures, of_layout), defaultdict(float)
+            return LayoutAttempt(number, self._layout(ready, judged, figures)), figures
+        before = first.answer.defect and first.answer.defect.problem
+        texts = first.answer.text, answer.text
+        if problem is Problem.SCRIPT and before is Problem.SCRIPT and answers_agree(problem, *texts, Task.TEXT):
             # Two answers agree in an unexpected script, so that it is really printed.
             regions = list(answer.regions)
             for at, region in enumerate(regions):
                 if region.doubt is Problem.SCRIPT:
                     regions[at] = replace(region, doubt=None)
-            second = self._held_against(ready, replace(answer, regions=tuple(regions), defect=None))
-        best = min(first, second, key=lambda judged: judged.rank)
-        ready.figures["second_tries_taken"] += best is second
-        return best
+            judged = self._judge(ready, replace(answer, regions=tuple(regions), defect=None))
+        best = min(first, judged, key=lambda judged: judged.rank)
+        figures["second_tries_taken"] += best is judged
+        return LayoutAttempt(number, self._layout(ready, best, figures)), figures
 
     async def _request(self, ready: PreparedJob, client: Client, image: TiledImage, frame: PixelBox) -> LayoutAnswer:
         settings = self._settings
@@ -226,24 +218,28 @@ class LayoutReader:
             answer, seconds = await ask(client, body, image, ready.job.page_id, ready.figures)
         except RefusedRequest as error:
             problem = Problem.TOO_LARGE if isinstance(error, OversizedRequest) else Problem.REFUSED
-            return _no_answer(problem, Reason("the server refused it: {reason}", reason=str(error)))
+            reason = Reason("the server refused it: {reason}", reason=str(error))
+            return LayoutAnswer((), "", Defect(problem, reason, 0))
         ready.figures["answer_seconds"] += seconds
-        problem = self._prompt_tokens.problem(settings.prompt, image.tokens, answer.prompt_tokens)
-        if problem is not None:
-            return _no_answer(Problem.REFUSED, problem)
+        reason = self._prompt_tokens.problem(settings.prompt, image.tokens, answer.prompt_tokens)
+        if reason is not None:
+            return LayoutAnswer((), "", Defect(Problem.REFUSED, reason, 0))
         return page_answer(answer, frame, settings.scripts)
 
-    def _held_against(self, ready: PreparedJob, answer: LayoutAnswer) -> JudgedAnswer:
+    def _judge(self, ready: PreparedJob, answer: LayoutAnswer) -> JudgedAnswer:
+        """Compare an answer with the ink of its page."""
         assert ready.ink is not None
-        by_label = [(region.label, region.bbox) for region in answer.regions if region.place is not BoxSource.NOWHERE]
-        tables = [box for label, box in by_label if label == "table"]
-        pictures = [box for label, box in by_label if label in ("image", "chart")]
+        boxes: dict[str, list[PixelBox]] = {}
+        for region in answer.regions:
+            if region.place is not BoxSource.NOWHERE:
+                boxes.setdefault(region.label, []).append(region.bbox)
+        most_outside, lacking = self._settings.most_outside, self._settings.second_look.difference(boxes)
+        if not answer.regions:
+            return JudgedAnswer(answer, (), 1.0, most_outside, lacking)
+        pictures = [*boxes.get("image", ()), *boxes.get("chart", ())]
+        missed = ready.ink.missed_tables(boxes.get("table", ()), pictures)
         return JudgedAnswer(
-            answer,
-            tuple(ready.ink.missed_tables(tables, pictures)) if answer.regions else (),
-            ready.ink.share_outside(box for _, box in by_label) if answer.regions else 1.0,
-            self._settings.most_outside,
-            self._settings.second_look - {label for label, _ in by_label},
+            answer, tuple(missed), ready.ink.share_outside(chain(*boxes.values())), most_outside, lacking
         )
 
     def _layout(self, ready: PreparedJob, judged: JudgedAnswer, figures: JobFigures) -> Layout:
@@ -261,32 +257,25 @@ class LayoutReader:
         added = [table for table in judged.missed if len(boxes) == len(named) and not ink.is_read(table, boxes)]
         named += [NamedRegion("table", table, "") for table in added]
         outside = ink.share_outside([*boxes, *added])
-        regions = tuple(self._region(at, region, ink, figures) for at, region in enumerate(named))
+        regions: list[Region] = []
+        for index, region in enumerate(named):
+            text = region.text if region.text.strip() and region.doubt is None else None
+            if region.doubt is not None:
+                figures["texts_in_doubt"] += 1
+            if text is not None and region.place is BoxSource.NAMED and not ink.has_ink(region.bbox):
+                figures["texts_without_ink"] += 1
+                text = None
+            task = self._settings.tasks[region.label]
+            regions.append(Region(index, region.label, task, _SCORE, region.bbox, text=text))
         figures["labels_unknown"] += judged.answer.unknown
         figures["cells_pruned"] += judged.answer.pruned
         figures["tables_added"] += len(added)
         figures["ink_outside"] += outside
         defect = judged.answer.defect
         # Any other fault of an answer is mended by reading crops.
-        lacks = (defect is not None and defect.problem in _ENDS_EARLY) or outside > self._settings.most_outside
-        return (
-            Layout(page_id, State.PARTIAL, joined(problems), regions)
-            if lacks
-            else Layout(page_id, State.OK, None, regions)
-        )
-
-    def _region(self, index: int, named: NamedRegion, ink: "InkMap", figures: JobFigures) -> Region:
-        text = named.text if named.text.strip() and named.doubt is None else None
-        if named.doubt is not None:
-            figures["texts_in_doubt"] += 1
-        if text is not None and named.place is BoxSource.NAMED and not ink.has_ink(named.bbox):
-            figures["texts_without_ink"] += 1
-            text = None
-        return Region(index, named.label, self._settings.tasks[named.label], _SCORE, named.bbox, text=text)
-
-
-def _no_answer(problem: Problem, reason: str) -> LayoutAnswer:
-    return LayoutAnswer((), "", Defect(problem, reason, 0))
+        if (defect is not None and defect.problem in _ENDS_EARLY) or outside > self._settings.most_outside:
+            return Layout(page_id, State.PARTIAL, joined(problems), tuple(regions))
+        return Layout(page_id, State.OK, None, tuple(regions))
 
 
 @dataclass(frozen=True)
@@ -324,15 +313,11 @@ class InkMap:
 
     def missed_tables(self, tables: Sequence[PixelBox], pictures: Sequence[PixelBox]) -> list[PixelBox]:
         """Return the ruled tables that no table box covers and no picture contains."""
-        named, drawn = ([Box(*self._on_copy(box)) for box in boxes] for boxes in (tables, pictures))
+        drawn = [self._on_copy(picture) for picture in pictures]
         missed: list[PixelBox] = []
         for table in self.tables:
-            covered = 0
-            for box in named:
-                width = min(table.x2, box.x2) - max(table.x1, box.x1)
-                height = min(table.y2, box.y2) - max(table.y1, box.y1)
-                covered += max(0, width) * max(0, height)
-            if covered / (table.width * table.height) < _COVERS and not any(map(table.inside, drawn)):
+            covered = sum(table.intersection(box).area for box in map(self._on_copy, tables))
+            if covered / table.area < _COVERS and not table.inside_any(drawn):
                 x1, y1, x2, y2 = (edge / self.scale for edge in table)
                 missed.append((x1, y1, x2, y2))
         return missed
@@ -350,6 +335,6 @@ class InkMap:
             inside[y1:y2, x1:x2] = True
         return inside
 
-    def _on_copy(self, box: PixelBox) -> tuple[int, int, int, int]:
+    def _on_copy(self, box: PixelBox) -> Box:
         x1, y1, x2, y2 = (round(edge * self.scale) for edge in box)
-        return max(0, x1 - self.slack), max(0, y1 - self.slack), x2 + self.slack, y2 + self.slack
+        return Box(max(0, x1 - self.slack), max(0, y1 - self.slack), x2 + self.slack, y2 + self.slack)

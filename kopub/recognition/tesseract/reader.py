@@ -152,30 +152,28 @@ class Reader(PrintReader):
         if self._figures is None:
             return line, None, []
         runs = figures.figure_runs(line)
-        crops = [_figure_crop(gray, line, run) for run in runs]
+        if not runs:
+            return line, None, []
+        top, bottom = max(0, min(word.box[1] for word in line) - _CUT), max(word.box[3] for word in line) + _CUT
+        # A dash alone would be stretched to the height of a letter.
+        spare = max(0, _LOWEST - (bottom - top)) // 2
+        strip = gray[max(0, top - spare) : bottom + spare]
+        gaps = find_gaps(strip)
+        printed = line
         other: figure_model.SecondReading | None = None
         doubts: list[str] = []
         # From the right, because a run of several words becomes one word.
-        for run, crop in reversed(list(zip(runs, crops, strict=True))):
+        for run in reversed(runs):
+            left, right = run_span(printed, run, gaps)
+            if run[0] == 0:
+                left = gaps[0][1] if gaps and gaps[0][0] == 0 else 0
+            if run[1] == len(printed):
+                right = gaps[-1][0] if gaps and gaps[-1][1] == gray.shape[1] else gray.shape[1]
+            # The model wants paper around a figure; what is read of a neighbour would be worse.
+            crop = strip[:, max(0, left - _CUT) : max(left + NARROWEST, right + _CUT)]
             reading = self._figures.read(crop)
             line, doubt = figures.with_figure(line, run, reading, figures.has_raised_unit(crop))
             doubts += [doubt] if doubt else []
             if run == (0, len(line)) and not line[0].confirmed:
                 other = reading
         return line, other, doubts
-
-
-def _figure_crop(gray: NDArray[np.uint8], line: Sequence[OcrWord], run: tuple[int, int]) -> NDArray[np.uint8]:
-    """Return the pixels of a figure with the sign before it."""
-    top, bottom = max(0, min(word.box[1] for word in line) - _CUT), max(word.box[3] for word in line) + _CUT
-    # A dash alone would be stretched to the height of a letter.
-    spare = max(0, _LOWEST - (bottom - top)) // 2
-    strip = gray[max(0, top - spare) : bottom + spare]
-    gaps = find_gaps(strip)
-    left, right = run_span(line, run, gaps)
-    if run[0] == 0:
-        left = gaps[0][1] if gaps and gaps[0][0] == 0 else 0
-    if run[1] == len(line):
-        right = gaps[-1][0] if gaps and gaps[-1][1] == gray.shape[1] else gray.shape[1]
-    # The model wants paper around a figure; what is read of a neighbour would be worse.
-    return strip[:, max(0, left - _CUT) : max(left + NARROWEST, right + _CUT)]

@@ -134,8 +134,10 @@ def data_files(languages: Sequence[str] = LANGUAGES) -> dict[str, Path | None]:
     """Return each language's traineddata file, all from one folder; None for a missing one."""
     most: dict[str, Path | None] = dict.fromkeys(languages)
     for place in _places():
-        paths = ((name, place / f"{name}.traineddata") for name in languages)
-        files = {name: path if path.is_file() else None for name, path in paths}
+        files: dict[str, Path | None] = {}
+        for name in languages:
+            path = place / f"{name}.traineddata"
+            files[name] = path if path.is_file() else None
         if sum(map(bool, files.values())) > sum(map(bool, most.values())):
             most = files
     return most
@@ -179,4 +181,4 @@ def identity(languages: Sequence[str] = LANGUAGES) -> dict[str, str]:
 
 def _places() -> list[Path]:
     prefix = os.environ.get("TESSDATA_PREFIX")
-    return [Path(prefix), Path(prefix) / "tessdata"] if prefix else [Path(place) for place in PLACES]
+    return [Path(prefix), Path(prefix) / "tessdata"] if prefix else list(map(Path, PLACES))

@@ -63,6 +63,7 @@ class DeepSeekOcrRecognizer(VlmRecognizer):
             "several displays are the lines of one formula",
         },
     )
+    clean_answer: ClassVar[Callable[[str, Task], str]] = staticmethod(clean)
     image_version: ClassVar[CodeVersion] = VERSION
     default_prompts: ClassVar[Mapping[Task, str]] = _PROMPTS
     default_sampling: ClassVar[Mapping[str, Any]] = SAMPLING
@@ -86,9 +87,6 @@ class DeepSeekOcrRecognizer(VlmRecognizer):
 
     def image_maker(self) -> ImageMaker:
         return partial(tiled_image, kind=image_kind(self.ocr2))
-
-    def answer_cleaner(self) -> Callable[[str, Task], str]:
-        return clean
 
 
 def image_kind(ocr2: bool) -> type[TiledImage]:

@@ -27,6 +27,7 @@ class GlmOcrRecognizer(VlmRecognizer):
             "several displays are the lines of one formula",
         },
     )
+    clean_answer: ClassVar[Callable[[str, Task], str]] = staticmethod(clean)
     image_version: ClassVar[CodeVersion] = VERSION
     default_prompts: ClassVar[Mapping[Task, str]] = PROMPTS
     # Weights include the draft layer; 16 layers of 8 heads of 128; 29 GB of activations for 131,072 tokens on a B200.
@@ -44,9 +45,6 @@ class GlmOcrRecognizer(VlmRecognizer):
 
     def most_image_tokens(self) -> int:
         return min(MAX_TOKENS, self.server.max_image_tokens)
-
-    def answer_cleaner(self) -> Callable[[str, Task], str]:
-        return clean
 
     def image_maker(self) -> ImageMaker:
         return partial(region_image, max_tokens=self.most_image_tokens())

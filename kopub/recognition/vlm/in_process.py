@@ -170,14 +170,6 @@ class LocalRequest:
     options: dict[str, Any]
     answer: Future[dict[str, Any]] = field(default_factory=Future)
 
-    @classmethod
-    def of(cls, body: Mapping[str, Any]) -> "LocalRequest":
-        """Return the request in the body of a chat completion."""
-        picture, text = body["messages"][0]["content"]
-        data = base64.b64decode(picture["image_url"]["url"].partition(",")[2])
-        options = {name: body[name] for name in _OPTIONS if name in body}
-        return cls(Image.open(BytesIO(data)).convert("RGB"), text["text"], body["max_tokens"], options)
-
 
 class LocalClient:
     """A stand-in for the model server client that a `VlmReader` needs."""
@@ -194,10 +186,14 @@ class LocalClient:
     ) -> tuple[Any, float]:
         """Return the model's answer, converted by `read`, and its seconds. Raises `OversizedRequest`."""
         started = time.perf_counter()
-        request = LocalRequest.of(json.loads(body))
+        fields = json.loads(body)
+        image, text = fields["messages"][0]["content"]
+        picture = Image.open(BytesIO(base64.b64decode(image["image_url"]["url"].partition(",")[2]))).convert("RGB")
+        options = {name: fields[name] for name in _OPTIONS if name in fields}
+        request = LocalRequest(picture, text["text"], fields["max_tokens"], options)
         if len(request.prompt) + cost > self._context:
             raise OversizedRequest(f"a picture of {cost:.0f} tokens and its prompt exceed {self._context}")
-        self._model.put(request)
+        self._model.requests.put(request)
         return read(await asyncio.wrap_future(request.answer)), time.perf_counter() - started
 
     def take_retries(self) -> int:
@@ -239,17 +235,14 @@ class LocalModel:
             raise EngineError(form, name, len(lacking), lacking[0])
         self._device, self._image_token = device, self._model.config.image_token_id
         self._takes_types = "mm_token_type_ids" in signature(self._model.forward).parameters
-        self._waiting: queue.Queue[LocalRequest | None] = queue.Queue()
+        self.requests: queue.Queue[LocalRequest | None] = queue.Queue()
+        """The requests to be answered; None ends the thread."""
         self._thread = threading.Thread(target=self._work, name="transformers", daemon=True)
         self._thread.start()
 
-    def put(self, request: LocalRequest) -> None:
-        """Queue a request to be answered."""
-        self._waiting.put(request)
-
     def close(self) -> None:
         """End the thread after its batch, and free the model's memory."""
-        self._waiting.put(None)
+        self.requests.put(None)
         self._thread.join()
         self._model = None
         if self._device.startswith("cuda"):
@@ -260,8 +253,21 @@ class LocalModel:
     def _work(self) -> None:
         """Answer batches of requests with equal options until `close`."""
         pending: list[LocalRequest] = []
-        while True:
-            ended = self._gather(pending)
+        ended = False
+        while not ended:
+            # The first request of a batch is waited for, and then those that come with it.
+            deadline = time.monotonic() if pending else None
+            while len(pending) < self._batch_size:
+                wait = None if deadline is None else max(0.0, deadline - time.monotonic())
+                try:
+                    request = self.requests.get(timeout=wait)
+                except queue.Empty:
+                    break
+                if request is None:
+                    ended = True
+                    break
+                pending.append(request)
+                deadline = deadline or time.monotonic() + _GATHER_SECONDS
             batch: list[LocalRequest] = []
             others: list[LocalRequest] = []
             for request in pending:
@@ -271,23 +277,6 @@ class LocalModel:
             # The pages of a reader that was stopped want no answer any more.
             if wanted := [request for request in batch if request.answer.set_running_or_notify_cancel()]:
                 self._answer(wanted)
-            if ended:
-                return
-
-    def _gather(self, pending: list[LocalRequest]) -> bool:
-        """Gather requests up to a full batch; return whether no more will come."""
-        deadline = None if not pending else time.monotonic()
-        while len(pending) < self._batch_size:
-            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-            try:
-                request = self._waiting.get(timeout=wait)
-            except queue.Empty:
-                return False
-            if request is None:
-                return True
-            pending.append(request)
-            deadline = deadline or time.monotonic() + _GATHER_SECONDS
-        return False
 
     def _answer(self, batch: list[LocalRequest]) -> None:
         """Answer a batch, or its halves if memory does not suffice."""

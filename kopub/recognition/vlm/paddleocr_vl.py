@@ -1,12 +1,11 @@
 """The recognizer by PaddleOCR-VL on a model server."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from kopub.fingerprints import CodeVersion
@@ -19,6 +18,7 @@ from kopub.recognition.vlm.client.paddle import (
     parts_needed,
     sized_image,
 )
+from kopub.recognition.vlm.client.reader import RequestSettings
 from kopub.recognition.vlm.client.region_images import ImageMaker
 from kopub.recognition.vlm.recognizer import VlmRecognizer, by_name
 from kopub.vllm.served_engine import ModelMemory
@@ -52,6 +52,7 @@ class PaddleOcrVlRecognizer(VlmRecognizer):
             "several displays are the lines of one formula",
         },
     )
+    clean_answer: ClassVar[Callable[[str, Task], str]] = staticmethod(clean)
     image_version: ClassVar[CodeVersion] = VERSION
     default_prompts: ClassVar[Mapping[Any, str]] = _PROMPTS
     # 18 layers of 2 heads of 128; an encoder of GLM-OCR's size.
@@ -103,8 +104,6 @@ class PaddleOcrVlRecognizer(VlmRecognizer):
     def image_maker(self) -> ImageMaker:
         return partial(sized_image, max_tokens=self.most_image_tokens())
 
-    def parts_counter(self) -> Callable[[NDArray[np.uint8]], int]:
-        return partial(parts_needed, max_tokens=self.most_image_tokens(), least_line=self.least_line_height)
-
-    def answer_cleaner(self) -> Callable[[str, Task], str]:
-        return clean
+    def request_settings(self) -> RequestSettings:
+        count = partial(parts_needed, max_tokens=self.most_image_tokens(), least_line=self.least_line_height)
+        return replace(super().request_settings(), count_parts=count)

@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from kopub.engine import ProfileOnly, releases
@@ -18,7 +16,7 @@ from kopub.recognition.base import Recognizer
 from kopub.recognition.regions import PageReading
 from kopub.recognition.vlm.client.chat_requests import VERSION as REQUESTS
 from kopub.recognition.vlm.client.reader import ReadingJob, RequestSettings, VlmReader
-from kopub.recognition.vlm.client.region_images import ImageMaker, count_one_part
+from kopub.recognition.vlm.client.region_images import ImageMaker
 from kopub.states import State, phrase
 from kopub.vllm.served_engine import ServedEngine
 
@@ -30,6 +28,8 @@ class VlmRecognizer(ServedEngine, Recognizer):
     default for each task that is read.
     """
 
+    clean_answer: ClassVar[Callable[[str, Task], str]]
+    """The function that removes a model's own marks from an answer, which client processes import."""
     image_version: ClassVar[CodeVersion]
     """Version of the code that makes the image of a region; code that judges answers also judges cached ones."""
     default_prompts: ClassVar[Mapping[Any, str]]
@@ -91,7 +91,11 @@ class VlmRecognizer(ServedEngine, Recognizer):
             ReadingJob(page.page_id, b"" if page.packed else bytes(page.data), tuple(regions), page.packed)
             for page, regions in pages
         )
-        yield from self.run_jobs(jobs, partial(VlmReader, self.request_settings()), _lost)
+        yield from self.run_jobs(
+            jobs,
+            partial(VlmReader, self.request_settings()),
+            lambda job, reason: PageReading(job.page_id, State.FAILED, reason),
+        )
 
     @property
     def expected_scripts(self) -> frozenset[str]:
@@ -112,14 +116,6 @@ class VlmRecognizer(ServedEngine, Recognizer):
         """Return the settings that shape the images of a region."""
         return [self.most_image_tokens()]
 
-    def parts_counter(self) -> Callable[[NDArray[np.uint8]], int]:
-        """Return the function that says in how many strips a crop is first read."""
-        return count_one_part
-
-    @abstractmethod
-    def answer_cleaner(self) -> Callable[[str, Task], str]:
-        """Return the function that removes a model's own marks from an answer."""
-
     def request_settings(self) -> RequestSettings:
         """Return what requests contain and how answers are judged."""
         sampling = {**self.default_sampling, **self.sampling}
@@ -135,9 +131,8 @@ class VlmRecognizer(ServedEngine, Recognizer):
             context=self.server.max_model_len,
             first_answer=self.first_answer,
             make_image=self.image_maker(),
-            count_parts=self.parts_counter(),
             line_height=self.line_height,
-            clean=self.answer_cleaner(),
+            clean=self.clean_answer,
             fingerprints={name: fingerprint([prompt, *common]) for name, prompt in self.prompts.items()},
             cache_folder=Path(self.reuse_folder) if self.reuse_folder else None,
             cache_size=self.reuse_answers,
@@ -147,7 +142,3 @@ class VlmRecognizer(ServedEngine, Recognizer):
 def by_name(prompts: Mapping[Any, str]) -> dict[str, str]:
     """Return prompts with the keys that a profile uses."""
     return {str(name): prompt for name, prompt in prompts.items()}
-
-
-def _lost(job: ReadingJob, reason: str) -> PageReading:
-    return PageReading(job.page_id, State.FAILED, reason)

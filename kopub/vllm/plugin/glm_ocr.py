@@ -6,8 +6,6 @@ Here everything is computed on the host before the first layer and copied from p
 kernels: norms, additions, rotations and copies are fused.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch  # noqa: TID253 - a model's module is only imported by the server
 from vllm.config import VllmConfig  # noqa: TID253
@@ -42,9 +40,18 @@ class Encoder(GlmOcrVisionTransformer):
         boundaries = sequence_ends(grids)
         # It is computed from a tensor on the host, so that reading it in every layer does not block.
         longest = self.compute_attn_mask_seqlen(torch.from_numpy(boundaries))
-        cosines, sines = self._rotation(grids)
         sequences = on_device(boundaries, self.device)
-        x = self.patch_embed(self._normalise(x))
+        # The cosines and sines for each patch, (patches, half a head).
+        places = np.concatenate([patch_positions(grid, self.spatial_merge_size) for grid in grids])
+        cosines, sines = self.rotary_pos_emb.get_cos_sin(max(max(grid[1:]) for grid in grids))
+        index = on_device(places, cosines.device)
+        cosines, sines = cosines[index].flatten(1), sines[index].flatten(1)
+        if hasattr(self, "input_norm"):
+            # A vLLM version that sends pixels as bytes includes the layer that normalises them.
+            x = self.input_norm(x.to(self.device, non_blocking=True), self.dtype)
+        else:
+            x = x.to(self.device, self.dtype, non_blocking=True)
+        x = self.patch_embed(x)
         residual = x
         x = self.blocks[0].norm1(x)
         # The norm after a layer is the next layer's first one, fused with the addition before it into one kernel.
@@ -55,22 +62,6 @@ class Encoder(GlmOcrVisionTransformer):
             x, residual = following(block.mlp(x), residual=residual)
         x = x.view(-1, self.spatial_merge_size, self.spatial_merge_size, x.shape[-1]).permute(0, 3, 1, 2)
         return self.merger(self.downsample(x).view(-1, self.out_hidden_size))
-
-    def _normalise(self, x: torch.Tensor) -> torch.Tensor:
-        """Return pixels in the weights' type.
-
-        A vLLM version that sends them as bytes includes the layer that normalises them.
-        """
-        if hasattr(self, "input_norm"):
-            return self.input_norm(x.to(self.device, non_blocking=True), self.dtype)
-        return x.to(self.device, self.dtype, non_blocking=True)
-
-    def _rotation(self, grids: Sequence[Grid]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return cosines and sines for each patch, (patches, half a head)."""
-        places = np.concatenate([patch_positions(grid, self.spatial_merge_size) for grid in grids])
-        cosines, sines = self.rotary_pos_emb.get_cos_sin(max(max(grid[1:]) for grid in grids))
-        index = on_device(places, cosines.device)
-        return cosines[index].flatten(1), sines[index].flatten(1)
 
     @staticmethod
     def _attend(

@@ -111,13 +111,11 @@ def _embed(
     order = np.concatenate([start + raster_indexes(grid, merge) for start, grid in zip(counts, grids, strict=False)])
     pixels = pixels.index_select(0, on_device(order, table.device))
     side = round(len(table) ** 0.5)
-    positions = [learned_positions(grid, merge, side) for grid in grids]
-    corners = np.concatenate([corners for corners, _ in positions])
-    weights = np.concatenate([weights for _, weights in positions])
+    corners, weights = zip(*(learned_positions(grid, merge, side) for grid in grids), strict=True)
     around = functional.embedding_bag(
-        on_device(corners, table.device),
+        on_device(np.concatenate(corners), table.device),
         table.float(),
-        per_sample_weights=on_device(weights, table.device),
+        per_sample_weights=on_device(np.concatenate(weights), table.device),
         mode="sum",
     )
     return functional.linear(pixels, patch.weight.flatten(1), patch.bias) + around.to(table.dtype)

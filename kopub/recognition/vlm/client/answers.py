@@ -1,7 +1,9 @@
 """A model's answers: their defects, the retry plan, and the outcome of the attempts."""
 
+import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -69,8 +71,6 @@ def find_defect(text: str, finish_reason: str, task: Task, scripts: Collection[s
     `scripts` are the expected scripts, as `script_of` names them.
     """
     used_up = finish_reason == "length"
-    if used_up and not text.strip():
-        return Defect(Problem.LOOP, "the answer is white space without end", 0)
     loop = _loop(text, task, used_up)
     if loop is not None:
         return loop
@@ -85,7 +85,16 @@ def find_defect(text: str, finish_reason: str, task: Task, scripts: Collection[s
         if empty := run.count("></t"):
             reason = Reason("{count} empty cells one after the other", count=empty)
         return Defect(Problem.RUNAWAY, reason, len(text))
-    return None if task is Task.FORMULA else _foreign(text, scripts)
+    # A formula has letters of any script.
+    checked = "" if task is Task.FORMULA else _TAG.sub("", text)
+    letters = Counter(map(script_of, filter(str.isalpha, checked)))
+    foreign = Counter({script: count for script, count in letters.items() if script not in scripts})
+    if foreign.total() >= _FOREIGN_LETTERS and 2 * foreign.total() > letters.total():
+        script = foreign.most_common(1)[0][0]
+        form = "{foreign} of {count} letters are {script}, which `scripts` does not expect"
+        reason = Reason(form, foreign=foreign.total(), count=letters.total(), script=script)
+        return Defect(Problem.SCRIPT, reason, len(text))
+    return None
 
 
 def answers_agree(problem: Problem, answer: str, other: str, task: Task) -> bool:
@@ -111,6 +120,8 @@ def tidy(text: str, task: Task) -> str:
 
 
 def _loop(text: str, task: Task, used_up: bool) -> Defect | None:
+    if used_up and not text.strip():
+        return Defect(Problem.LOOP, "the answer is white space without end", 0)
     body = _CLOSING.sub("", text)
     repeats = _TABLE_REPEATS if task is Task.TABLE and not used_up else _LOOP_REPEATS[used_up]
     start, unit = loop_start(body[-_WINDOW:], repeats)
@@ -148,17 +159,6 @@ def loop_start(text: str, repeats: int) -> tuple[int, str]:
             best, period = covered, step
     start = len(text) - best
     return (start, text[start : start + period]) if best else (len(text), "")
-
-
-def _foreign(text: str, scripts: Collection[str]) -> Defect | None:
-    names = [script_of(char) for char in _TAG.sub("", text) if char.isalpha()]
-    foreign = [name for name in names if name not in scripts]
-    if len(foreign) < _FOREIGN_LETTERS or 2 * len(foreign) <= len(names):
-        return None
-    name = max(set(foreign), key=foreign.count)
-    form = "{foreign} of {count} letters are {script}, which `scripts` does not expect"
-    reason = Reason(form, foreign=len(foreign), count=len(names), script=name)
-    return Defect(Problem.SCRIPT, reason, len(text))
 
 
 _NUMBER = re.compile(r"\d[\d.,]*")
@@ -305,17 +305,21 @@ def is_confirmed(readings: Sequence[AttemptReading], task: Task) -> bool:
 
 def join_readings(task: Task, parts: Sequence[AttemptReading]) -> AttemptReading:
     """Join parts of a region into one reading, with the first defect of any part."""
-    join = join_tables if task is Task.TABLE else "\n".join
-    text = join([_tidy_sound(part, task) for part in parts])
-    bad = next((part for part in parts if part.defect is not None), None)
-    answer = ChatAnswer(text, bad.answer.finish_reason if bad else "stop", sum(part.answer.tokens for part in parts))
-    defect = Defect(bad.defect.problem, bad.defect.reason, len(text)) if bad and bad.defect else None
-    return AttemptReading(answer, text, defect, max(part.seconds for part in parts), min(part.scale for part in parts))
-
-
-def sum_seconds(readings: Sequence[AttemptReading]) -> float:
-    """Sum the seconds of all attempts."""
-    return sum(reading.seconds for reading in readings)
+    texts: list[str] = []
+    defect: Defect | None = None
+    finish_reason, tokens, seconds, scale = "stop", 0, 0.0, math.inf
+    for part in parts:
+        texts.append(_tidy_sound(part, task))
+        tokens += part.answer.tokens
+        # The parts are read at the same time.
+        seconds = max(seconds, part.seconds)
+        scale = min(scale, part.scale)
+        if defect is None and part.defect is not None:
+            defect, finish_reason = part.defect, part.answer.finish_reason
+    text = (join_tables if task is Task.TABLE else "\n".join)(texts)
+    if defect is not None:
+        defect = replace(defect, sound=len(text))
+    return AttemptReading(ChatAnswer(text, finish_reason, tokens), text, defect, seconds, scale)
 
 
 def reading_text(
@@ -338,28 +342,23 @@ def reading_text(
     )
 
 
-def doubtful_outcome(readings: Sequence[AttemptReading]) -> Outcome | None:
-    """Return the shortest runaway reading, with the doubt, else None."""
-    for reading in sorted(readings, key=lambda reading: len(reading.text)):
-        if reading.defect is not None and reading.defect.problem is Problem.RUNAWAY:
-            doubt = Reason("{reason}, and no other reading agrees", reason=reading.defect.reason)
-            return Outcome(reading, len(readings), sum_seconds(readings), doubt=doubt)
-    return None
-
-
 def join_outcomes(task: Task, parts: Sequence[Outcome]) -> Outcome:
     """Join the outcomes of a region's parts; the region fails if any part does."""
     reading = join_readings(task, [part.reading for part in parts])
-    failed = next((number for number, part in enumerate(parts, 1) if part.failed), None)
-    if failed is not None:
-        defect = parts[failed - 1].reading.defect
-        assert defect is not None
-        reason = Reason("part {number} of {count}: {reason}", number=failed, count=len(parts), reason=defect.reason)
-        reading = replace(reading, defect=Defect(defect.problem, reason, len(reading.text)))
-    elif reading.text.strip():
-        reading = replace(reading, defect=None)
-    attempts, seconds = max(part.attempts for part in parts), max(part.seconds for part in parts)
-    return Outcome(reading, attempts, seconds, failed is not None, next((p.doubt for p in parts if p.doubt), None))
+    failure: Defect | None = None
+    attempts, seconds, doubt = 0, 0.0, None
+    for number, part in enumerate(parts, 1):
+        attempts, seconds = max(attempts, part.attempts), max(seconds, part.seconds)
+        doubt = doubt or part.doubt
+        if part.failed and failure is None:
+            defect = part.reading.defect
+            assert defect is not None
+            reason = Reason("part {number} of {count}: {reason}", number=number, count=len(parts), reason=defect.reason)
+            failure = Defect(defect.problem, reason, len(reading.text))
+    # If no part failed, the defect of one was confirmed, and only counts if the whole region has no text.
+    if failure is not None or reading.text.strip():
+        reading = replace(reading, defect=failure)
+    return Outcome(reading, attempts, seconds, failure is not None, doubt)
 
 
 def failed_text(region: Region, settled: Outcome) -> RegionText:

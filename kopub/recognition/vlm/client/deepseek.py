@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from typing import ClassVar
 
@@ -110,26 +109,22 @@ def tiled_image(
     large enough to be read. A crop that fits in one tile at that scale is sent at it, without tiles; for any other crop
     `enough` has no effect, because it has as many tiles at every size.
     """
-    crop, tile = _pad_crop(crop), kind.views.tile
     height, width = crop.shape[:2]
+    # A crop that is more elongated than any row of tiles is padded.
+    below = max(0, math.ceil(width / MOST_TILES) - height)
+    beside = max(0, math.ceil(height / MOST_TILES) - width)
+    if below or beside:
+        # Most pixels of a line are paper, even if its edge cuts through letters.
+        paper = np.atleast_1d(np.median(crop, axis=(0, 1))).tolist()
+        crop = cv2.copyMakeBorder(crop, 0, below, 0, beside, cv2.BORDER_CONSTANT, value=paper)
+        height, width = height + below, width + beside
+    tile = kind.views.tile
     if max(width, height) * enough <= tile < max(width, height):
         size = max(1, math.floor(width * enough)), max(1, math.floor(height * enough))
     else:
         columns, rows = model_size(width, height, tile)
         size = max(1, round(columns * scale)), max(1, round(rows * scale))
     return kind(*encode_image(resize(crop, size)), *size, relative_size(size, crop))
-
-
-def _pad_crop(crop: np.ndarray) -> np.ndarray:
-    """Pad a crop that is more elongated than any row of tiles."""
-    height, width = crop.shape[:2]
-    below = max(0, math.ceil(width / MOST_TILES) - height)
-    beside = max(0, math.ceil(height / MOST_TILES) - width)
-    if not below and not beside:
-        return crop
-    # Most pixels of a line are paper, even if its edge cuts through letters.
-    paper = np.atleast_1d(np.median(crop, axis=(0, 1))).tolist()
-    return cv2.copyMakeBorder(crop, 0, below, 0, beside, cv2.BORDER_CONSTANT, value=paper)
 
 
 PROMPTS = ("Convert the document to markdown.", "Free OCR.", "OCR this image.", "Parse the figure.")
@@ -158,6 +153,8 @@ _COMMAND = re.compile(r"\\(?:hline|quad|qquad|cdots|ldots|vdots|text|mathrm|\\|[
 _DELIMITERS = re.compile(r"\\\[\s*\\\]|\\\(\s*\\\)|\$\$\s*\$\$")
 _DELIMITER_ROW = re.compile(r"^[ \t|]*:?-[ \t\r|:-]*$", re.MULTILINE)
 """The second line of a markdown table."""
+_MARKDOWN_TABLES = MarkdownIt("zero").enable("table")
+"""A parser that knows nothing else, so that cells are left alone."""
 
 
 def clean(text: str, task: Task) -> str:
@@ -167,42 +164,34 @@ def clean(text: str, task: Task) -> str:
     markdown table becomes `<table>` HTML with the cells as the model wrote them, except placeholders that the page
     cannot contain; a table without any character is removed. A clean answer is returned unchanged.
     """
-    # Removing one mark may turn the remains of a torn one into another.
-    while (cleaner := _clean_once(text, task)) != text:
-        text = cleaner
-    return text
-
-
-def _clean_once(text: str, task: Task) -> str:
-    text = _LABEL_BOX.sub("", _SPECIAL.sub("", _GROUNDING.sub("", _ECHO.sub("", text))))
-    if "```" in text:
+    before = None
+    while text != before:
+        # Removing one mark may turn the remains of a torn one into another.
+        before = text
+        text = _LABEL_BOX.sub("", _SPECIAL.sub("", _GROUNDING.sub("", _ECHO.sub("", text))))
         parts: list[str] = []
         for part in content_parts(text):
-            parts.append(fence_code(part.text, part.language) if part.is_code else _strip_additions(part.text))
-        text = "\n".join(parts)
-    else:
-        text = _strip_additions(text)
-    text = text.strip()
-    if task is not Task.TABLE:
-        return text
-    if "|" in text and _DELIMITER_ROW.search(text):
-        text = _html_tables(text)
-    text = strip_placeholders(text)
-    return "" if is_bare(text) else text
-
-
-def _strip_additions(text: str) -> str:
-    """Return a text without drawings, and without arrays of which no cell says anything."""
-    text = _DRAWING.sub("", _CENTRED.sub("", text))
-    text = _ARRAY.sub(lambda array: array[0] if _PRINTED.search(_COMMAND.sub("", array[2])) else "", text)
-    return _DELIMITERS.sub("", text)
+            if part.is_code:
+                parts.append(fence_code(part.text, part.language))
+                continue
+            words = _DRAWING.sub("", _CENTRED.sub("", part.text))
+            # An array of which no cell says anything goes too.
+            words = _ARRAY.sub(lambda array: array[0] if _PRINTED.search(_COMMAND.sub("", array[2])) else "", words)
+            parts.append(_DELIMITERS.sub("", words))
+        text = "\n".join(parts).strip()
+        if task is Task.TABLE:
+            if "|" in text and _DELIMITER_ROW.search(text):
+                text = _html_tables(text)
+            text = strip_placeholders(text)
+            text = "" if is_bare(text) else text
+    return text
 
 
 def _html_tables(text: str) -> str:
     lines = text.split("\n")
     done, inside = 0, False
     html: list[str] = []
-    for token in _parser().parse(text):
+    for token in _MARKDOWN_TABLES.parse(text):
         if token.type == "table_open" and token.map is not None:
             html += [f"{line}\n" for line in lines[done : token.map[0]]]
             done, inside = token.map[1], True
@@ -212,9 +201,3 @@ def _html_tables(text: str) -> str:
             inside = False
             html.append("\n")
     return ("".join(html) + "\n".join(lines[done:])).strip()
-
-
-@cache
-def _parser() -> MarkdownIt:
-    """Return a parser that only knows markdown tables, so that cells are left alone."""
-    return MarkdownIt("zero").enable("table")

@@ -24,41 +24,36 @@ def clean(text: str, task: Task) -> str:
     table, a formula or a whole text are removed. Centred text becomes plain text, a heading its words, and inline
     formulas are put between `$` without blanks.
     """
-    text = text.replace("\r\n", "\n").strip()
-    # Removing one mark may turn the remains of a torn one into another.
-    while (cleaner := _clean_once(text, task)) != text:
-        text = cleaner
+    text, before = text.replace("\r\n", "\n").strip(), None
+    while text != before:
+        # Removing one mark may turn the remains of a torn one into another.
+        before = text
+        parts = list(content_parts(text, unclosed=True))
+        if task is Task.FORMULA or (task is Task.TABLE and "<table" in text.lower()):
+            text = _DOCTYPE.sub("", "\n".join(part.text for part in parts).strip()).strip()
+            continue
+        if len(parts) == 1 and parts[0].is_code and parts[0].language.lower() in _PROSE:
+            parts = list(content_parts(parts[0].text.strip(), unclosed=True))
+        cleaned: list[str] = []
+        for part in parts:
+            if part.is_code:
+                code = part.text.strip("\n")
+                cleaned += [fence_code(code, part.language)] if code.strip() else []
+            elif words := _HEADING.sub("", _strip_centring(part.text)):
+                cleaned.append(_FORMULA.sub(lambda span: f"${span[1]}$" if _LATEX.search(span[1]) else span[0], words))
+        text = "\n".join(cleaned).strip()
     return strip_placeholders(text) if task is Task.TABLE else text
-
-
-def _clean_once(text: str, task: Task) -> str:
-    parts = list(content_parts(text, unclosed=True))
-    if task is Task.FORMULA or (task is Task.TABLE and "<table" in text.lower()):
-        return _DOCTYPE.sub("", "\n".join(part.text for part in parts).strip()).strip()
-    if len(parts) == 1 and parts[0].is_code and parts[0].language.lower() in _PROSE:
-        parts = list(content_parts(parts[0].text.strip(), unclosed=True))
-    cleaned: list[str] = []
-    for part in parts:
-        if part.is_code:
-            code = part.text.strip("\n")
-            cleaned += [fence_code(code, part.language)] if code.strip() else []
-        elif words := _HEADING.sub("", _strip_centring(part.text)):
-            cleaned.append(_FORMULA.sub(lambda span: f"${span[1]}$" if _LATEX.search(span[1]) else span[0], words))
-    return "\n".join(cleaned).strip()
 
 
 def _strip_centring(text: str) -> str:
     """Strip the tags that centre text; a lone closing tag is part of the print."""
     if "<div" not in text.lower():
         return text  # the look for blanks before a tag would take minutes in a long run of them
-    is_open = 0
-
-    def mark(tag: re.Match[str]) -> str:
-        nonlocal is_open
+    plain, start, open_tags = "", 0, 0
+    for tag in _CENTRE.finditer(text):
         closes = "</" in tag[0]
-        if closes and not is_open:
-            return tag[0]
-        is_open += -1 if closes else 1
-        return ""
-
-    return _CENTRE.sub(mark, text)
+        if open_tags or not closes:
+            plain += text[start : tag.start()]
+            start = tag.end()
+            open_tags += -1 if closes else 1
+    return plain + text[start:]

@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,11 +46,6 @@ class PaddleImage(CropImage):
     def patches(self) -> int:
         """Number of squares of `PATCH` pixels in the crop before it was enlarged."""
         return max(1, round(self.tokens / max(1.0, self.scale) ** 2))
-
-    @property
-    def tokens(self) -> int:
-        """Number of image tokens in the prompt, one per square of `PATCH` pixels."""
-        return (self.width // PATCH) * (self.height // PATCH)
 
 
 def sized_image(
@@ -127,7 +121,7 @@ def clean(text: str, task: Task) -> str:
 
 def _bars_to_html(text: str) -> str:
     """Turn lines of cells between `|` into a table, and keep other text."""
-    lines = [line for line in text.split("\n") if line.strip()]
+    lines = list(filter(str.strip, escape(text, quote=False).split("\n")))
     barred = [at for at, line in enumerate(lines) if "|" in line]
     if len(barred) < 2:
         return text
@@ -136,17 +130,20 @@ def _bars_to_html(text: str) -> str:
     for line in lines[first:last]:
         if "|" in line and _RULE.fullmatch(line):
             continue
-        cells = [cell.strip() for cell in line.split("|")]
+        cells = list(map(str.strip, line.split("|")))
         # A line may begin and end with a bar.
         if len(cells) > 2 and not cells[0] and not cells[-1]:
             cells = cells[1:-1]
         tag = "td" if html else "th"
-        html += f"<tr>{''.join(f'<{tag}>{escape(cell, quote=False)}</{tag}>' for cell in cells)}</tr>"
-    before, after = (escape("\n".join(part), quote=False) for part in (lines[:first], lines[last:]))
-    return "\n".join(part for part in (before, f"<table>{html}</table>", after) if part)
+        row = f"</{tag}><{tag}>".join(cells)
+        html += f"<tr><{tag}>{row}</{tag}></tr>"
+    before, after = "\n".join(lines[:first]), "\n".join(lines[last:])
+    return "\n".join(filter(None, (before, f"<table>{html}</table>", after)))
 
 
 _TAG = re.compile(r"<(fcel|ecel|lcel|ucel|xcel|nl)>")
+_COVERED = "covered"
+"""The kind of a cell that has become part of another one."""
 _LEFT, _ABOVE = frozenset({"lcel", "xcel"}), frozenset({"ucel", "xcel"})
 _MOST_SPANNED = 1000
 """Most rows and columns of a cell: the limit of `colspan` in HTML."""
@@ -158,8 +155,6 @@ class _OtslCell:
     text: str
     columns: int = 1
     rows: int = 1
-    covered: bool = False
-    """Whether it is part of another cell."""
 
 
 def otsl_to_html(text: str) -> str:
@@ -172,28 +167,31 @@ def otsl_to_html(text: str) -> str:
     cut.
     """
     before, rows, after = _parse_otsl(text)
-    width = max((len(row) for row in rows), default=0)
+    width = max(map(len, rows), default=0)
     if width * len(rows) <= 2 * sum(map(len, rows)):
         for row in rows:
             row += [_OtslCell("ecel", "") for _ in range(width - len(row))]
     _span(rows)
-    drawn = [[cell for cell in row if not cell.covered] for row in rows]
     # The number of rows that are wholly covered, and so dropped, before each row and in total.
-    gone = list(accumulate((not row for row in drawn), initial=0))
+    gone = [0]
+    for row in rows:
+        gone.append(gone[-1] + all(cell.kind == _COVERED for cell in row))
     html = ""
-    for top, row in enumerate(drawn):
+    for top, row in enumerate(rows):
         cells = ""
         for cell in row:
+            if cell.kind == _COVERED:
+                continue
             down = cell.rows - (gone[top + cell.rows] - gone[top])
             spans = f' rowspan="{down}"' if down > 1 else ""
             spans += f' colspan="{cell.columns}"' if cell.columns > 1 else ""
-            lines = (escape(line.strip(), quote=False) for line in cell.text.split("\n") if line.strip())
+            lines = filter(None, map(str.strip, escape(cell.text, quote=False).split("\n")))
             cells += f"<td{spans}>{'<br>'.join(lines)}</td>"
-        html += f"<tr>{cells}</tr>" if row else ""
+        html += f"<tr>{cells}</tr>" if cells else ""
     if not html:
-        return "\n".join(part for part in (before.strip(), after) if part)
-    parts = (escape(before.strip(), quote=False), f"<table>{html}</table>", escape(after, quote=False))
-    return "\n".join(part for part in parts if part)
+        return "\n".join(filter(None, (before.strip(), after)))
+    parts = escape(before.strip(), quote=False), f"<table>{html}</table>", escape(after, quote=False)
+    return "\n".join(filter(None, parts))
 
 
 def _parse_otsl(text: str) -> tuple[str, list[list[_OtslCell]], str]:
@@ -220,27 +218,22 @@ def _parse_otsl(text: str) -> tuple[str, list[list[_OtslCell]], str]:
 
 
 def _span(rows: Sequence[Sequence[_OtslCell]]) -> None:
-    """Give cells their spans; continuation cells that no cell covers become empty cells."""
+    """Give cells their spans, and mark cells that they cover; other continuations become empty."""
     for top, row in enumerate(rows):
         for left, cell in enumerate(row):
-            if cell.covered or cell.kind not in ("fcel", "ecel"):
+            if cell.kind not in ("fcel", "ecel"):
                 continue
             right = left + 1
-            while right < len(row) and _belongs(row[right], _LEFT) and right - left < _MOST_SPANNED:
+            while right < len(row) and row[right].kind in _LEFT and right - left < _MOST_SPANNED:
                 right += 1
             below = top + 1
             while below < len(rows) and below - top < _MOST_SPANNED:
-                under = rows[below][left:right]
-                if len(under) < right - left or not _belongs(under[0], _ABOVE):
-                    break
-                if not all(_belongs(part, _LEFT | _ABOVE) for part in under):
+                kinds = [part.kind for part in rows[below][left:right]]
+                if len(kinds) < right - left or kinds[0] not in _ABOVE or not (_LEFT | _ABOVE).issuperset(kinds):
                     break
                 below += 1
             cell.columns, cell.rows = right - left, below - top
             for line in rows[top:below]:
                 for part in line[left:right]:
-                    part.covered = part is not cell
-
-
-def _belongs(cell: _OtslCell, kinds: frozenset[str]) -> bool:
-    return cell.kind in kinds and not cell.covered
+                    if part is not cell:
+                        part.kind = _COVERED

@@ -31,7 +31,6 @@ from kopub.recognition.vlm.client.answers import (
     AttemptReading,
     Outcome,
     Problem,
-    doubtful_outcome,
     failed_text,
     find_defect,
     is_confirmed,
@@ -41,7 +40,6 @@ from kopub.recognition.vlm.client.answers import (
     next_attempt,
     no_reading,
     reading_text,
-    sum_seconds,
 )
 from kopub.recognition.vlm.client.chat_requests import (
     AnswerCache,
@@ -96,10 +94,10 @@ class RequestSettings:
     """The settings for requests and for judging answers, sent to the client processes.
 
     `prompts` are keyed by `prompt_name`. `context` is in tokens, and so is `first_answer`, the most that a first answer
-    may take. `make_image` makes the image of a crop at a scale, `count_parts` says in how many strips a crop is read,
-    and `line_height` is the number of pixels that a line of its text needs. `clean` removes the model's own marks from
-    an answer, and leaves a clean one alone. `fingerprints`, by `prompt_name`, cover everything that shapes an answer
-    except the crop.
+    may take. `make_image` makes the image of a crop at a scale, and `line_height` is the number of pixels that a line
+    of its text needs. `clean` removes the model's own marks from an answer, and leaves a clean one alone. `count_parts`
+    says in how many strips a crop is read; None if always in one. `fingerprints`, by `prompt_name`, cover everything
+    that shapes an answer except the crop.
     """
 
     prompts: Mapping[str, str]
@@ -109,12 +107,12 @@ class RequestSettings:
     context: int
     first_answer: int | None
     make_image: ImageMaker
-    count_parts: Callable[[NDArray[np.uint8]], int]
     line_height: int | None
     clean: Callable[[str, Task], str]
     fingerprints: Mapping[str, str]
     cache_folder: Path | None
     cache_size: int
+    count_parts: Callable[[NDArray[np.uint8]], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +125,6 @@ class _Request:
     parts: int
     key: bytes | None
     scaled_down: bool
-
-    @property
-    def tokens(self) -> int:
-        return sum(image.tokens for image in self.images)
 
 
 @dataclass(slots=True)
@@ -205,7 +199,8 @@ class VlmReader:
                     continue
             with timed("encode"):
                 enough = scale_to_lines(pixels, region.task, self._settings.line_height)
-                parts = self._settings.count_parts(pixels) if may_be_cut(region.task, region.label) else 1
+                count = self._settings.count_parts
+                parts = count(pixels) if count is not None and may_be_cut(region.task, region.label) else 1
                 images = tuple(self._settings.make_image(part, enough=enough) for part in _strips(pixels, parts))
             prepared.requests.append(_Request(region, prompt, images, parts, key, enough < 1.0))
             prepared.figures["regions_scaled_down"] += enough < 1.0
@@ -225,7 +220,7 @@ class VlmReader:
         if ready.reading is not None:
             return ready.reading, ready.figures
         good: dict[bytes, CachedAnswer] = {}
-        requests = sorted(ready.requests, key=lambda request: -request.tokens)
+        requests = sorted(ready.requests, key=lambda request: -sum(image.tokens for image in request.images))
         read = await asyncio.gather(*(self._read(client, ready, request, good) for request in requests))
         ready.figures["requests_repeated"] += client.take_retries()
         if self._cache is not None and good:
@@ -257,42 +252,40 @@ class VlmReader:
     async def _settle(self, client: Client, prepared: PreparedReading, request: _Request, part: int) -> Outcome:
         """Retry a part until its answer is good or confirmed, else return the soundest."""
         region = request.region
+        images = [request.images[part]]
         attempts: list[Attempt] = []
         readings: list[AttemptReading] = []
+        seconds = 0.0
         attempt: Attempt | None = FIRST_ATTEMPT
         while attempt is not None:
             attempts.append(attempt)
             try:
-                reading = await self._attempt(client, prepared, request, part, attempt)
+                if attempt != FIRST_ATTEMPT:
+                    loop = asyncio.get_running_loop()
+                    images = await loop.run_in_executor(None, self._images, prepared.job, request, part, attempt)
+                read = await gather_all(self._request(client, prepared, request, image, attempt) for image in images)
             except UnansweredRequest as error:
                 # A region that killed its server more than once would do so again.
                 says = with_remedy(str(error), TRIES_AGAIN) if isinstance(error, BusyServer) else str(error)
                 readings.append(no_reading(Problem.REFUSED, says, request.images[part].scale))
                 break
+            reading = read[0] if len(read) == 1 else join_readings(region.task, read)
             readings.append(reading)
+            seconds += reading.seconds
             if reading.defect is None or is_confirmed(readings, region.task):
-                return Outcome(reading, len(attempts), sum_seconds(readings))
+                return Outcome(reading, len(readings), seconds)
             problem = reading.defect.problem
             prepared.figures[f"answers_{problem.name.lower()}"] += 1
             more = len(attempts) < self._settings.most_attempts
             attempt = next_attempt(region.task, region.label, problem, attempts, request.scaled_down) if more else None
         else:
-            unsure = doubtful_outcome(readings)
-            if unsure is not None:
-                return unsure
+            # The shortest runaway is taken with a doubt, because what runs away may really be printed.
+            for reading in sorted(readings, key=lambda reading: len(reading.text)):
+                if reading.defect is not None and reading.defect.problem is Problem.RUNAWAY:
+                    doubt = Reason("{reason}, and no other reading agrees", reason=reading.defect.reason)
+                    return Outcome(reading, len(readings), seconds, doubt=doubt)
         soundest = max(readings, key=lambda reading: len(reading.sound))
-        return Outcome(soundest, len(readings), sum_seconds(readings), failed=True)
-
-    async def _attempt(
-        self, client: Client, prepared: PreparedReading, request: _Request, part: int, attempt: Attempt
-    ) -> AttemptReading:
-        if attempt == FIRST_ATTEMPT:
-            images = [request.images[part]]
-        else:
-            loop = asyncio.get_running_loop()
-            images = await loop.run_in_executor(None, self._images, prepared.job, request, part, attempt)
-        read = await gather_all(self._request(client, prepared, request, image, attempt) for image in images)
-        return read[0] if len(read) == 1 else join_readings(request.region.task, read)
+        return Outcome(soundest, len(readings), seconds, failed=True)
 
     def _images(self, job: ReadingJob, request: _Request, part: int, attempt: Attempt) -> list[CropImage]:
         """Make a part's images for another attempt, decoding the page anew."""

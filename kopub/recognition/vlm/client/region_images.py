@@ -51,8 +51,8 @@ class CropImage:
 
     @property
     def tokens(self) -> int:
-        """Number of image tokens in the prompt: for GLM-OCR, one per patch."""
-        return self.patches
+        """Number of image tokens in the prompt: for most models, one per patch."""
+        return (self.width // PATCH) * (self.height // PATCH)
 
 
 def pack_pixels(pixels: np.ndarray) -> np.ndarray:
@@ -144,11 +144,6 @@ def pad_crop(crop: np.ndarray) -> np.ndarray:
     return cv2.copyMakeBorder(crop, 0, below, 0, beside, cv2.BORDER_REPLICATE)
 
 
-def count_one_part(crop: np.ndarray) -> int:
-    """Return 1, because a model that sees a whole crop reads it in one part."""
-    return 1
-
-
 def cut_strips(crop: np.ndarray, count: int) -> list[np.ndarray]:
     """Cut a crop into `count` parts, top to bottom, where rows have the least ink.
 
@@ -213,9 +208,17 @@ def line_height(crop: NDArray[np.uint8]) -> float | None:
     None if no estimate is sound. `crop` is (height, width) or (height, width, 3). If lines differ, the lower ones
     count. Digits and capitals alone give 0.7 of the type size, which errs on the safe side.
     """
-    edges = _edges(crop)
-    if edges is None:
+    # Green contributes most to grey, and needs no conversion.
+    grey = crop if crop.ndim == 2 else cv2.extractChannel(crop, 1)
+    if grey.shape[1] <= 2 * _STEP:
         return None
+    # The changes of grey along rows are the edges of strokes, except in vertical rules.
+    darkest, lightest, _, _ = cv2.minMaxLoc(grey)
+    limit = max(_LEAST_CONTRAST, _CONTRAST * (lightest - darkest))
+    changes = cv2.absdiff(grey[:, _STEP:], grey[:, :-_STEP])
+    edges = np.asarray(cv2.threshold(changes, limit, 1, cv2.THRESH_BINARY)[1], np.uint8)
+    in_column = cv2.reduce(edges, 0, cv2.REDUCE_SUM, dtype=cv2.CV_32S)[0]
+    edges[:, in_column > _RULE * len(edges)] = 0
     width = edges.shape[1]
     count = max(1, round(width / _BAND))
     bands: list[NDArray[np.int32]] = []
@@ -252,18 +255,3 @@ def _height(bands: Sequence[NDArray[np.int32]], width: float, together: int) -> 
     alike = (heights >= _ALIKE[0] * height) & (heights <= _ALIKE[1] * height)
     density = strokes[alike].sum() / heights[alike].sum() * height / (width * len(bands) / count)
     return height if strokes[alike].sum() >= _LEAST_ALIKE * filled[-1] and density <= _DENSEST else 0.0
-
-
-def _edges(crop: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
-    """Mark grey changes along rows as 1, except vertical rules; None if too narrow."""
-    # Green contributes most to grey, and needs no conversion.
-    grey = crop if crop.ndim == 2 else cv2.extractChannel(crop, 1)
-    if grey.shape[1] <= 2 * _STEP:
-        return None
-    darkest, lightest, _, _ = cv2.minMaxLoc(grey)
-    limit = max(_LEAST_CONTRAST, _CONTRAST * (lightest - darkest))
-    changes = cv2.absdiff(grey[:, _STEP:], grey[:, :-_STEP])
-    edges = np.asarray(cv2.threshold(changes, limit, 1, cv2.THRESH_BINARY)[1], np.uint8)
-    in_column = cv2.reduce(edges, 0, cv2.REDUCE_SUM, dtype=cv2.CV_32S)[0]
-    edges[:, in_column > _RULE * len(edges)] = 0
-    return edges
