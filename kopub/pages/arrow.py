@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -155,8 +156,20 @@ class ArrowFile(ShardFile):
 
     def __init__(self, path: Path, place: str) -> None:
         super().__init__(place)
-        self._file = pa.memory_map(str(path))
-        self._batches = list(self._read())
+        self._batches: list[RowBatch] = []
+        file = pa.memory_map(str(path))
+        try:
+            reader = open_stream(file)
+            check_schema(reader.schema, place)
+            for batch in reader:
+                _require_rows(batch.num_rows, file.size())
+                self._batches.append(_check(batch))
+            # A stream that was cut off between two batches lacks nothing but its end mark.
+            file.seek(file.tell() - len(_END_OF_STREAM))
+            if file.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
+                self.problem = _damage("it has no end mark")
+        except _DAMAGE as error:
+            self.problem = _damage(error)
         self._ends = list(accumulate(batch.rows for batch in self._batches))
 
     def batches(self) -> "Iterator[RowBatch]":
@@ -168,28 +181,6 @@ class ArrowFile(ShardFile):
             return Row(problem=self.problem or Reason("{file} has no row {row}", file=str(self.place), row=index))
         batch = self._batches[at]
         return batch.row(index - self._ends[at] + batch.rows)
-
-    def _read(self) -> "Iterator[RowBatch]":
-        try:
-            reader = open_stream(self._file)
-            check_schema(reader.schema, self.place)
-        except _DAMAGE as error:
-            self.problem = _damage(error)
-            return
-        while True:
-            try:
-                batch = reader.read_next_batch()
-                _require_rows(batch.num_rows, self._file.size())
-            except StopIteration:
-                break
-            except _DAMAGE as error:
-                self.problem = _damage(error)
-                return
-            yield _check(batch)
-        # A stream that was cut off between two batches lacks nothing but its end mark.
-        self._file.seek(self._file.tell() - len(_END_OF_STREAM))
-        if self._file.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
-            self.problem = _damage("it has no end mark")
 
 
 class ParquetFile(ShardFile):
@@ -288,8 +279,11 @@ class ParquetFile(ShardFile):
     def _unpacked(self, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield columns of a row group in batches, small ones of large rows."""
         facts = self._file.metadata.row_group(group)
-        chunks = [chunk for at in range(facts.num_columns) if (chunk := facts.column(at)).path_in_schema in columns]
-        largest = max((chunk.total_uncompressed_size for chunk in chunks), default=0)
+        largest = 0
+        for at in range(facts.num_columns):
+            chunk = facts.column(at)
+            if chunk.path_in_schema in columns:
+                largest = max(largest, chunk.total_uncompressed_size)
         _require_no_bomb(largest, self._size)
         # A dictionary repeats its values, one of which may be as large as all of them.
         count = max(1, min(_BATCH_BYTES // max(1, largest), _PARQUET_BATCH))
@@ -310,15 +304,6 @@ def _require_rows(rows: int, size: int) -> None:
     """Raise `pa.ArrowInvalid` for more rows than the file has bytes."""
     if rows > size:
         raise pa.ArrowInvalid(phrase("it has {rows:,} rows in {size:,} bytes", rows, size))
-
-
-def _reason(says: str, packed: str | None) -> str:
-    """Return the reason that says this, with the parts that a file has."""
-    try:
-        reason = Reason.unpacked(packed) if packed else says
-    except (ValueError, TypeError, RecursionError):
-        return says
-    return reason if reason == says else says
 
 
 def _damage(error: Exception | str) -> str:
@@ -380,7 +365,12 @@ class _ReadBatch:
     def row(self, index: int) -> Row:
         identity = self._ids[index]
         image = self._images[index] if self._image_valid[index].as_py() else None
-        damage = _reason(visible(self._problems[index] or ""), self._parts[index])
+        damage = visible(self._problems[index] or "")
+        if packed := self._parts[index]:
+            # The form and values of another text, or of none, are not those of this one.
+            with suppress(ValueError, TypeError, RecursionError):
+                reason = Reason.unpacked(packed)
+                damage = reason if reason == damage else damage
         return Row(
             id=None if identity is None else bytes(identity).decode("utf-8", "surrogateescape"),
             image=image,

@@ -286,8 +286,7 @@ def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) 
     Ground truth is a list of page ids, or of page numbers in the whole corpus, which `annotations` (file_id,
     page_indices) turns into ids. A repeated query id gets a number. Raises a `SourceError` that begins with `name`.
     """
-    missing = [column for column in _REQUIRED if column not in questions.column_names]
-    if missing:
+    if not set(_REQUIRED) <= set(questions.column_names):
         columns = ", ".join(questions.column_names)
         form = "{name} has the columns {columns}; wanted {required} too"
         raise SourceError(form, name, columns, ", ".join(_REQUIRED))
@@ -327,28 +326,21 @@ def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) 
     return queries
 
 
-def assign(
+def to_table(
     queries: Iterable[Query], shard_of: Mapping[str, str], keys: Sequence[str], before: Mapping[str, str]
-) -> list[str]:
-    """Return the partition key of each query.
+) -> pa.Table:
+    """Return the queries as the indexed table, each with the partition key of its shard.
 
     It is the shard of its first ground-truth page in the corpus. A query without one stays in the shard that its id had
     `before`, or goes to a shard chosen by the hash of its id, the same on every machine.
     """
-    shards: list[str] = []
+    rows: list[dict[str, Any]] = []
     for query in queries:
-        pages = [page for page in query.ground_truth if page in shard_of]
-        shard = shard_of[pages[0]] if pages else before.get(query.query_id)
+        shard = next(filter(None, map(shard_of.get, query.ground_truth)), before.get(query.query_id))
         if not shard:
             digest = hashlib.sha256(query.query_id.encode("utf-8", "surrogatepass")).digest()
             shard = keys[int.from_bytes(digest[:8]) % len(keys)]
-        shards.append(shard)
-    return shards
-
-
-def to_table(queries: Sequence[Query], shards: Sequence[str]) -> pa.Table:
-    """Return the queries as the indexed table, each with its shard."""
-    rows = [asdict(query) | {SHARD: shard} for query, shard in zip(queries, shards, strict=True)]
+        rows.append(asdict(query) | {SHARD: shard})
     return pa.Table.from_pylist(rows, _SCHEMA)
 
 

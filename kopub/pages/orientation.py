@@ -68,9 +68,7 @@ def find_marks(grey: NDArray[np.uint8]) -> Marks:
     """Return the marks of a grey page of any size."""
     small = shrink(grey, WORKING_SIDE)
     ink = cv2.adaptiveThreshold(small, 255, cv2.ADAPTIVE_THRESH_MEAN_C, cv2.THRESH_BINARY_INV, _NEIGHBOURHOOD, _DARKER)
-    _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
-    scale = max(small.shape) / max(grey.shape)
-    return Marks(small, scale, _of_characters(np.asarray(stats[1:, :4], np.int32)))
+    return Marks(small, max(small.shape) / max(grey.shape), _characters(ink))
 
 
 _LIGHTER = 40
@@ -96,8 +94,7 @@ def find_writing_around(grey: NDArray[np.uint8], corners: NDArray[np.float32]) -
     cv2.fillConvexPoly(ink, (corners * scale).round().astype(np.int32), (0,))
     # The light edge of the sheet itself is no print either.
     cv2.polylines(ink, [(corners * scale).round().astype(np.int32)], True, (0,), _NEIGHBOURHOOD)
-    _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
-    boxes = _of_characters(np.asarray(stats[1:, :4], np.int32))
+    boxes = _characters(ink)
     left, middle, height = boxes[:, 0], boxes[:, 1] + boxes[:, 3] / 2, boxes[:, 3]
     in_rows: list[NDArray[np.int32]] = []
     # All pairs of marks at once would take gigabytes for a sheet on a dotted cloth.
@@ -113,8 +110,10 @@ def find_writing_around(grey: NDArray[np.uint8], corners: NDArray[np.float32]) -
     return (np.concatenate(corner) / scale).astype(np.float32)
 
 
-def _of_characters(boxes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the boxes that have the size of a character."""
+def _characters(ink: np.ndarray) -> NDArray[np.int32]:
+    """Return the boxes, (n, 4), of blobs of ink that have the size of a character."""
+    _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
+    boxes = np.asarray(stats[1:, :4], np.int32)
     longer, shorter = boxes[:, 2:].max(axis=1), boxes[:, 2:].min(axis=1)
     return boxes[(longer >= _SMALLEST) & (longer <= _LARGEST) & (longer <= _MOST_ELONGATED * shorter)]
 

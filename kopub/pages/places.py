@@ -163,6 +163,8 @@ class ObjectPath:
 
     def __init__(self, listing: _Listing, place: str = "") -> None:
         self._listing, self._place = listing, place
+        path = PurePosixPath(str(self))
+        self.name, self.stem, self.suffix = path.name, path.stem, path.suffix
 
     @classmethod
     def listed(cls, url: str, fetched: "FetchedFiles") -> "ObjectPath":
@@ -183,18 +185,6 @@ class ObjectPath:
                 place = PurePosixPath(below).as_posix() if below else ""
                 listing.add(place, f"{listing.url}/{below}" if below else listing.url, Stamp.of(info))
         return cls(listing)
-
-    @property
-    def name(self) -> str:
-        return PurePosixPath(str(self)).name
-
-    @property
-    def stem(self) -> str:
-        return PurePosixPath(self.name).stem
-
-    @property
-    def suffix(self) -> str:
-        return PurePosixPath(self.name).suffix
 
     @property
     def parent(self) -> "ObjectPath":
