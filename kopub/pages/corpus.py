@@ -21,7 +21,7 @@ from kopub.errors import SourceError, first_line, quoted
 from kopub.files import is_url
 from kopub.fingerprints import fingerprint
 from kopub.pages.manifest import GOLD, Manifest, shard_source
-from kopub.pages.page import problem_with_id, stand_in_id
+from kopub.pages.page import problem_with_id
 from kopub.pages.places import CACHE_GB, CorpusPlace
 from kopub.states import Reason
 from kopub.store.corpus_tables import TABLES
@@ -157,7 +157,8 @@ class Corpus(Resource):
                 problem = Reason("row {row}: the id {id} {problem}", row=at, id=quoted(row.id), problem=fault)
             elif row.id in duplicates or row.id in seen:
                 problem = Reason("row {row}: an earlier page has the id {id} already", row=at, id=quoted(row.id))
-            page_id = row.id if problem is None and row.id is not None else stand_in_id(shard_key, at)
+            # The slash distinguishes a stand-in from every usable id.
+            page_id = row.id if problem is None and row.id is not None else f"{shard_key}/row_{at}"
             seen.add(page_id)
             doc_id, page_no = row.file_name, row.page_number
             if parts := _ID_PARTS.fullmatch(page_id):

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -153,7 +154,9 @@ class FetchedFiles:
                     file.truncate(stamp.size)
                 with part.open("r+b") as file:
                     for start in range(0, stamp.size, _AT_ONCE):
-                        content = _read(objects, remote, url, start, min(start + _AT_ONCE, stamp.size))
+                        end = min(start + _AT_ONCE, stamp.size)
+                        with _reading(url):
+                            content = cast("bytes", retry(partial(objects.fs.cat_file, remote, start=start, end=end)))
                         digest.update(content)
                         file.write(content)
                     file.flush()
@@ -211,26 +214,22 @@ def _name(url: str, stamp: Stamp, sha256: str) -> str:
 
 def _ask(url: str) -> Stamp:
     """Return the stamp that the storage reports for a file now."""
-    try:
+    with _reading(url):
         objects, path = Objects.at(url)
-        with translate_errors(url, "read"):
-            info = retry(lambda: objects.fs.info(path))
-    except FileNotFoundError:
-        raise _missing_error(url) from None
-    except ImportError as error:
-        raise SourceError("{url} needs a package that is missing: {error}", url, first_line(error)) from None
-    if info.get("type") != "file" or info.get("size") is None:
-        raise _missing_error(url)
+        info = retry(partial(objects.fs.info, path))
+        if info.get("type") != "file" or info.get("size") is None:
+            raise FileNotFoundError(url)
     return Stamp.of(info)
 
 
-def _read(objects: Objects, path: str, url: str, start: int, end: int) -> bytes:
+@contextmanager
+def _reading(url: str) -> Iterator[None]:
+    """Raise `SourceError` for a missing file or package, and `StoreError` for a storage fault."""
     try:
         with translate_errors(url, "read"):
-            return retry(lambda: cast("bytes", objects.fs.cat_file(path, start=start, end=end)))
+            yield
     except FileNotFoundError:
-        raise _missing_error(url) from None
-
-
-def _missing_error(url: str) -> SourceError:
-    return SourceError("there is no file {url}: bring it back, or index what is there with `kopub index`", url)
+        form = "there is no file {url}: bring it back, or index what is there with `kopub index`"
+        raise SourceError(form, url) from None
+    except ImportError as error:
+        raise SourceError("{url} needs a package that is missing: {error}", url, first_line(error)) from None

@@ -62,6 +62,7 @@ class IndexWriter:
         """
         before = self._before
         old = before.named(named) if before else None
+        own_shards = before.shards_of(old.name) if before and old else []
         others = [other for other in before.sources if other is not old] if before else []
         replace = replace and bool(others)
         unchanged = [] if replace else others
@@ -76,7 +77,7 @@ class IndexWriter:
         place = contents.name if contents.revision else self._place.relative(named)
         source = CorpusSource(name=old.name if old else name, place=place, revision=contents.revision)
 
-        files = self._files_of(unchanged)
+        files = self._files_of(names)
         if most is not None:
             if not contents.documents:
                 form = "{named} holds shards: have a first look at one of them, with --shards instead"
@@ -84,13 +85,14 @@ class IndexWriter:
             if old and not old.left:
                 raise SourceError("all of {named} is indexed already: --max-pages is for a first look", named)
             # A first look shows at least as many pages as the one before.
-            most = max(most, sum(shard.rows for shard in before.shards_of(old.name)) if before and old else 0)
+            most = max(most, sum(shard.rows for shard in own_shards))
         if not contents.documents:
             part = self._scan(source, contents, files)
             return self._publish(source, old, contents, part, unchanged, files, replace)
         rendered = ShardFolder(self._place)
         with rendered.exclusive():
-            part = self._rendered(rendered, named, source, old, contents, files, dpi or (old and old.dpi) or DPI, most)
+            dpi = dpi or (old and old.dpi) or DPI
+            part = self._rendered(rendered, named, source, own_shards, contents, files, dpi, most)
             result = self._publish(source, old, contents, part, unchanged, files, replace)
             rendered.clear(_files_in(rendered, result))
         return result
@@ -100,24 +102,24 @@ class IndexWriter:
         before = self._before
         assert before is not None, "a source is of an index"
         unchanged = [other for other in before.sources if other != source]
-        gone = {shard.key: shard.sha256 for shard in before.shards_of(source.name)}
-        files, queries = self._files_of(unchanged), self._queries_of(unchanged)
-        retired = {**before.retired, **gone}
-        result = self._write(unchanged, files, queries, retired, self._left_out_of(unchanged))
+        names = {other.name for other in unchanged}
+        retired = {**before.retired, **{shard.key: shard.sha256 for shard in before.shards_of(source.name)}}
+        files, queries, left_out = self._files_of(names), self._queries_of(names), self._left_out_of(names)
+        result = self._write(unchanged, files, queries, retired, left_out)
         rendered = ShardFolder(self._place)
         if _files_in(rendered, before):
             with rendered.exclusive():
                 rendered.clear(_files_in(rendered, result))
         return result
 
-    def _files_of(self, unchanged: Sequence[CorpusSource]) -> list[ShardRows]:
-        """Return the shards of unchanged sources, with the ids they hold."""
-        names, before = {source.name for source in unchanged}, self._before
+    def _files_of(self, unchanged: Collection[str]) -> list[ShardRows]:
+        """Return the shards of sources with these names, with the ids they hold."""
+        before = self._before
         files: list[ShardRows] = []
         if before is None:
             return files
         for shard in before.shards:
-            if shard.source not in names:
+            if shard.source not in unchanged:
                 continue
             try:
                 pages = open_shard(before, shard.key)
@@ -138,14 +140,13 @@ class IndexWriter:
         rendered: ShardFolder,
         named: str,
         source: CorpusSource,
-        old: CorpusSource | None,
+        own: Sequence[Shard],
         contents: SourceFiles,
         others: Sequence[ShardRows],
         dpi: int,
         most: int | None,
     ) -> _Part:
         """Return a source's pages, making new ones of documents. Raises `SourceError`, `StoreError`."""
-        own = self._before.shards_of(old.name) if self._before and old else []
         taken_names: set[str] = set()
         taken_ids: set[str] = set()
         for file in others:
@@ -212,13 +213,14 @@ class IndexWriter:
             raise SourceError(form, contents.name, ", ".join(sorted(part.copies_of)))
         if not part.files:
             raise SourceError("{source} has no pages", contents.name)
-        queries = self._queries_of(unchanged)
+        names = {other.name for other in unchanged}
+        queries = self._queries_of(names)
         queries[source.name] = []
         if contents.questions is not None:
-            name = contents.questions_name
-            parsed = queries[source.name] = parse_queries(contents.questions, contents.annotations, name)
+            parsed = parse_queries(contents.questions, contents.annotations, contents.questions_name)
+            queries[source.name] = parsed
             form = "{file} has no rows: there are no queries"
-            self._tell(counted(len(parsed), "query", "queries") if parsed else phrase(form, name))
+            self._tell(counted(len(parsed), "query", "queries") if parsed else phrase(form, contents.questions_name))
         elif not contents.documents:
             self._tell(phrase("{source} has no queries", contents.name))
         documents: set[str] = set()
@@ -250,8 +252,7 @@ class IndexWriter:
         sources = list(unchanged)
         sources.insert(before.sources.index(old) if before and old else len(sources), source)
         left_out = [(file.name, file.reason, source.name) for file in (*contents.left_out, *part.left_out)]
-        stays = self._left_out_of(unchanged)
-        result = self._write(sources, [*others, *files], queries, retired, [*stays, *left_out])
+        result = self._write(sources, [*others, *files], queries, retired, [*self._left_out_of(names), *left_out])
         self._tell_left_out(left_out)
         return result
 
@@ -314,9 +315,9 @@ class IndexWriter:
                 form = "left out: {count:,} more for this reason, listed in {file}"
                 self._tell(phrase(form, len(names) - _NAMED, self._place.location(LEFT_OUT)))
 
-    def _left_out_of(self, unchanged: Sequence[CorpusSource]) -> list[tuple[str, str, str]]:
-        """Return the name, reason and source of each file left out of unchanged sources."""
-        names, before = {source.name for source in unchanged}, self._before
+    def _left_out_of(self, unchanged: Collection[str]) -> list[tuple[str, str, str]]:
+        """Return the name, reason and source of each file left out of sources with these names."""
+        before = self._before
         if before is None or not self._place.has(LEFT_OUT):
             return []
         files: list[tuple[str, str, str]] = []
@@ -324,27 +325,27 @@ class IndexWriter:
             name, *rest = line.split("\t")
             # An older release, with one source, left out the source's name.
             source = rest[1] if len(rest) > 1 else before.sources[0].name
-            if rest and source in names:
+            if rest and source in unchanged:
                 files.append((name, rest[0], source))
         return files
 
-    def _queries_of(self, unchanged: Sequence[CorpusSource]) -> dict[str, list[Query]]:
-        """Return the queries of unchanged sources, by the source's name; none from a lost table."""
+    def _queries_of(self, unchanged: Collection[str]) -> dict[str, list[Query]]:
+        """Return the queries of sources with these names, by name; none from a lost table."""
         before = self._before
         if before is None or before.queries is None or not unchanged:
             return {}
         try:
             queries = iter(from_table(self._indexed(before.queries)))
         except SourceError as error:
-            for source in unchanged:
-                if source.queries:
+            for source in before.sources:
+                if source.queries and source.name in unchanged:
                     form = "the queries of {source} are lost ({reason}): index it again"
                     self._tell(phrase(form, source.name, str(error)))
             return {}
         by_source: dict[str, list[Query]] = {}
         for source in before.sources:
             of_source = list(itertools.islice(queries, source.queries))
-            if source in unchanged:
+            if source.name in unchanged:
                 by_source[source.name] = of_source
         return by_source
 

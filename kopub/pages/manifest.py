@@ -204,13 +204,12 @@ class Manifest(_FileEntry):
 
     def source(self, name: str) -> CorpusSource:
         """Return the source with a name or place. Raises `SourceError`."""
-        sources = [source for source in self.sources if name in (source.name, source.place, self.location_of(source))]
-        if not sources:
-            names = [source.name for source in self.sources]
-            near = did_you_mean(name, names)
-            form = "there is no source {name}{guess}; the corpus has {names}"
-            raise SourceError(form, visible(name, _SHOWN), near, ", ".join(names))
-        return sources[0]
+        for source in self.sources:
+            if name in (source.name, source.place, self.location_of(source)):
+                return source
+        names = [source.name for source in self.sources]
+        form = "there is no source {name}{guess}; the corpus has {names}"
+        raise SourceError(form, visible(name, _SHOWN), did_you_mean(name, names), ", ".join(names))
 
     def named(self, place: str) -> CorpusSource | None:
         """Return the source at a path, URL or Hub id, else None."""

@@ -45,11 +45,6 @@ def problem_with_id(page_id: str) -> str | None:
     return None
 
 
-def stand_in_id(shard_key: str, row: int) -> str:
-    """Return a row's stand-in id, whose slash distinguishes it from every usable id."""
-    return f"{shard_key}/row_{row}"
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The pages that a shard's table lacks, processed together, one after another."""

@@ -325,6 +325,7 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
     require_utf8(path)
     with on_disk(path) as file:
         pages = open_pages(file, format, place=str(path))
+        size = file.stat().st_size
     rows: list[tuple[str | None, str | None]] = []
     layers = 0
     not_whole = "{path}: {reason}; bring in a whole file and index again"
@@ -346,7 +347,7 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
         file=place.relative(path),
         format=format,
         rows=len(rows),
-        bytes=path.stat().st_size if isinstance(path, Path) else path.size,
+        bytes=size,
         sha256=sha256_of(path),
         text_layers=layers,
         source=source,
