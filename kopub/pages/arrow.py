@@ -239,7 +239,7 @@ class ParquetFile(ShardFile):
         if self.problem or TEXT_LAYER not in self._columns:
             return [None] * (self._ends[-1] if self._ends else 0)
         try:
-            return [_read_or_none(_text, layer) for layer in self._texts(TEXT_LAYER)]
+            return list(map(_text, self._texts(TEXT_LAYER)))
         except _DAMAGE:
             return super().text_layers()
 
@@ -254,7 +254,7 @@ class ParquetFile(ShardFile):
         for identity, name in zip(ids, names, strict=True):
             is_binary = isinstance(identity, bytes)
             page_id = identity.decode("utf-8", "surrogateescape") if is_binary else identity
-            rows.append((page_id, _read_or_none(_text, name)))
+            rows.append((page_id, _text(name)))
         return rows
 
     def _read(self, group: int) -> "Iterator[RowBatch]":
@@ -385,7 +385,7 @@ class _ReadBatch:
         )
 
     def _optional(self, batch: pa.RecordBatch, name: str, read: Callable[[Any], Any]) -> list[Any]:
-        """Return a column's values as `read` converts them, with None for what it cannot."""
+        """Return a column's values as `read` converts them, with None for no value."""
         nothing = [None] * batch.num_rows
         if name not in batch.schema.names:
             return nothing
@@ -404,42 +404,31 @@ class _ReadBatch:
             form = "the column {name} is {type}: wanted whole numbers or text"
             self.misread = self.misread or phrase(form, name, column.type)
             return nothing
-        values = column.to_pylist()
         converted: list[Any] = []
-        for value in values:
-            converted.append(_read_or_none(read, value))
-            if self.misread is None and converted[-1] is None and not _is_gap(value):
+        for value in column.to_pylist():
+            # Pandas writes NaN where there is none.
+            is_gap = value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+            converted.append(None if is_gap else read(value))
+            if self.misread is None and converted[-1] is None and not is_gap:
                 wanted = "whole numbers" if read is _whole_number else "text"
                 form = "the column {name} is {type} and holds {value}: wanted {wanted}"
                 self.misread = phrase(form, name, column.type, quoted(str(value)), wanted)
         return converted
 
 
-def _read_or_none(read: Callable[[Any], Any], value: Any) -> Any:
+def _whole_number(value: Any) -> int | None:
+    """Return a whole number, also from a float or digits, else None."""
     try:
-        return None if _is_gap(value) else read(value)
+        number = int(value)
     except (ValueError, TypeError, OverflowError):
         return None
+    return number if not isinstance(value, bool) and (isinstance(value, str) or number == value) else None
 
 
-def _is_gap(value: Any) -> bool:
-    """Return whether there is no value: null, pandas' NaN, or an empty string."""
-    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
-
-
-def _whole_number(value: Any) -> int:
-    """Return a whole number, also from a float or digits. Raises `ValueError`, `TypeError`."""
-    number = int(value)
-    if isinstance(value, bool) or (not isinstance(value, str) and number != value):
-        raise ValueError(value)
-    return number
-
-
-def _text(value: Any) -> str:
-    """Return a text, or a whole number as digits. Raises `ValueError`."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(value)
-    return str(value)
+def _text(value: Any) -> str | None:
+    """Return a text, or a whole number as digits, else None, also for an empty text."""
+    is_text = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+    return str(value) if is_text else None
 
 
 class _Values:

@@ -314,16 +314,8 @@ def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) 
             again += 1
             query_id = f"{row['id']}#{again}"
         ids.add(query_id)
-        queries.append(
-            Query(
-                query_id=query_id,
-                query=str(row["query"]),
-                answer=_text(row.get("answer")),
-                type=_text(row.get("type")),
-                domain=_text(row.get("domain")),
-                ground_truth=list(dict.fromkeys(truth)),
-            )
-        )
+        more = {name: str(row[name]) for name in ("answer", "type", "domain") if row.get(name) is not None}
+        queries.append(Query(query_id, str(row["query"]), ground_truth=list(dict.fromkeys(truth)), **more))
     return queries
 
 
@@ -376,7 +368,3 @@ def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:
         for page, index in enumerate(row["page_indices"] or [], start=1):
             page_ids[index] = f"{row['file_id']}_{page}"
     return page_ids
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

@@ -134,7 +134,7 @@ class FetchedFiles:
                     use.lock.release()
 
     def _fetched(self, url: str, listed: Stamp | None, forget: bool) -> FetchedFile:
-        """Return the file that is here, or fetch it whole, and then `forget` its earlier versions."""
+        """Return the file that is here, or fetch it and then `forget` earlier versions."""
         for _ in range(_ATTEMPTS if listed is None else 1):
             stamp = listed or _ask(url)
             for path in self._folder.glob(f"{fingerprint(url)}-{stamp.mark}-*"):
@@ -175,7 +175,10 @@ class FetchedFiles:
 
     @contextmanager
     def _room(self, url: str, size: int, forget: bool = True) -> Iterator[None]:
-        """Make room for `size` bytes of a file, locked against other processes; `forget` its earlier versions."""
+        """Make room for a file of `size` bytes, locked against other processes.
+
+        Its earlier versions are removed if it is to `forget` them.
+        """
         with FileLock(self._folder / _ROOM):
             if forget:
                 # A killed process may have left a part of one, too.

@@ -316,7 +316,7 @@ class IndexWriter:
                 self._tell(phrase(form, len(names) - _NAMED, self._place.location(LEFT_OUT)))
 
     def _left_out_of(self, unchanged: Collection[str]) -> list[tuple[str, str, str]]:
-        """Return the name, reason and source of each file left out of sources with these names."""
+        """Return the files left out of sources with these names: name, reason, source."""
         before = self._before
         if before is None or not self._place.has(LEFT_OUT):
             return []

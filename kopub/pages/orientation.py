@@ -111,7 +111,7 @@ def find_writing_around(grey: NDArray[np.uint8], corners: NDArray[np.float32]) -
 
 
 def _characters(ink: np.ndarray) -> NDArray[np.int32]:
-    """Return the boxes, (n, 4), of blobs of ink that have the size of a character."""
+    """Return the boxes, (n, 4), of blobs of ink as large as characters."""
     _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     boxes = np.asarray(stats[1:, :4], np.int32)
     longer, shorter = boxes[:, 2:].max(axis=1), boxes[:, 2:].min(axis=1)

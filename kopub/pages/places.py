@@ -218,7 +218,7 @@ class ObjectPath:
         return objects.open(path)
 
     def held(self) -> "AbstractContextManager[FetchedFile]":
-        """Return a context with the file on this disk, as it was listed. Raises `SourceError` and `StoreError`."""
+        """Hold the file on this disk, as it was listed. Raises `SourceError` and `StoreError`."""
         return self._listing.fetched.held(*self._file)
 
     def put(self, file: Path) -> None:
