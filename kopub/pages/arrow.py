@@ -426,7 +426,7 @@ def _whole_number(value: Any) -> int | None:
 
 
 def _text(value: Any) -> str | None:
-    """Return a text, or a whole number as digits, else None, also for an empty text."""
+    """Return a text that is not empty, or a whole number as digits, else None."""
     is_text = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
     return str(value) if is_text else None
 
