@@ -78,7 +78,10 @@ def index(
             place.remove(BEGUN)
     written = result.named(source)
     if written is not None and before is not None and result.shards != before.shards:
-        _index_copies(result, written, place, progress)
+        # A file that another source left out as a copy of one of these may be the only one now.
+        for other in result.sources:
+            if written.name in other.copies_of:
+                _index_again(result, other, place, progress)
     return Manifest.load(place)
 
 
@@ -113,7 +116,9 @@ def remove(name: str, where: Path | CorpusPlace, progress: Progress = lambda lin
                 "{source} is the only source: kopub index SOURCE --replace puts another in its place", source.name
             )
         result = IndexWriter(place, before, progress).write_without(source)
-    _index_copies(result, source, place, progress)
+    for other in result.sources:
+        if source.name in other.copies_of:
+            _index_again(result, other, place, progress)
     return Manifest.load(place)
 
 
@@ -127,13 +132,6 @@ def retry_failed(where: Path | CorpusPlace, progress: Progress) -> bool:
         progress(phrase(form, counted(source.failed, "page"), source.name))
         _index_again(Manifest.load(place), source, place, progress)
     return bool(failed)
-
-
-def _index_copies(corpus: Manifest, changed: CorpusSource, place: CorpusPlace, tell: Progress) -> None:
-    """Index again the sources that left out files as copies of those in `changed`."""
-    for source in corpus.sources:
-        if changed.name in source.copies_of:
-            _index_again(corpus, source, place, tell)
 
 
 def _index_again(corpus: Manifest, source: CorpusSource, place: CorpusPlace, tell: Progress) -> None:

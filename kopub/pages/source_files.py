@@ -192,7 +192,7 @@ def _beside_shards(
             form = "beside {files}, which holds the pages"
             what = phrase(form, files[0].name) if other.path.parent == folder else "a document"
             reason = phrase("{what}: index it from a folder of its own", what)
-        elif not _is_table(other.path):
+        elif other.path.name[0] == "." or format_of(other.path) is None:
             reason = other.reason
         elif (kind := role(other.path.stem)) != "corpus":
             reason = _READ_FROM[kind]
@@ -243,12 +243,8 @@ def _saved_files(folder: SourcePath) -> list[SourcePath]:
         raise SourceError("{path} cannot be read: {error}", path, repr(error)) from None
 
 
-def _is_table(path: SourcePath) -> bool:
-    return format_of(path) is not None and path.name[0] != "."
-
-
 def _holds_pages(path: SourcePath) -> bool:
-    return _is_table(path) and role(path.stem) == "corpus"
+    return format_of(path) is not None and path.name[0] != "." and role(path.stem) == "corpus"
 
 
 _BESIDE = frozenset({"qa", "annotations", "queries"})
