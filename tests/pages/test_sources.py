@@ -743,6 +743,9 @@ def test_broken_files_are_not_indexed(tmp_path: Path) -> None:
 def test_sources_without_pages(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     assert "has no pages in Arrow or Parquet, and no PDF, image" in refused(tmp_path / "source", tmp_path)
+    # A hostile list of splits leads back to its own folder.
+    (tmp_path / "source" / "dataset_dict.json").write_text('{"splits": ["."]}')
+    assert "has no pages in Arrow or Parquet, and no PDF, image" in refused(tmp_path / "source", tmp_path)
     write_arrow(tmp_path / "source" / "a.arrow", table([]))
     assert refused(tmp_path / "source", tmp_path).endswith("has no pages")
     assert "is neither a folder" in refused(tmp_path / "nowhere", tmp_path)
