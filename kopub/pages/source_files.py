@@ -157,8 +157,8 @@ def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
         if path := beside.get(kind):
             used.add(str(path))
             require_utf8(path)
-            with on_disk(path) as table:
-                tables[kind] = read_table(table)
+            with on_disk(path) as file:
+                tables[kind] = read_table(file)
     own = _OF_HOME if is_home else frozenset[str]()
     return SourceFiles(
         name=str(folder),
