@@ -19,7 +19,7 @@ from rich.progress import track
 from rich.table import Table
 
 from kopub.boxes import Box
-from kopub.evaluation.benchmark import MISSING, Element, PageElements, Sample, SampleReading
+from kopub.evaluation.benchmark import MISSING, Element, ElementList, Sample, SampleReading
 from kopub.evaluation.metrics import ALL, means
 from kopub.evaluation.scoring import Scorer
 from kopub.layout.regions import DEFAULT_TASKS
@@ -42,7 +42,7 @@ def main() -> None:
     arguments = parser.parse_args()
     console = Console()
     made = list(pages(arguments.pages))
-    blocks = Counter(e.category for s, _ in made if isinstance(s.gold, PageElements) for e in s.gold.elements)
+    blocks = Counter(e.category for s, _ in made if isinstance(s.gold, ElementList) for e in s.gold.elements)
     before, started = cpu_seconds(), time.monotonic()
     scores = []
     with Scorer("omnidocbench", table_seconds=arguments.cut) as scorer:
@@ -78,7 +78,7 @@ def pages(count: int) -> Iterator[tuple[Sample, SampleReading]]:
     chance = random.Random(_SEED)
     for number in range(count):
         elements = list(page_elements(chance, newspaper=number % 20 == 0))
-        gold = PageElements(tuple(elements), 1000, 1000)
+        gold = ElementList(tuple(elements), 1000, 1000)
         slices = {"language": chance.choice(("english", "chinese", "korean"))}
         sample = Sample(f"page_{number}", f"document_{number // 3}", None, slices, gold)
         yield sample, MISSING if chance.random() < _LOST else reading(chance, elements)

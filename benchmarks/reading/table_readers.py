@@ -18,7 +18,7 @@ import cv2
 from rich.console import Console
 from rich.table import Table
 
-from kopub.evaluation.benchmark import PageTables, Sample, SamplePicture, close_pictures
+from kopub.evaluation.benchmark import Sample, SamplePicture, TableList, close_pictures
 from kopub.evaluation.benchmarks.made_tables import load_made_tables
 from kopub.evaluation.table_cells import cell_rows
 from kopub.layout.base import SPECK
@@ -51,7 +51,7 @@ def main() -> None:
         counts: dict[str, Counter[str]] = defaultdict(Counter)
         try:
             for sample in samples:
-                assert isinstance(sample.gold, PageTables)
+                assert isinstance(sample.gold, TableList)
                 assert sample.picture is not None
                 start = time.process_time()
                 tables = read(sample.picture)
@@ -68,7 +68,7 @@ def main() -> None:
     close_pictures()
 
 
-def score(gold: PageTables, tables: Sequence[str]) -> Counter[str]:
+def score(gold: TableList, tables: Sequence[str]) -> Counter[str]:
     """Count the cells, rows and figures of a page, and those that are exact."""
     counts: Counter[str] = Counter()
     for row in cell_rows(gold.tables, tables):

@@ -56,7 +56,7 @@ class Element:
 
 
 @dataclass(frozen=True, slots=True)
-class PageElements:
+class ElementList:
     """The blocks of a page.
 
     `width` and `height` are those of the picture that the boxes were drawn on, in pixels.
@@ -126,18 +126,18 @@ class FactList:
 
 
 @dataclass(frozen=True, slots=True)
-class PageTables:
+class TableList:
     """The tables of a page as HTML, from the top."""
 
     tables: tuple[str, ...]
 
 
-Gold = PageText | PageElements | PageTables | TableHtml | Formula | LineText | Answers | FactList
+Gold = PageText | ElementList | TableList | TableHtml | Formula | LineText | Answers | FactList
 
 _KINDS: dict[str, type] = {
     "PageText": PageText,
-    "PageElements": PageElements,
-    "PageTables": PageTables,
+    "PageElements": ElementList,
+    "PageTables": TableList,
     "TableHtml": TableHtml,
     "Formula": Formula,
     "Line": LineText,

@@ -12,10 +12,10 @@ from kopub.evaluation.benchmark import (
     OWN_PAGES,
     Answers,
     Benchmark,
+    ElementList,
     FactList,
     Formula,
     LineText,
-    PageElements,
     PageText,
     Sample,
     SampleReading,
@@ -197,7 +197,7 @@ def _gold_text(sample: Sample) -> str | None:
             return latex
         case TableHtml():
             return None
-        case PageElements(elements):
+        case ElementList(elements):
             texts: list[str] = []
             ordered = [element for element in elements if not element.ignored and element.order is not None]
             for element in sorted(ordered, key=lambda element: element.order or 0):
@@ -231,7 +231,7 @@ def _tables(sample: Sample, reading: SampleReading) -> list[dict[str, Any]]:
     match sample.gold:
         case TableHtml(html):
             gold = [html]
-        case PageElements(elements):
+        case ElementList(elements):
             gold = [element.html for element in elements if element.html and not element.ignored]
         case _:
             return []

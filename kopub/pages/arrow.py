@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -155,8 +156,20 @@ class ArrowFile(ShardFile):
 
     def __init__(self, path: Path, place: str) -> None:
         super().__init__(place)
-        self._file = pa.memory_map(str(path))
-        self._batches = list(self._read())
+        self._batches: list[RowBatch] = []
+        file = pa.memory_map(str(path))
+        try:
+            reader = open_stream(file)
+            check_schema(reader.schema, place)
+            for batch in reader:
+                _require_rows(batch.num_rows, file.size())
+                self._batches.append(_check(batch))
+            # A stream that was cut off between two batches lacks nothing but its end mark.
+            file.seek(file.tell() - len(_END_OF_STREAM))
+            if file.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
+                self.problem = _damage("it has no end mark")
+        except _DAMAGE as error:
+            self.problem = _damage(error)
         self._ends = list(accumulate(batch.rows for batch in self._batches))
 
     def batches(self) -> "Iterator[RowBatch]":
@@ -168,28 +181,6 @@ class ArrowFile(ShardFile):
             return Row(problem=self.problem or Reason("{file} has no row {row}", file=str(self.place), row=index))
         batch = self._batches[at]
         return batch.row(index - self._ends[at] + batch.rows)
-
-    def _read(self) -> "Iterator[RowBatch]":
-        try:
-            reader = open_stream(self._file)
-            check_schema(reader.schema, self.place)
-        except _DAMAGE as error:
-            self.problem = _damage(error)
-            return
-        while True:
-            try:
-                batch = reader.read_next_batch()
-                _require_rows(batch.num_rows, self._file.size())
-            except StopIteration:
-                break
-            except _DAMAGE as error:
-                self.problem = _damage(error)
-                return
-            yield _check(batch)
-        # A stream that was cut off between two batches lacks nothing but its end mark.
-        self._file.seek(self._file.tell() - len(_END_OF_STREAM))
-        if self._file.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
-            self.problem = _damage("it has no end mark")
 
 
 class ParquetFile(ShardFile):
@@ -248,7 +239,7 @@ class ParquetFile(ShardFile):
         if self.problem or TEXT_LAYER not in self._columns:
             return [None] * (self._ends[-1] if self._ends else 0)
         try:
-            return [_read_or_none(_text, layer) for layer in self._texts(TEXT_LAYER)]
+            return list(map(_text, self._texts(TEXT_LAYER)))
         except _DAMAGE:
             return super().text_layers()
 
@@ -263,7 +254,7 @@ class ParquetFile(ShardFile):
         for identity, name in zip(ids, names, strict=True):
             is_binary = isinstance(identity, bytes)
             page_id = identity.decode("utf-8", "surrogateescape") if is_binary else identity
-            rows.append((page_id, _read_or_none(_text, name)))
+            rows.append((page_id, _text(name)))
         return rows
 
     def _read(self, group: int) -> "Iterator[RowBatch]":
@@ -288,8 +279,11 @@ class ParquetFile(ShardFile):
     def _unpacked(self, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield columns of a row group in batches, small ones of large rows."""
         facts = self._file.metadata.row_group(group)
-        chunks = [chunk for at in range(facts.num_columns) if (chunk := facts.column(at)).path_in_schema in columns]
-        largest = max((chunk.total_uncompressed_size for chunk in chunks), default=0)
+        largest = 0
+        for at in range(facts.num_columns):
+            chunk = facts.column(at)
+            if chunk.path_in_schema in columns:
+                largest = max(largest, chunk.total_uncompressed_size)
         _require_no_bomb(largest, self._size)
         # A dictionary repeats its values, one of which may be as large as all of them.
         count = max(1, min(_BATCH_BYTES // max(1, largest), _PARQUET_BATCH))
@@ -310,15 +304,6 @@ def _require_rows(rows: int, size: int) -> None:
     """Raise `pa.ArrowInvalid` for more rows than the file has bytes."""
     if rows > size:
         raise pa.ArrowInvalid(phrase("it has {rows:,} rows in {size:,} bytes", rows, size))
-
-
-def _reason(says: str, packed: str | None) -> str:
-    """Return the reason that says this, with the parts that a file has."""
-    try:
-        reason = Reason.unpacked(packed) if packed else says
-    except (ValueError, TypeError, RecursionError):
-        return says
-    return reason if reason == says else says
 
 
 def _damage(error: Exception | str) -> str:
@@ -380,7 +365,12 @@ class _ReadBatch:
     def row(self, index: int) -> Row:
         identity = self._ids[index]
         image = self._images[index] if self._image_valid[index].as_py() else None
-        damage = _reason(visible(self._problems[index] or ""), self._parts[index])
+        damage = visible(self._problems[index] or "")
+        if packed := self._parts[index]:
+            # The form and values of another text, or of none, are not those of this one.
+            with suppress(ValueError, TypeError, RecursionError):
+                reason = Reason.unpacked(packed)
+                damage = reason if reason == damage else damage
         return Row(
             id=None if identity is None else bytes(identity).decode("utf-8", "surrogateescape"),
             image=image,
@@ -395,7 +385,7 @@ class _ReadBatch:
         )
 
     def _optional(self, batch: pa.RecordBatch, name: str, read: Callable[[Any], Any]) -> list[Any]:
-        """Return a column's values as `read` converts them, with None for what it cannot."""
+        """Return a column's values as `read` converts them, with None for no value."""
         nothing = [None] * batch.num_rows
         if name not in batch.schema.names:
             return nothing
@@ -414,42 +404,31 @@ class _ReadBatch:
             form = "the column {name} is {type}: wanted whole numbers or text"
             self.misread = self.misread or phrase(form, name, column.type)
             return nothing
-        values = column.to_pylist()
         converted: list[Any] = []
-        for value in values:
-            converted.append(_read_or_none(read, value))
-            if self.misread is None and converted[-1] is None and not _is_gap(value):
+        for value in column.to_pylist():
+            # Pandas writes NaN where there is none.
+            is_gap = value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+            converted.append(None if is_gap else read(value))
+            if self.misread is None and converted[-1] is None and not is_gap:
                 wanted = "whole numbers" if read is _whole_number else "text"
                 form = "the column {name} is {type} and holds {value}: wanted {wanted}"
                 self.misread = phrase(form, name, column.type, quoted(str(value)), wanted)
         return converted
 
 
-def _read_or_none(read: Callable[[Any], Any], value: Any) -> Any:
+def _whole_number(value: Any) -> int | None:
+    """Return a whole number, also from a float or digits, else None."""
     try:
-        return None if _is_gap(value) else read(value)
+        number = int(value)
     except (ValueError, TypeError, OverflowError):
         return None
+    return number if not isinstance(value, bool) and (isinstance(value, str) or number == value) else None
 
 
-def _is_gap(value: Any) -> bool:
-    """Return whether there is no value: null, pandas' NaN, or an empty string."""
-    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
-
-
-def _whole_number(value: Any) -> int:
-    """Return a whole number, also from a float or digits. Raises `ValueError`, `TypeError`."""
-    number = int(value)
-    if isinstance(value, bool) or (not isinstance(value, str) and number != value):
-        raise ValueError(value)
-    return number
-
-
-def _text(value: Any) -> str:
-    """Return a text, or a whole number as digits. Raises `ValueError`."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(value)
-    return str(value)
+def _text(value: Any) -> str | None:
+    """Return a text that is not empty, or a whole number as digits, else None."""
+    is_text = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+    return str(value) if is_text else None
 
 
 class _Values:

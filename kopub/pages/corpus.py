@@ -21,7 +21,7 @@ from kopub.errors import SourceError, first_line, quoted
 from kopub.files import is_url
 from kopub.fingerprints import fingerprint
 from kopub.pages.manifest import GOLD, Manifest, shard_source
-from kopub.pages.page import problem_with_id, stand_in_id
+from kopub.pages.page import problem_with_id
 from kopub.pages.places import CACHE_GB, CorpusPlace
 from kopub.states import Reason
 from kopub.store.corpus_tables import TABLES
@@ -157,7 +157,8 @@ class Corpus(Resource):
                 problem = Reason("row {row}: the id {id} {problem}", row=at, id=quoted(row.id), problem=fault)
             elif row.id in duplicates or row.id in seen:
                 problem = Reason("row {row}: an earlier page has the id {id} already", row=at, id=quoted(row.id))
-            page_id = row.id if problem is None and row.id is not None else stand_in_id(shard_key, at)
+            # The slash distinguishes a stand-in from every usable id.
+            page_id = row.id if problem is None and row.id is not None else f"{shard_key}/row_{at}"
             seen.add(page_id)
             doc_id, page_no = row.file_name, row.page_number
             if parts := _ID_PARTS.fullmatch(page_id):
@@ -286,8 +287,7 @@ def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) 
     Ground truth is a list of page ids, or of page numbers in the whole corpus, which `annotations` (file_id,
     page_indices) turns into ids. A repeated query id gets a number. Raises a `SourceError` that begins with `name`.
     """
-    missing = [column for column in _REQUIRED if column not in questions.column_names]
-    if missing:
+    if not set(_REQUIRED) <= set(questions.column_names):
         columns = ", ".join(questions.column_names)
         form = "{name} has the columns {columns}; wanted {required} too"
         raise SourceError(form, name, columns, ", ".join(_REQUIRED))
@@ -314,41 +314,26 @@ def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) 
             again += 1
             query_id = f"{row['id']}#{again}"
         ids.add(query_id)
-        queries.append(
-            Query(
-                query_id=query_id,
-                query=str(row["query"]),
-                answer=_text(row.get("answer")),
-                type=_text(row.get("type")),
-                domain=_text(row.get("domain")),
-                ground_truth=list(dict.fromkeys(truth)),
-            )
-        )
+        more = {name: str(row[name]) for name in ("answer", "type", "domain") if row.get(name) is not None}
+        queries.append(Query(query_id, str(row["query"]), ground_truth=list(dict.fromkeys(truth)), **more))
     return queries
 
 
-def assign(
+def to_table(
     queries: Iterable[Query], shard_of: Mapping[str, str], keys: Sequence[str], before: Mapping[str, str]
-) -> list[str]:
-    """Return the partition key of each query.
+) -> pa.Table:
+    """Return the queries as the indexed table, each with the partition key of its shard.
 
     It is the shard of its first ground-truth page in the corpus. A query without one stays in the shard that its id had
     `before`, or goes to a shard chosen by the hash of its id, the same on every machine.
     """
-    shards: list[str] = []
+    rows: list[dict[str, Any]] = []
     for query in queries:
-        pages = [page for page in query.ground_truth if page in shard_of]
-        shard = shard_of[pages[0]] if pages else before.get(query.query_id)
+        shard = next(filter(None, map(shard_of.get, query.ground_truth)), before.get(query.query_id))
         if not shard:
             digest = hashlib.sha256(query.query_id.encode("utf-8", "surrogatepass")).digest()
             shard = keys[int.from_bytes(digest[:8]) % len(keys)]
-        shards.append(shard)
-    return shards
-
-
-def to_table(queries: Sequence[Query], shards: Sequence[str]) -> pa.Table:
-    """Return the queries as the indexed table, each with its shard."""
-    rows = [asdict(query) | {SHARD: shard} for query, shard in zip(queries, shards, strict=True)]
+        rows.append(asdict(query) | {SHARD: shard})
     return pa.Table.from_pylist(rows, _SCHEMA)
 
 
@@ -383,7 +368,3 @@ def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:
         for page, index in enumerate(row["page_indices"] or [], start=1):
             page_ids[index] = f"{row['file_id']}_{page}"
     return page_ids
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

@@ -52,6 +52,8 @@ def preview(image: np.ndarray, boxes: Sequence[Box] = (), max_bytes: int = 30_00
     import cv2
 
     height, width = image.shape[:2]
+    font = ImageFont.load_default(_FONT_SIZE)
+    ordered = sorted(boxes, key=lambda box: box[2])
     page: Image.Image | None = None
     for side in _SIDES:
         scale = min(1.0, side / max(width, height))
@@ -61,28 +63,22 @@ def preview(image: np.ndarray, boxes: Sequence[Box] = (), max_bytes: int = 30_00
             page = Image.fromarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA))
             page = Image.blend(page, Image.new("RGB", page.size, "white"), _FADE)
         small = page.resize(size, Image.Resampling.BOX)
-        _draw(small, boxes, scale)
+        draw = ImageDraw.Draw(small)
+        for bbox, label, _ in ordered:
+            x1, y1, x2, y2 = (value * scale for value in bbox)
+            outside = (x1 - _LINE, y1 - _LINE, max(x1, x2) + _LINE, max(y1, y2) + _LINE)
+            draw.rectangle(outside, outline=_COLOURS.get(label, _OTHER), width=_LINE)
+        # Tags are drawn last, so that no box covers them, and in the margin left of the box if there is room.
+        for bbox, label, index in ordered:
+            text = f"{index}: {label}"
+            left, top, right, bottom = draw.textbbox((0, 0), text, font=font)
+            wide, high = right - left + 2 * _PADDING, bottom - top + 2 * _PADDING
+            x, y = max(0.0, bbox[0] * scale - _LINE - wide), bbox[1] * scale - _LINE
+            draw.rectangle((x, y, x + wide, y + high), fill=_COLOURS.get(label, _OTHER))
+            draw.text((x + _PADDING - left, y + _PADDING - top), text, fill="white", font=font)
         encoded = io.BytesIO()
         small.save(encoded, "WEBP", quality=_QUALITY, method=2)
         uri = _DATA_URI + base64.b64encode(encoded.getvalue()).decode()
         if len(uri) <= max_bytes:
             return uri
     raise ValueError(f"no picture of the page fits into {max_bytes} bytes")
-
-
-def _draw(page: Image.Image, boxes: Sequence[Box], scale: float) -> None:
-    draw = ImageDraw.Draw(page)
-    font = ImageFont.load_default(_FONT_SIZE)
-    ordered = sorted(boxes, key=lambda box: box[2])
-    for bbox, label, _ in ordered:
-        x1, y1, x2, y2 = (value * scale for value in bbox)
-        outside = (x1 - _LINE, y1 - _LINE, max(x1, x2) + _LINE, max(y1, y2) + _LINE)
-        draw.rectangle(outside, outline=_COLOURS.get(label, _OTHER), width=_LINE)
-    # Tags are drawn last, so that no box covers them, and in the margin left of the box if there is room.
-    for bbox, label, index in ordered:
-        text = f"{index}: {label}"
-        left, top, right, bottom = draw.textbbox((0, 0), text, font=font)
-        width, height = right - left + 2 * _PADDING, bottom - top + 2 * _PADDING
-        x, y = max(0.0, bbox[0] * scale - _LINE - width), bbox[1] * scale - _LINE
-        draw.rectangle((x, y, x + width, y + height), fill=_COLOURS.get(label, _OTHER))
-        draw.text((x + _PADDING - left, y + _PADDING - top), text, fill="white", font=font)

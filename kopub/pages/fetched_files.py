@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -42,8 +43,8 @@ class Stamp:
     def of(cls, info: Mapping[str, Any]) -> "Stamp":
         """Return the stamp in a listing's entry, or in the answer about a single file."""
         size = info["size"]
-        marks = [key for key in _MARKS if info.get(key)]
-        keys = marks[:1] or [key for key in _TIMES if info.get(key)]
+        mark = next(filter(info.get, _MARKS), None)
+        keys = [mark] if mark else filter(info.get, _TIMES)
         return cls(size, fingerprint([size, sorted(f"{key.lower()}={info[key]}" for key in keys)]))
 
 
@@ -88,41 +89,37 @@ class FetchedFiles:
         The file stays while the context is open; once mapped, it stays mapped afterwards. Raises `SourceError` if the
         file is missing or larger than the cache, and `StoreError` if the storage does not answer or the disk is full.
         """
-        use = self._use(url)
-        with self._alone(use):
-            file = self._fetched(url, listed)
+        with self._alone(url) as use:
+            file = self._fetched(url, listed, forget=not use.users)
             use.users += 1
         try:
             yield file
         finally:
-            with self._alone(use):
+            with self._alone(url):
                 use.users -= 1
 
     def take(self, url: str, path: Path) -> Stamp:
         """Move a file that this machine has just written to a URL into the cache."""
-        with self._alone(self._use(url)):
+        with self._alone(url):
             try:
                 stamp = _ask(url)
                 with path.open("rb") as file:
                     sha256 = hashlib.file_digest(file, "sha256").hexdigest()
                 if stamp.size == path.stat().st_size <= self._most:
-                    self._forget(url)
-                    with self._room(stamp.size):
+                    with self._room(url, stamp.size):
                         os.replace(path, self._folder / _name(url, stamp, sha256))
                 return stamp
             except OSError as error:
                 raise StoreError(cannot_write(self._folder, error)) from error
 
-    def _use(self, url: str) -> _Use:
+    @contextmanager
+    def _alone(self, url: str) -> Iterator[_Use]:
+        """Hold a file exclusively in this process and, if it has no users, between processes."""
         path = self._folder / f"{fingerprint(url)}{_LOCK}"
         with _listed:
             if path not in _uses:
                 _uses[path] = _Use(FileLock(path, thread_local=False))
-            return _uses[path]
-
-    @contextmanager
-    def _alone(self, use: _Use) -> Iterator[None]:
-        """Hold a file exclusively in this process and, if it has no users, between processes."""
+            use = _uses[path]
         with use.alone:
             if not use.users:
                 try:
@@ -131,98 +128,87 @@ class FetchedFiles:
                 except OSError as error:
                     raise StoreError(cannot_write(self._folder, error)) from error
             try:
-                yield
+                yield use
             finally:
                 if not use.users:
                     use.lock.release()
 
-    def _fetched(self, url: str, listed: Stamp | None) -> FetchedFile:
-        for _ in range(_ATTEMPTS):
+    def _fetched(self, url: str, listed: Stamp | None, forget: bool) -> FetchedFile:
+        """Return the file that is here, or fetch it and then `forget` earlier versions."""
+        for _ in range(_ATTEMPTS if listed is None else 1):
             stamp = listed or _ask(url)
             for path in self._folder.glob(f"{fingerprint(url)}-{stamp.mark}-*"):
                 if path.stat().st_size == stamp.size:
                     # The file that was used longest ago is evicted first.
                     os.utime(path)
                     return FetchedFile(path, path.name.split("-")[2][:64])
+            if stamp.size > self._most:
+                form = "{url} has {size:,} bytes and corpus.cache_gb lets this machine keep {most:g} GB: raise it"
+                raise SourceError(form, url, stamp.size, self._most / 1e9)
+            objects, remote = Objects.at(url)
+            part = self._folder / f"{fingerprint(url)}-{uuid.uuid4().hex[:8]}{_PART}"
+            digest = hashlib.sha256()
             try:
-                fetched = self._fetch(url, stamp, forget=not self._use(url).users)
+                with self._room(url, stamp.size, forget), part.open("wb") as file:
+                    # From now on, other processes count all of it.
+                    file.truncate(stamp.size)
+                with part.open("r+b") as file:
+                    for start in range(0, stamp.size, _AT_ONCE):
+                        end = min(start + _AT_ONCE, stamp.size)
+                        with _reading(url):
+                            content = cast("bytes", retry(partial(objects.fs.cat_file, remote, start=start, end=end)))
+                        digest.update(content)
+                        file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    is_whole = file.tell() == stamp.size
+                # A file that changed meanwhile is fetched again.
+                if is_whole and _ask(url) == stamp:
+                    whole = self._folder / _name(url, stamp, digest.hexdigest())
+                    os.replace(part, whole)
+                    return FetchedFile(whole, digest.hexdigest())
             except OSError as error:
                 raise StoreError(cannot_write(self._folder, error)) from error
-            if fetched is not None:
-                return fetched
-            if listed is not None:
-                break
+            finally:
+                part.unlink(missing_ok=True)
         raise SourceError("{url} changed while it was read: index it again when nobody writes to it", url)
 
-    def _fetch(self, url: str, stamp: Stamp, forget: bool) -> FetchedFile | None:
-        """Fetch the whole file, and `forget` earlier versions; None if it changed meanwhile."""
-        if stamp.size > self._most:
-            form = "{url} has {size:,} bytes and corpus.cache_gb lets this machine keep {most:g} GB: raise it"
-            raise SourceError(form, url, stamp.size, self._most / 1e9)
-        objects, path = Objects.at(url)
-        part = self._folder / f"{fingerprint(url)}-{uuid.uuid4().hex[:8]}{_PART}"
-        digest = hashlib.sha256()
-        try:
-            if forget:
-                self._forget(url)
-            with self._room(stamp.size), part.open("wb") as file:
-                # From now on, other processes count all of it.
-                file.truncate(stamp.size)
-            with part.open("r+b") as file:
-                for start in range(0, stamp.size, _AT_ONCE):
-                    content = _read(objects, path, url, start, min(start + _AT_ONCE, stamp.size))
-                    digest.update(content)
-                    file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                whole = file.tell() == stamp.size
-            if not whole or _ask(url) != stamp:
-                return None
-            whole_file = self._folder / _name(url, stamp, digest.hexdigest())
-            os.replace(part, whole_file)
-            return FetchedFile(whole_file, digest.hexdigest())
-        finally:
-            part.unlink(missing_ok=True)
-
     @contextmanager
-    def _room(self, size: int) -> Iterator[None]:
-        """Make room for `size` bytes, locked against other processes."""
+    def _room(self, url: str, size: int, forget: bool = True) -> Iterator[None]:
+        """Make room for a file of `size` bytes, locked against other processes.
+
+        Its earlier versions are removed if it is to `forget` them.
+        """
         with FileLock(self._folder / _ROOM):
-            files = []
+            if forget:
+                # A killed process may have left a part of one, too.
+                for path in self._folder.glob(f"{fingerprint(url)}-*"):
+                    path.unlink(missing_ok=True)
+            files, total = list[tuple[int, int, Path]](), size
             for path in self._folder.iterdir():
                 with suppress(FileNotFoundError):
                     if path.suffix != _LOCK and path.name != _ROOM:
                         files.append((path.stat().st_mtime_ns, path.stat().st_size, path))
-            total = sum(bytes_of_file for _, bytes_of_file, _ in files)
+                        total += files[-1][1]
             for _, bytes_of_file, path in sorted(files):
-                if total + size <= self._most:
+                if total <= self._most:
                     break
-                if self._remove(path):
-                    total -= bytes_of_file
+                lock = self._folder / f"{path.name.partition('-')[0]}{_LOCK}"
+                with _listed:
+                    use = _uses.get(lock)
+                if use is not None and (use.users or not use.alone.acquire(blocking=False)):
+                    continue
+                try:
+                    with FileLock(lock, timeout=0):
+                        path.unlink(missing_ok=True)
+                        total -= bytes_of_file
+                except (Timeout, OSError):
+                    # Another process uses it, or Windows refuses to remove a mapped file.
+                    continue
+                finally:
+                    if use is not None:
+                        use.alone.release()
             yield
-
-    def _remove(self, path: Path) -> bool:
-        """Remove a file unless it is in use; return whether it is gone."""
-        lock = self._folder / f"{path.name.partition('-')[0]}{_LOCK}"
-        with _listed:
-            use = _uses.get(lock)
-        if use is not None and (use.users or not use.alone.acquire(blocking=False)):
-            return False
-        try:
-            with FileLock(lock, timeout=0):
-                path.unlink(missing_ok=True)
-        except (Timeout, OSError):
-            # Another process uses it, or Windows refuses to remove a mapped file.
-            return False
-        finally:
-            if use is not None:
-                use.alone.release()
-        return True
-
-    def _forget(self, url: str) -> None:
-        """Remove other versions of a file, and what a killed process left."""
-        for path in self._folder.glob(f"{fingerprint(url)}-*"):
-            path.unlink(missing_ok=True)
 
 
 def _name(url: str, stamp: Stamp, sha256: str) -> str:
@@ -231,26 +217,22 @@ def _name(url: str, stamp: Stamp, sha256: str) -> str:
 
 def _ask(url: str) -> Stamp:
     """Return the stamp that the storage reports for a file now."""
-    try:
+    with _reading(url):
         objects, path = Objects.at(url)
-        with translate_errors(url, "read"):
-            info = retry(lambda: objects.fs.info(path))
-    except FileNotFoundError:
-        raise _missing_error(url) from None
-    except ImportError as error:
-        raise SourceError("{url} needs a package that is missing: {error}", url, first_line(error)) from None
-    if info.get("type") != "file" or info.get("size") is None:
-        raise _missing_error(url)
+        info = retry(partial(objects.fs.info, path))
+        if info.get("type") != "file" or info.get("size") is None:
+            raise FileNotFoundError(url)
     return Stamp.of(info)
 
 
-def _read(objects: Objects, path: str, url: str, start: int, end: int) -> bytes:
+@contextmanager
+def _reading(url: str) -> Iterator[None]:
+    """Raise `SourceError` for a missing file or package, and `StoreError` for a storage fault."""
     try:
         with translate_errors(url, "read"):
-            return retry(lambda: cast("bytes", objects.fs.cat_file(path, start=start, end=end)))
+            yield
     except FileNotFoundError:
-        raise _missing_error(url) from None
-
-
-def _missing_error(url: str) -> SourceError:
-    return SourceError("there is no file {url}: bring it back, or index what is there with `kopub index`", url)
+        form = "there is no file {url}: bring it back, or index what is there with `kopub index`"
+        raise SourceError(form, url) from None
+    except ImportError as error:
+        raise SourceError("{url} needs a package that is missing: {error}", url, first_line(error)) from None

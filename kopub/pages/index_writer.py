@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 from kopub.errors import SourceError, counted, quoted, spelt
 from kopub.files import is_url
 from kopub.pages import manifest
-from kopub.pages.corpus import SHARD, Query, assign, digest, from_table, parse_queries, read_table, to_table
+from kopub.pages.corpus import SHARD, Query, digest, from_table, parse_queries, read_table, to_table
 from kopub.pages.documents.folder import LeftOut
 from kopub.pages.documents.pool import TakenNames
 from kopub.pages.documents.shards import ShardFolder, render
-from kopub.pages.manifest import LEFT_OUT, CorpusSource, Manifest, QueryFile, name_of, shard_number
-from kopub.pages.page import DPI
+from kopub.pages.manifest import LEFT_OUT, CorpusSource, Manifest, QueryFile, Shard, name_of, shard_number
+from kopub.pages.page import DPI, problem_with_id
 from kopub.pages.page_reader import open_shard
 from kopub.pages.places import CorpusPlace, SourcePath
-from kopub.pages.source_files import SeenIds, ShardRows, SourceFiles, document_of, read_file, with_keys
+from kopub.pages.source_files import ShardRows, SourceFiles, read_file, with_keys
 from kopub.states import phrase
 
 QUERIES = "queries.parquet"
@@ -62,6 +62,7 @@ class IndexWriter:
         """
         before = self._before
         old = before.named(named) if before else None
+        own_shards = before.shards_of(old.name) if before and old else []
         others = [other for other in before.sources if other is not old] if before else []
         replace = replace and bool(others)
         unchanged = [] if replace else others
@@ -76,7 +77,7 @@ class IndexWriter:
         place = contents.name if contents.revision else self._place.relative(named)
         source = CorpusSource(name=old.name if old else name, place=place, revision=contents.revision)
 
-        files = self._files_of(unchanged)
+        files = self._files_of(names)
         if most is not None:
             if not contents.documents:
                 form = "{named} holds shards: have a first look at one of them, with --shards instead"
@@ -84,13 +85,14 @@ class IndexWriter:
             if old and not old.left:
                 raise SourceError("all of {named} is indexed already: --max-pages is for a first look", named)
             # A first look shows at least as many pages as the one before.
-            most = max(most, sum(shard.rows for shard in before.shards_of(old.name)) if before and old else 0)
+            most = max(most, sum(shard.rows for shard in own_shards))
         if not contents.documents:
             part = self._scan(source, contents, files)
             return self._publish(source, old, contents, part, unchanged, files, replace)
         rendered = ShardFolder(self._place)
         with rendered.exclusive():
-            part = self._rendered(rendered, named, source, old, contents, files, dpi or (old and old.dpi) or DPI, most)
+            dpi = dpi or (old and old.dpi) or DPI
+            part = self._rendered(rendered, named, source, own_shards, contents, files, dpi, most)
             result = self._publish(source, old, contents, part, unchanged, files, replace)
             rendered.clear(_files_in(rendered, result))
         return result
@@ -100,24 +102,24 @@ class IndexWriter:
         before = self._before
         assert before is not None, "a source is of an index"
         unchanged = [other for other in before.sources if other != source]
-        gone = {shard.key: shard.sha256 for shard in before.shards_of(source.name)}
-        left_out = [file for file in self._left_out_before() if file[2] != source.name]
-        files, queries = self._files_of(unchanged), self._queries_of(unchanged)
-        result = self._write(unchanged, files, queries, {**before.retired, **gone}, left_out)
+        names = {other.name for other in unchanged}
+        retired = {**before.retired, **{shard.key: shard.sha256 for shard in before.shards_of(source.name)}}
+        files, queries, left_out = self._files_of(names), self._queries_of(names), self._left_out_of(names)
+        result = self._write(unchanged, files, queries, retired, left_out)
         rendered = ShardFolder(self._place)
         if _files_in(rendered, before):
             with rendered.exclusive():
                 rendered.clear(_files_in(rendered, result))
         return result
 
-    def _files_of(self, unchanged: Sequence[CorpusSource]) -> list[ShardRows]:
-        """Return the shards of unchanged sources, with the ids they hold."""
-        names, before = {source.name for source in unchanged}, self._before
+    def _files_of(self, unchanged: Collection[str]) -> list[ShardRows]:
+        """Return the shards of sources with these names, with the ids they hold."""
+        before = self._before
         files: list[ShardRows] = []
         if before is None:
             return files
         for shard in before.shards:
-            if shard.source not in names:
+            if shard.source not in unchanged:
                 continue
             try:
                 pages = open_shard(before, shard.key)
@@ -138,14 +140,13 @@ class IndexWriter:
         rendered: ShardFolder,
         named: str,
         source: CorpusSource,
-        old: CorpusSource | None,
+        own: Sequence[Shard],
         contents: SourceFiles,
         others: Sequence[ShardRows],
         dpi: int,
         most: int | None,
     ) -> _Part:
         """Return a source's pages, making new ones of documents. Raises `SourceError`, `StoreError`."""
-        own = self._before.shards_of(old.name) if self._before and old else []
         taken_names: set[str] = set()
         taken_ids: set[str] = set()
         for file in others:
@@ -212,12 +213,24 @@ class IndexWriter:
             raise SourceError(form, contents.name, ", ".join(sorted(part.copies_of)))
         if not part.files:
             raise SourceError("{source} has no pages", contents.name)
-        queries = self._queries_of(unchanged)
-        queries[source.name] = self._parse(contents)
+        names = {other.name for other in unchanged}
+        queries = self._queries_of(names)
+        queries[source.name] = []
+        if contents.questions is not None:
+            parsed = parse_queries(contents.questions, contents.annotations, contents.questions_name)
+            queries[source.name] = parsed
+            form = "{file} has no rows: there are no queries"
+            self._tell(counted(len(parsed), "query", "queries") if parsed else phrase(form, contents.questions_name))
+        elif not contents.documents:
+            self._tell(phrase("{source} has no queries", contents.name))
+        documents: set[str] = set()
+        for file in part.files:
+            for page_id, name in file.rows or ():
+                documents.add(name or (page_id or "").rpartition("_")[0] or page_id or "")
         source = source.model_copy(
             update={
                 "dpi": part.dpi,
-                "documents": len({document_of(row) for file in part.files for row in file.rows or ()}),
+                "documents": len(documents),
                 "failed": part.failed,
                 "left": part.left,
                 "queries": len(queries[source.name]),
@@ -236,18 +249,10 @@ class IndexWriter:
         if source != old or [file.shard for file in files] != own:
             source = source.model_copy(update={"indexed_at": datetime.now(UTC).replace(microsecond=0)})
         # A source that was there keeps its place among the others.
-        sources: list[CorpusSource] = []
-        for other in before.sources if before and old else unchanged:
-            if other is old:
-                sources.append(source)
-            elif other in unchanged:
-                sources.append(other)
-        if old is None:
-            sources.append(source)
+        sources = list(unchanged)
+        sources.insert(before.sources.index(old) if before and old else len(sources), source)
         left_out = [(file.name, file.reason, source.name) for file in (*contents.left_out, *part.left_out)]
-        names = {other.name for other in unchanged}
-        stays = [file for file in self._left_out_before() if file[2] in names]
-        result = self._write(sources, [*others, *files], queries, retired, [*stays, *left_out])
+        result = self._write(sources, [*others, *files], queries, retired, [*self._left_out_of(names), *left_out])
         self._tell_left_out(left_out)
         return result
 
@@ -260,14 +265,28 @@ class IndexWriter:
         left_out: Sequence[tuple[str, str, str]],
     ) -> Manifest:
         """Write the index, its queries, and the list of left-out files."""
-        ids = SeenIds()
-        shards = [ids.take(file) for file in sorted(files, key=lambda file: shard_number(file.shard.key))]
-        if ids.duplicates:
+        shards: list[Shard] = []
+        shard_of: dict[str, str] = {}
+        repeated = unusable = 0
+        for file in sorted(files, key=lambda file: shard_number(file.shard.key)):
+            duplicates: set[str] = set()
+            for page_id, _ in file.rows or ():
+                if page_id is None or problem_with_id(page_id):
+                    unusable += 1
+                elif page_id not in shard_of:
+                    shard_of[page_id] = file.shard.key
+                else:
+                    repeated += 1
+                    if shard_of[page_id] != file.shard.key:
+                        duplicates.add(page_id)
+            is_read = file.rows is not None
+            shards.append(file.shard.model_copy(update={"duplicates": sorted(duplicates)}) if is_read else file.shard)
+        if repeated:
             form = "{count:,} rows repeat the id of an earlier page: they will be quarantined"
-            self._tell(phrase(form, ids.duplicates))
-        if ids.unusable:
-            self._tell(phrase("{count:,} rows have no usable id: they will be quarantined", ids.unusable))
-        query_file = self._write_queries(sources, queries, ids.shard_of, [shard.key for shard in shards])
+            self._tell(phrase(form, repeated))
+        if unusable:
+            self._tell(phrase("{count:,} rows have no usable id: they will be quarantined", unusable))
+        query_file = self._write_queries(sources, queries, shard_of, [shard.key for shard in shards])
         result = Manifest(
             sources=[source.model_copy(update={"queries": len(queries.get(source.name, ()))}) for source in sources],
             shards=shards,
@@ -296,44 +315,39 @@ class IndexWriter:
                 form = "left out: {count:,} more for this reason, listed in {file}"
                 self._tell(phrase(form, len(names) - _NAMED, self._place.location(LEFT_OUT)))
 
-    def _left_out_before(self) -> list[tuple[str, str, str]]:
-        """Return the name, reason and source of each file left out of the previous index."""
+    def _left_out_of(self, unchanged: Collection[str]) -> list[tuple[str, str, str]]:
+        """Return the files left out of sources with these names: name, reason, source."""
         before = self._before
         if before is None or not self._place.has(LEFT_OUT):
             return []
         files: list[tuple[str, str, str]] = []
         for line in self._place.read(LEFT_OUT).decode().split("\n"):
             name, *rest = line.split("\t")
-            if rest:
-                # An older release, with one source, left out the source's name.
-                files.append((name, rest[0], rest[1] if len(rest) > 1 else before.sources[0].name))
+            # An older release, with one source, left out the source's name.
+            source = rest[1] if len(rest) > 1 else before.sources[0].name
+            if rest and source in unchanged:
+                files.append((name, rest[0], source))
         return files
 
-    def _parse(self, contents: SourceFiles) -> list[Query]:
-        if contents.questions is None:
-            if not contents.documents:
-                self._tell(phrase("{source} has no queries", contents.name))
-            return []
-        queries = parse_queries(contents.questions, contents.annotations, contents.questions_name)
-        form = "{file} has no rows: there are no queries"
-        self._tell(counted(len(queries), "query", "queries") if queries else phrase(form, contents.questions_name))
-        return queries
-
-    def _queries_of(self, unchanged: Sequence[CorpusSource]) -> dict[str, list[Query]]:
-        """Return the queries of unchanged sources, by the source's name; none from a lost table."""
+    def _queries_of(self, unchanged: Collection[str]) -> dict[str, list[Query]]:
+        """Return the queries of sources with these names, by name; none from a lost table."""
         before = self._before
         if before is None or before.queries is None or not unchanged:
             return {}
         try:
             queries = iter(from_table(self._indexed(before.queries)))
         except SourceError as error:
-            for source in unchanged:
-                if source.queries:
+            for source in before.sources:
+                if source.queries and source.name in unchanged:
                     form = "the queries of {source} are lost ({reason}): index it again"
                     self._tell(phrase(form, source.name, str(error)))
             return {}
-        by_source = {source.name: list(itertools.islice(queries, source.queries)) for source in before.sources}
-        return {source.name: by_source[source.name] for source in unchanged}
+        by_source: dict[str, list[Query]] = {}
+        for source in before.sources:
+            of_source = list(itertools.islice(queries, source.queries))
+            if source.name in unchanged:
+                by_source[source.name] = of_source
+        return by_source
 
     def _indexed(self, queries: QueryFile) -> pa.Table:
         with self._place.held(queries.file) as path:
@@ -350,17 +364,18 @@ class IndexWriter:
         keys: Sequence[str],
     ) -> QueryFile | None:
         queries: list[Query] = []
+        pages: list[str] = []
         source_of: dict[str, str] = {}
         for source in sources:
             for query in by_source.get(source.name, ()):
                 queries.append(query)
+                pages += query.ground_truth
                 if (other := source_of.setdefault(query.query_id, source.name)) != source.name:
                     form = "{other} and {source} both have a query with the id {id}: give one of them another id"
                     raise SourceError(form, other, source.name, quoted(query.query_id))
         if not queries:
             return None
-        pages = dict.fromkeys(itertools.chain.from_iterable(query.ground_truth for query in queries))
-        unknown = [page for page in pages if page not in shard_of]
+        unknown = [page for page in dict.fromkeys(pages) if page not in shard_of]
         if unknown:
             form = "{count:,} ground-truth pages are not in the corpus, the first is {page}"
             self._tell(phrase(form, len(unknown), quoted(unknown[0])))
@@ -373,7 +388,7 @@ class IndexWriter:
                 for query_id, key in zip(indexed["query_id"].to_pylist(), indexed[SHARD].to_pylist(), strict=True):
                     if key in there:
                         shards_before[query_id] = key
-        table = to_table(queries, assign(queries, shard_of, keys, shards_before))
+        table = to_table(queries, shard_of, keys, shards_before)
         buffer = pa.BufferOutputStream()
         pq.write_table(table, buffer)
         self._place.write(QUERIES, buffer.getvalue().to_pybytes())

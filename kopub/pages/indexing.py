@@ -30,7 +30,7 @@ class Others(StrEnum):
 def index(
     source: str,
     where: Path | CorpusPlace,
-    progress: Progress | None = None,
+    progress: Progress = lambda line: None,
     dpi: int | None = None,
     others: Others = Others.REFUSE,
     max_pages: int | None = None,
@@ -47,46 +47,42 @@ def index(
     the index. `progress` gets a line for every step. Raises `SourceError`, or `StoreError` if a file cannot be written;
     what was indexed before then stays.
     """
-    tell, place = progress or _say_nothing, place_of(where)
+    place = place_of(where)
     if others is Others.REFUSE:
         _require_no_others(source, place)
-    files = find_files(source, place, tell)
+    files = find_files(source, place, progress)
     if place.url and not is_url(source) and not files.documents:
         form = "{place} is shared, and its files lie on this machine: other nodes must have them at the same paths"
-        tell(phrase(form, place))
-    with _alone(place, tell):
+        progress(phrase(form, place))
+    with _alone(place, progress):
         # Another process may have indexed a source while this one looked for files or waited.
         if others is Others.REFUSE:
             _require_no_others(source, place)
         before = _before(place)
         if before is None and place.has(NAME):
             form = "the index at {place} cannot be read and is replaced by that of {source}: --add adds other sources"
-            tell(phrase(form, place, source))
-        with _begun(source, place):
-            result = IndexWriter(place, before, tell).write(source, files, dpi, others is Others.REPLACE, max_pages)
+            progress(phrase(form, place, source))
+        is_first = not place.remote and not place.has(NAME)
+        if is_first:
+            # A full disk or a kill would otherwise leave a home that seems to hold the samples.
+            named = os.path.abspath(source) if os.path.exists(source) else source
+            place.write(BEGUN, named.encode(errors="replace"))
+        writer = IndexWriter(place, before, progress)
+        try:
+            result = writer.write(source, files, dpi, others is Others.REPLACE, max_pages)
+        except SourceError:
+            if is_first:
+                place.remove(BEGUN)
+            raise
+        if is_first:
+            place.remove(BEGUN)
     written = result.named(source)
     if written is not None and before is not None and result.shards != before.shards:
-        _index_copies(result, written, place, tell)
+        # A file that another source left out as a copy of one of these may be the only one now.
+        for other in result.sources:
+            if written.name in other.copies_of:
+                _index_again(result, other, place, progress)
     return Manifest.load(place)
-
-
-@contextmanager
-def _begun(source: str, place: CorpusPlace) -> Iterator[None]:
-    """Note the source of a home's first index until it is finished.
-
-    A full disk or a kill would otherwise leave a home that seems to hold the samples.
-    """
-    if place.remote or place.has(NAME):
-        yield
-        return
-    named = os.path.abspath(source) if os.path.exists(source) else source
-    place.write(BEGUN, named.encode(errors="replace"))
-    try:
-        yield
-    except SourceError:
-        place.remove(BEGUN)
-        raise
-    place.remove(BEGUN)
 
 
 def other_sources(source: str, where: Path | CorpusPlace) -> str:
@@ -104,13 +100,13 @@ def _require_no_others(source: str, place: CorpusPlace) -> None:
         raise SourceError(form, place, others, source)
 
 
-def remove(name: str, where: Path | CorpusPlace, progress: Progress | None = None) -> Manifest:
+def remove(name: str, where: Path | CorpusPlace, progress: Progress = lambda line: None) -> Manifest:
     """Remove a source from the corpus, by its name or place, but not its files.
 
     Raises as `index` does.
     """
-    tell, place = progress or _say_nothing, place_of(where)
-    with _alone(place, tell):
+    place = place_of(where)
+    with _alone(place, progress):
         before = _before(place)
         if before is None:
             raise SourceError("{place} has no corpus of its own: kopub index SOURCE makes one", place)
@@ -119,8 +115,10 @@ def remove(name: str, where: Path | CorpusPlace, progress: Progress | None = Non
             raise SourceError(
                 "{source} is the only source: kopub index SOURCE --replace puts another in its place", source.name
             )
-        result = IndexWriter(place, before, tell).write_without(source)
-    _index_copies(result, source, place, tell)
+        result = IndexWriter(place, before, progress).write_without(source)
+    for other in result.sources:
+        if source.name in other.copies_of:
+            _index_again(result, other, place, progress)
     return Manifest.load(place)
 
 
@@ -134,13 +132,6 @@ def retry_failed(where: Path | CorpusPlace, progress: Progress) -> bool:
         progress(phrase(form, counted(source.failed, "page"), source.name))
         _index_again(Manifest.load(place), source, place, progress)
     return bool(failed)
-
-
-def _index_copies(corpus: Manifest, changed: CorpusSource, place: CorpusPlace, tell: Progress) -> None:
-    """Index again the sources that left out files as copies of those in `changed`."""
-    for source in corpus.sources:
-        if changed.name in source.copies_of:
-            _index_again(corpus, source, place, tell)
 
 
 def _index_again(corpus: Manifest, source: CorpusSource, place: CorpusPlace, tell: Progress) -> None:
@@ -194,7 +185,3 @@ def _alone(place: CorpusPlace, tell: Progress) -> Iterator[None]:
         yield
     finally:
         release_lock(place.lock)
-
-
-def _say_nothing(line: str) -> None:
-    """Show no progress."""

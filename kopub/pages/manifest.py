@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Collection
 from datetime import date, datetime
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -124,7 +123,7 @@ class Manifest(_FileEntry):
     @model_validator(mode="after")
     def _check(self) -> Self:
         numbers = [shard_number(shard.key) for shard in self.shards]
-        if any(one >= other for one, other in pairwise(numbers)):
+        if numbers != sorted(set(numbers)):
             raise ValueError("the shards are not in the order of their keys, each with a key of its own")
         names = [source.name for source in self.sources]
         if len(set(names)) < len(names):
@@ -154,7 +153,15 @@ class Manifest(_FileEntry):
             if version not in (None, _OLDER, VERSION):
                 form = "{path} has format {version}, this release reads {own}: run `kopub index SOURCE` again"
                 raise SourceError(form, path, visible(repr(version), _SHOWN), VERSION)
-            manifest = cls._of_one_source(content, place) if version == _OLDER else cls.model_validate(content)
+            if version == _OLDER:
+                older = _OlderManifest.model_validate(content)
+                count = older.queries.rows if older.queries else 0
+                name = older.source if older.revision else name_of(place.location(older.source))
+                source = CorpusSource(name=name, place=older.source, revision=older.revision, queries=count)
+                shards = [shard.model_copy(update={"source": name}) for shard in older.shards]
+                manifest = cls(sources=[source], shards=shards, queries=older.queries)
+            else:
+                manifest = cls.model_validate(content)
         except OSError as error:
             reason = error.strerror if not place.remote else "it is not there"
             raise SourceError("{path} cannot be read ({error}): run `kopub index SOURCE`", path, reason) from None
@@ -164,16 +171,6 @@ class Manifest(_FileEntry):
             raise SourceError(phrase(form, path, reason)) from None
         manifest._place = place
         return manifest
-
-    @classmethod
-    def _of_one_source(cls, content: Any, place: CorpusPlace) -> Self:
-        """Return the manifest stored in the previous format."""
-        older = _OlderManifest.model_validate(content)
-        count = older.queries.rows if older.queries else 0
-        name = older.source if older.revision else name_of(place.location(older.source))
-        source = CorpusSource(name=name, place=older.source, revision=older.revision, queries=count)
-        shards = [shard.model_copy(update={"source": name}) for shard in older.shards]
-        return cls(sources=[source], shards=shards, queries=older.queries)
 
     def to_json(self) -> str:
         """Return the manifest as the text of its file."""
@@ -207,13 +204,12 @@ class Manifest(_FileEntry):
 
     def source(self, name: str) -> CorpusSource:
         """Return the source with a name or place. Raises `SourceError`."""
-        sources = [source for source in self.sources if name in (source.name, source.place, self.location_of(source))]
-        if not sources:
-            names = [source.name for source in self.sources]
-            near = did_you_mean(name, names)
-            form = "there is no source {name}{guess}; the corpus has {names}"
-            raise SourceError(form, visible(name, _SHOWN), near, ", ".join(names))
-        return sources[0]
+        for source in self.sources:
+            if name in (source.name, source.place, self.location_of(source)):
+                return source
+        names = [source.name for source in self.sources]
+        form = "there is no source {name}{guess}; the corpus has {names}"
+        raise SourceError(form, visible(name, _SHOWN), did_you_mean(name, names), ", ".join(names))
 
     def named(self, place: str) -> CorpusSource | None:
         """Return the source at a path, URL or Hub id, else None."""
@@ -231,7 +227,7 @@ class Manifest(_FileEntry):
         """
         if not sources and not since:
             return frozenset(shards)
-        named_sources = [self.source(name) for name in sources] or self.sources
+        named_sources = list(map(self.source, sources)) or self.sources
         if since:
             try:
                 first = date.fromisoformat(since)
@@ -244,10 +240,10 @@ class Manifest(_FileEntry):
             named_sources = recent
             if not named_sources:
                 raise SourceError("nothing was indexed since {day}: `kopub sources` says when each source was", since)
-        of_sources = {shard.key for source in named_sources for shard in self.shards_of(source.name)}
+        names = [source.name for source in named_sources]
+        of_sources = {shard.key for shard in self.shards if shard.source in names}
         if shards and not of_sources & set(shards):
-            form = "{names} is not of {sources}"
-            named = phrase(form, ", ".join(shards), ", ".join(source.name for source in named_sources))
+            named = phrase("{names} is not of {sources}", ", ".join(shards), ", ".join(names))
             raise SourceError("{reason}: `kopub sources --json` lists the shards of each", named)
         return frozenset(of_sources & set(shards) if shards else of_sources)
 

@@ -68,9 +68,7 @@ def find_marks(grey: NDArray[np.uint8]) -> Marks:
     """Return the marks of a grey page of any size."""
     small = shrink(grey, WORKING_SIDE)
     ink = cv2.adaptiveThreshold(small, 255, cv2.ADAPTIVE_THRESH_MEAN_C, cv2.THRESH_BINARY_INV, _NEIGHBOURHOOD, _DARKER)
-    _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
-    scale = max(small.shape) / max(grey.shape)
-    return Marks(small, scale, _of_characters(np.asarray(stats[1:, :4], np.int32)))
+    return Marks(small, max(small.shape) / max(grey.shape), _characters(ink))
 
 
 _LIGHTER = 40
@@ -96,8 +94,7 @@ def find_writing_around(grey: NDArray[np.uint8], corners: NDArray[np.float32]) -
     cv2.fillConvexPoly(ink, (corners * scale).round().astype(np.int32), (0,))
     # The light edge of the sheet itself is no print either.
     cv2.polylines(ink, [(corners * scale).round().astype(np.int32)], True, (0,), _NEIGHBOURHOOD)
-    _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
-    boxes = _of_characters(np.asarray(stats[1:, :4], np.int32))
+    boxes = _characters(ink)
     left, middle, height = boxes[:, 0], boxes[:, 1] + boxes[:, 3] / 2, boxes[:, 3]
     in_rows: list[NDArray[np.int32]] = []
     # All pairs of marks at once would take gigabytes for a sheet on a dotted cloth.
@@ -113,8 +110,10 @@ def find_writing_around(grey: NDArray[np.uint8], corners: NDArray[np.float32]) -
     return (np.concatenate(corner) / scale).astype(np.float32)
 
 
-def _of_characters(boxes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the boxes that have the size of a character."""
+def _characters(ink: np.ndarray) -> NDArray[np.int32]:
+    """Return the boxes, (n, 4), of blobs of ink as large as characters."""
+    _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
+    boxes = np.asarray(stats[1:, :4], np.int32)
     longer, shorter = boxes[:, 2:].max(axis=1), boxes[:, 2:].min(axis=1)
     return boxes[(longer >= _SMALLEST) & (longer <= _LARGEST) & (longer <= _MOST_ELONGATED * shorter)]
 
@@ -142,48 +141,44 @@ def find_skew(marks: Marks) -> tuple[float, float]:
     # Both edges of a mark are projected, because letters share their base line, and Hangul its top and bottom.
     x, y, width, height = marks.boxes.T.astype(np.float32)
     centre_x, centre_y = x + width / 2, y + height / 2
-    rows = _Projection(np.concatenate([centre_x, centre_x]), np.concatenate([y, y + height]), marks.height)
-    columns = _Projection(np.concatenate([-centre_y, -centre_y]), np.concatenate([x, x + width]), marks.height)
+    rows = np.concatenate([centre_x, centre_x]), np.concatenate([y, y + height])
+    columns = np.concatenate([-centre_y, -centre_y]), np.concatenate([x, x + width])
     angles = np.arange(-MOST_DEGREES, MOST_DEGREES + _COARSE_DEGREES / 2, _COARSE_DEGREES, np.float64)
-    sharpness = [profile.sharpness(angles, 4) for profile in (rows, columns)]
+    sharpness = [_sharpness(*points, marks.height, angles, 4) for points in (rows, columns)]
     side = int(np.argmax(np.max(sharpness, axis=1)))
     coarse = sharpness[side]
     at = int(coarse.argmax())
     usual = float(np.percentile(coarse, 75))
     if at in (0, len(angles) - 1) or coarse[at] < _CLEAREST * usual:
         return 0.0, 0.0
-    chosen = (rows, columns)[side]
     first, end = angles[at] - _COARSE_DEGREES, angles[at] + _COARSE_DEGREES + _FINE_DEGREES / 2
     fine = np.arange(first, end, _FINE_DEGREES, np.float64)
-    sharp = chosen.sharpness(fine, 8)
+    sharp = _sharpness(*(rows, columns)[side], marks.height, fine, 8)
     # With short lines the peak has a flat top, so its middle is taken as the angle, not its highest bin.
     high = fine[sharp >= sharp.max() * 0.97]
     return round(float(np.median(high)), 2), float(coarse[at]) / max(usual, 1.0)
 
 
-class _Projection:
-    """Points, and the sharpness of their profile along an angle."""
+def _sharpness(
+    along: NDArray[np.float32], across: NDArray[np.float32], height: float, degrees: NDArray[np.float64], bins: int
+) -> NDArray[np.float64]:
+    """Return the sum of squared changes between bins of points, for each angle.
 
-    def __init__(self, along: NDArray[np.float32], across: NDArray[np.float32], height: float) -> None:
-        self._along, self._across, self._height = along - along.mean(), across - across.min(), height
-
-    def sharpness(self, degrees: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
-        """Return the sum of squared changes between bins for each angle.
-
-        A character is `bins` bins high. All angles are computed in one array, because threads that measure pages side
-        by side would otherwise wait for the interpreter lock.
-        """
-        angles = np.radians(degrees)[:, None]
-        position = (self._across * np.cos(angles) - self._along * np.sin(angles)) * (bins / self._height)
-        place = (position - position.min(axis=1, keepdims=True)).astype(np.int32)
-        last = place.max(axis=1)
-        # There is one bin beyond the last point; the change to it is subtracted below, because no line ends there.
-        length = int(last.max()) + 2
-        rows = np.arange(len(degrees))
-        counted = np.bincount((place + (rows * length)[:, None]).ravel(), minlength=len(degrees) * length)
-        profile = counted.reshape(len(degrees), length)
-        changes = np.square(np.diff(profile, axis=1)).sum(axis=1)
-        return (changes - np.square(profile[rows, last])).astype(np.float64)
+    A character is `height` pixels high, and `bins` bins. All angles are computed in one array, because threads that
+    measure pages side by side would otherwise wait for the interpreter lock.
+    """
+    angles = np.radians(degrees)[:, None]
+    turned = (across - across.min()) * np.cos(angles) - (along - along.mean()) * np.sin(angles)
+    position = turned * (bins / height)
+    place = (position - position.min(axis=1, keepdims=True)).astype(np.int32)
+    last = place.max(axis=1)
+    # There is one bin beyond the last point; the change to it is subtracted below, because no line ends there.
+    length = int(last.max()) + 2
+    rows = np.arange(len(degrees))
+    counted = np.bincount((place + (rows * length)[:, None]).ravel(), minlength=len(degrees) * length)
+    profile = counted.reshape(len(degrees), length)
+    changes = np.square(np.diff(profile, axis=1)).sum(axis=1)
+    return (changes - np.square(profile[rows, last])).astype(np.float64)
 
 
 WINDOW = 48

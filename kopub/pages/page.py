@@ -45,11 +45,6 @@ def problem_with_id(page_id: str) -> str | None:
     return None
 
 
-def stand_in_id(shard_key: str, row: int) -> str:
-    """Return a row's stand-in id, whose slash distinguishes it from every usable id."""
-    return f"{shard_key}/row_{row}"
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The pages that a shard's table lacks, processed together, one after another."""
@@ -272,13 +267,13 @@ def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> np.ndarray
     """
     import imagecodecs
 
-    config = _wuffs()
-    if config is None or not image.tile:
+    wuffs = _wuffs()
+    if wuffs is None or not image.tile:
         return None
+    config, pixel = wuffs
     chunks = bytes(data[_PNG_HEADER : image.tile[0].offset - _CHUNK_HEADER])
     if b"acTL" in chunks:
         return None
-    pixel = _one_pixel()
     try:
         imagecodecs.spng_decode(pixel[:_PNG_HEADER] + chunks + pixel[_PNG_HEADER:])
     except imagecodecs.SpngError:
@@ -292,8 +287,13 @@ def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> np.ndarray
 
 
 @cache
-def _wuffs() -> "ImageDecoderConfig | None":
-    """Return Wuffs' configuration, None without pywuffs, an extra that must be compiled."""
+def _wuffs() -> "tuple[ImageDecoderConfig, bytes] | None":
+    """Return Wuffs' configuration, and an 8-bit colour PNG with one pixel.
+
+    None without pywuffs, an extra that must be compiled.
+    """
+    import imagecodecs
+
     try:
         from pywuffs import ImageDecoderQuirks, ImageDecoderType, PixelFormat
         from pywuffs.aux import ImageDecoderConfig
@@ -304,15 +304,8 @@ def _wuffs() -> "ImageDecoderConfig | None":
     config.pixel_format = PixelFormat.RGB
     # By default Wuffs does not verify the checksums of a PNG.
     config.quirks = {ImageDecoderQuirks.IGNORE_CHECKSUM: 0}
-    return config
-
-
-@cache
-def _one_pixel() -> bytes:
-    """Return an 8-bit colour PNG with one pixel: signature, IHDR, IDAT, IEND."""
-    import imagecodecs
-
-    return bytes(imagecodecs.spng_encode(np.zeros((1, 1, 3), np.uint8)))
+    # Signature, IHDR, IDAT and IEND.
+    return config, bytes(imagecodecs.spng_encode(np.zeros((1, 1, 3), np.uint8)))
 
 
 @contextmanager

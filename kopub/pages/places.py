@@ -6,7 +6,7 @@ This module does not load Arrow, and loads an object storage client only when it
 import os
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import total_ordering
 from pathlib import Path, PurePosixPath
@@ -16,7 +16,7 @@ from kopub.errors import SourceError, visible
 from kopub.files import file_sha256, is_url, replace_bytes
 
 if TYPE_CHECKING:
-    from kopub.pages.fetched_files import FetchedFiles, Stamp
+    from kopub.pages.fetched_files import FetchedFile, FetchedFiles, Stamp
     from kopub.store.objects import Objects
 
 CACHE_GB = 100.0
@@ -163,6 +163,8 @@ class ObjectPath:
 
     def __init__(self, listing: _Listing, place: str = "") -> None:
         self._listing, self._place = listing, place
+        path = PurePosixPath(str(self))
+        self.name, self.stem, self.suffix = path.name, path.stem, path.suffix
 
     @classmethod
     def listed(cls, url: str, fetched: "FetchedFiles") -> "ObjectPath":
@@ -183,18 +185,6 @@ class ObjectPath:
                 place = PurePosixPath(below).as_posix() if below else ""
                 listing.add(place, f"{listing.url}/{below}" if below else listing.url, Stamp.of(info))
         return cls(listing)
-
-    @property
-    def name(self) -> str:
-        return PurePosixPath(str(self)).name
-
-    @property
-    def stem(self) -> str:
-        return PurePosixPath(self.name).stem
-
-    @property
-    def suffix(self) -> str:
-        return PurePosixPath(self.name).suffix
 
     @property
     def parent(self) -> "ObjectPath":
@@ -219,29 +209,17 @@ class ObjectPath:
 
     def read_bytes(self) -> bytes:
         """Return the file's bytes. Raises `SourceError` and `StoreError`."""
-        with self.on_disk() as path:
-            return path.read_bytes()
+        with self.held() as fetched:
+            return fetched.path.read_bytes()
 
     def open(self, mode: Literal["rb"]) -> Any:
         """Open the file in the storage, to read a few bytes. Raises `FileNotFoundError`, `StoreError`."""
         objects, path = storage_at(self._file[0])
         return objects.open(path)
 
-    @contextmanager
-    def on_disk(self) -> Iterator[Path]:
-        """Yield the file on this disk, as it was listed. Raises `SourceError` and `StoreError`."""
-        with self._listing.fetched.held(*self._file) as fetched:
-            yield fetched.path
-
-    def sha256(self) -> str:
-        """Return the SHA-256 of the file. Raises `SourceError` and `StoreError`."""
-        with self._listing.fetched.held(*self._file) as fetched:
-            return fetched.sha256
-
-    @property
-    def size(self) -> int:
-        """Size of the file in bytes."""
-        return self._file[1].size
+    def held(self) -> "AbstractContextManager[FetchedFile]":
+        """Hold the file on this disk, as it was listed. Raises `SourceError` and `StoreError`."""
+        return self._listing.fetched.held(*self._file)
 
     def put(self, file: Path) -> None:
         """Upload a file as this one, and move it into the cache. Raises `StoreError`."""
@@ -305,14 +283,19 @@ def require_utf8(path: SourcePath | str) -> None:
         raise SourceError("{path} has a name that is not UTF-8: rename it", visible(str(path))) from None
 
 
-def on_disk(path: SourcePath) -> AbstractContextManager[Path]:
-    """Return a context with the file on disk. If fetched, raises `SourceError`, `StoreError`."""
-    return nullcontext(path) if isinstance(path, Path) else path.on_disk()
+@contextmanager
+def on_disk(path: SourcePath) -> Iterator[Path]:
+    """Yield the file on disk. If fetched, raises `SourceError`, `StoreError`."""
+    if isinstance(path, Path):
+        yield path
+        return
+    with path.held() as fetched:
+        yield fetched.path
 
 
 def sha256_of(path: SourcePath) -> str:
     """Return a file's SHA-256. Raises `OSError` or, if fetched, `SourceError`, `StoreError`."""
-    if not isinstance(path, Path):
-        return path.sha256()
-
-    return file_sha256(path)
+    if isinstance(path, Path):
+        return file_sha256(path)
+    with path.held() as fetched:
+        return fetched.sha256

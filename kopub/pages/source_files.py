@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, Field, ValidationError
@@ -21,7 +21,6 @@ from kopub.pages.documents.conversion import NO_DOCUMENT
 from kopub.pages.documents.folder import LeftOut, SourceFile, find_documents
 from kopub.pages.documents.pdf import is_pdf
 from kopub.pages.manifest import Shard, shard_key
-from kopub.pages.page import problem_with_id
 from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, natural, on_disk, require_utf8, sha256_of
 from kopub.states import phrase
 
@@ -87,9 +86,6 @@ class _SavedState(BaseModel):
     files: list[_SavedFile] = Field(alias="_data_files")
 
 
-_Saved = TypeVar("_Saved", bound=BaseModel)
-
-
 def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None]) -> SourceFiles:
     """Return the files of a source indexed at `place`. Raises `SourceError`, `StoreError` for a URL."""
     folder = ObjectPath.listed(source, place.fetched) if is_url(source) else Path(source)
@@ -109,8 +105,7 @@ def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None])
         return SourceFiles(source, [folder])
     if isinstance(folder, Path):
         require_source(source)
-        corpus = download(source, progress)
-        return SourceFiles(source, corpus.files, [], [], corpus.questions, corpus.annotations, source, corpus.revision)
+        return download(source, progress)
     raise SourceError("there is nothing at {source}: correct the URL", source)
 
 
@@ -132,7 +127,6 @@ def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
     """Return the files in and below a folder; a home's own files are left out."""
     pages = folder / "corpus" if (folder / "corpus").is_dir() else folder
     beside = {role(path.stem): path for path in sorted(folder.iterdir()) if format_of(path) == "parquet"}
-    questions, annotations = beside.get("qa"), beside.get("annotations")
     around = find_documents(folder)
     in_order = sorted(_saved_files(pages) or pages.iterdir(), key=lambda path: (natural(path.name), path.name))
     files = list(filter(_holds_pages, in_order))
@@ -157,23 +151,24 @@ def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
         if len(around.documents) > len(documents):
             form = "{folder} holds documents in corpus/ and outside of it: put all into it, or give it another name"
             raise SourceError(form, folder)
-    used = {str(path) for path in (questions, annotations) if path}
+    used: set[str] = set()
+    tables: dict[str, pa.Table] = {}
+    for kind in ("qa", "annotations"):
+        if path := beside.get(kind):
+            used.add(str(path))
+            require_utf8(path)
+            with on_disk(path) as file:
+                tables[kind] = read_table(file)
     own = _OF_HOME if is_home else frozenset[str]()
     return SourceFiles(
         name=str(folder),
         pages=files,
         documents=documents,
         left_out=[file for file in left_out if str(file.path) not in used and file.name.split("/")[0] not in own],
-        questions=_table(questions) if questions else None,
-        annotations=_table(annotations) if annotations else None,
-        questions_name=str(questions or ""),
+        questions=tables.get("qa"),
+        annotations=tables.get("annotations"),
+        questions_name=str(beside.get("qa", "")),
     )
-
-
-def _table(path: SourcePath) -> pa.Table:
-    require_utf8(path)
-    with on_disk(path) as file:
-        return read_table(file)
 
 
 def _two_kinds(place: SourcePath, document: SourcePath, pages: SourcePath) -> SourceError:
@@ -197,7 +192,7 @@ def _beside_shards(
             form = "beside {files}, which holds the pages"
             what = phrase(form, files[0].name) if other.path.parent == folder else "a document"
             reason = phrase("{what}: index it from a folder of its own", what)
-        elif not _is_table(other.path):
+        elif other.path.name[0] == "." or format_of(other.path) is None:
             reason = other.reason
         elif (kind := role(other.path.stem)) != "corpus":
             reason = _READ_FROM[kind]
@@ -230,45 +225,30 @@ def _gaps(files: Sequence[SourcePath]) -> Iterator[LeftOut]:
 
 def _saved_files(folder: SourcePath) -> list[SourcePath]:
     """Return the files of a dataset that `datasets` saved, in its order, if any."""
-    if (path := folder / "dataset_dict.json").is_file():
-        splits = _read_json(path, _SavedSplits).splits
-        if len(splits) != 1:
-            raise SourceError("{folder} has the splits {splits}: name the folder of one", folder, ", ".join(splits))
-        return _saved_files(folder / splits[0])
-    if (path := folder / "state.json").is_file():
-        return [folder / file.filename for file in _read_json(path, _SavedState).files]
-    return []
-
-
-def _read_json(path: SourcePath, model: type[_Saved]) -> _Saved:
+    path = folder / "dataset_dict.json"
     try:
-        return model.model_validate(manifest.parsed_json(path.read_bytes()))
+        if path.is_file():
+            splits = _SavedSplits.model_validate(manifest.parsed_json(path.read_bytes())).splits
+            if len(splits) != 1:
+                raise SourceError("{folder} has the splits {splits}: name the folder of one", folder, ", ".join(splits))
+            folder = folder / splits[0]
+        path = folder / "state.json"
+        if not path.is_file():
+            return []
+        state = _SavedState.model_validate(manifest.parsed_json(path.read_bytes()))
+        return [folder / file.filename for file in state.files]
     except ValidationError as error:
         raise SourceError("{path} cannot be read: {error}", path, manifest.first_fault(error)) from None
     except (OSError, ValueError) as error:
         raise SourceError("{path} cannot be read: {error}", path, repr(error)) from None
 
 
-def _is_table(path: SourcePath) -> bool:
-    return format_of(path) is not None and path.name[0] != "."
-
-
 def _holds_pages(path: SourcePath) -> bool:
-    return _is_table(path) and role(path.stem) == "corpus"
+    return format_of(path) is not None and path.name[0] != "." and role(path.stem) == "corpus"
 
 
 _BESIDE = frozenset({"qa", "annotations", "queries"})
 """Roles of tables beside the pages: questions, the ids of their pages, and indexed queries."""
-
-
-@dataclass(frozen=True, slots=True)
-class HubCorpus:
-    """A corpus on the Hub: its Arrow `files` of pages at a commit, `revision`."""
-
-    revision: str
-    files: list[Path]
-    questions: "pa.Table | None"
-    annotations: "pa.Table | None"
 
 
 def role(name: str) -> str:
@@ -277,24 +257,24 @@ def role(name: str) -> str:
     return word if word in _BESIDE else "corpus"
 
 
-def download(dataset_id: str, progress: Callable[[str], None]) -> HubCorpus:
-    """Load a dataset's configurations, from the cache or the Hub. Raises `SourceError`."""
+def download(dataset_id: str, progress: Callable[[str], None]) -> SourceFiles:
+    """Return a dataset's configurations, from the cache or the Hub. Raises `SourceError`."""
     from datasets import get_dataset_config_names, load_dataset, load_dataset_builder
     from datasets.exceptions import DatasetsError
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
         names = get_dataset_config_names(dataset_id)
-        by_role: dict[str, list[str]] = {}
+        by_role: dict[str, list[str]] = defaultdict(list)
         for name in names:
-            by_role.setdefault(role(name), []).append(name)
-        if len(by_role.get("corpus", [])) != 1:
+            by_role[role(name)].append(name)
+        if len(by_role["corpus"]) != 1:
             form = "{dataset} has the configurations {names}: which holds pages is not clear"
             raise SourceError(form, dataset_id, ", ".join(names))
         revision = load_dataset_builder(dataset_id, by_role["corpus"][0]).hash
         loaded: dict[str, Dataset] = {}
         for part in ("corpus", "qa", "annotations"):
-            for name in by_role.get(part, [])[:1]:
+            for name in by_role[part][:1]:
                 progress(f"{dataset_id}: bringing in {name}")
                 splits: Any = load_dataset(dataset_id, name, revision=revision)
                 if len(splits) != 1:
@@ -305,11 +285,13 @@ def download(dataset_id: str, progress: Callable[[str], None]) -> HubCorpus:
         reason = str(error).partition("\n")[0]
         form = "{dataset} cannot be brought in from the Hub: {error}; a folder with its Parquet files will do as well"
         raise SourceError(form, dataset_id, reason) from None
-    return HubCorpus(
-        revision=str(revision),
-        files=[Path(file["filename"]) for file in loaded["corpus"].cache_files],
+    return SourceFiles(
+        name=dataset_id,
+        pages=[Path(file["filename"]) for file in loaded["corpus"].cache_files],
         questions=loaded["qa"].data.table if "qa" in loaded else None,
         annotations=loaded["annotations"].data.table if "annotations" in loaded else None,
+        questions_name=dataset_id,
+        revision=str(revision),
     )
 
 
@@ -330,31 +312,6 @@ class ShardRows:
     written: int | None = None
 
 
-@dataclass(slots=True)
-class SeenIds:
-    """The page ids of the shards so far, and counts of rows that lose theirs."""
-
-    shard_of: dict[str, str] = field(default_factory=dict)
-    duplicates: int = 0
-    unusable: int = 0
-
-    def take(self, file: ShardRows) -> Shard:
-        """Return the next shard's entry, with the ids that repeat earlier shards' pages."""
-        if file.rows is None:
-            return file.shard
-        duplicates: set[str] = set()
-        for page_id, _ in file.rows:
-            if page_id is None or problem_with_id(page_id):
-                self.unusable += 1
-            elif page_id in self.shard_of:
-                self.duplicates += 1
-                if self.shard_of[page_id] != file.shard.key:
-                    duplicates.add(page_id)
-            else:
-                self.shard_of[page_id] = file.shard.key
-        return file.shard.model_copy(update={"duplicates": sorted(duplicates)})
-
-
 def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") -> ShardRows | None:
     """Read a whole file of pages; None without rows. Raises `SourceError` for damage."""
     format = format_of(path)
@@ -364,6 +321,7 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
     require_utf8(path)
     with on_disk(path) as file:
         pages = open_pages(file, format, place=str(path))
+        size = file.stat().st_size
     rows: list[tuple[str | None, str | None]] = []
     layers = 0
     not_whole = "{path}: {reason}; bring in a whole file and index again"
@@ -385,7 +343,7 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
         file=place.relative(path),
         format=format,
         rows=len(rows),
-        bytes=path.stat().st_size if isinstance(path, Path) else path.size,
+        bytes=size,
         sha256=sha256_of(path),
         text_layers=layers,
         source=source,
@@ -413,8 +371,10 @@ def with_keys(
             if at not in keys and (former := keys_of.get(same(file.shard))):
                 keys[at] = former.pop()
                 del free[keys[at]]
-    gone = {**retired, **{key: shard.sha256 for key, shard in free.items()}}
-    back = {sha256: key for key, sha256 in gone.items()}
+    gone = dict(retired)
+    for key, shard in free.items():
+        gone[key] = shard.sha256
+    back = dict(zip(gone.values(), gone, strict=True))
     for at, file in enumerate(files):
         if at not in keys and file.shard.sha256 in back:
             keys[at] = back.pop(file.shard.sha256)
@@ -426,8 +386,3 @@ def with_keys(
         key = keys.get(at) or next(unused)
         keyed.append(replace(file, shard=file.shard.model_copy(update={"key": key})))
     return keyed, gone
-
-
-def document_of(row: tuple[str | None, str | None]) -> str:
-    page_id, name = row
-    return name or (page_id or "").rpartition("_")[0] or page_id or ""

@@ -49,11 +49,18 @@ def find_transform(pixels: NDArray[np.uint8]) -> UprightTransform | None:
     turns, margin = find_turns(marks, np.asarray(grey, np.uint8))
     if corners is None and not skew and not turns:
         return None
-    matrix = _turned(turns, width, height) @ matrix
+    # These move a page's pixels as `numpy.rot90` does.
+    quarter_turns = (
+        [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+        [[0, 1, 0], [-1, 0, width - 1], [0, 0, 1]],
+        [[-1, 0, width - 1], [0, -1, height - 1], [0, 0, 1]],
+        [[0, -1, height - 1], [1, 0, 0], [0, 0, 1]],
+    )
+    matrix = np.array(quarter_turns[turns], np.float64) @ matrix
     width, height = (height, width) if turns % 2 else (width, height)
     if max(width, height) > _LONGEST_SIDE or width * height > MAX_PIXELS:
         return None
-    numbers = tuple(float(value) for value in matrix.ravel())
+    numbers = tuple(matrix.ravel().tolist())
     margin = margin if turns else 0.0
     return UprightTransform(numbers, width, height, turns, skew, corners is not None, margin, sharpness, levels)
 
@@ -87,17 +94,6 @@ def _straightened(skew: float, width: int, height: int) -> tuple[NDArray[np.floa
     wide, high = round(width * cos + height * sin), round(height * cos + width * sin)
     turn[:, 2] += (wide - width) / 2, (high - height) / 2
     return np.vstack([turn, [0, 0, 1]]), wide, high
-
-
-def _turned(turns: int, width: int, height: int) -> NDArray[np.float64]:
-    """Return the matrix that moves a page's pixels as `numpy.rot90` does."""
-    matrices = (
-        [[1, 0, 0], [0, 1, 0]],
-        [[0, 1, 0], [-1, 0, width - 1]],
-        [[-1, 0, width - 1], [0, -1, height - 1]],
-        [[0, -1, height - 1], [1, 0, 0]],
-    )
-    return np.array([*matrices[turns], [0, 0, 1]], np.float64)
 
 
 WORKING_SIDE = 480
@@ -169,26 +165,23 @@ def _four_sides(white: NDArray[np.uint8], threshold: float) -> NDArray[np.float3
     corners = figure[:, 0].astype(np.float32)
     around = corners[np.argsort(np.arctan2(*(corners - corners.mean(axis=0)).T[::-1]))]
     clockwise = np.roll(around, -int(around.sum(axis=1).argmin()), axis=0)
-    return _refined(outline[:, 0].astype(np.float32), clockwise)
-
-
-def _refined(outline: NDArray[np.float32], corners: NDArray[np.float32]) -> NDArray[np.float32] | None:
-    """Return the corners where lines through the outline's sides meet, None if parallel."""
-    lines = []
-    for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+    # More exact are the points where lines through the outline's sides meet, unless these are parallel.
+    points, lines = outline[:, 0].astype(np.float32), []
+    for start, end in zip(clockwise, np.roll(clockwise, -1, axis=0), strict=True):
         along = (end - start) / np.float32(np.linalg.norm(end - start))
-        offset = outline - start
+        offset = points - start
         part = offset @ along / np.float32(np.linalg.norm(end - start))
         distance = np.abs(offset @ np.array([-along[1], along[0]], np.float32))
-        near = outline[(part > 0.06) & (part < 0.94) & (distance < 6)]
+        near = points[(part > 0.06) & (part < 0.94) & (distance < 6)]
         if len(near) < 10:
             return None
         dx, dy, x, y = cv2.fitLine(near, cv2.DIST_HUBER, 0, 0.01, 0.01).ravel()
         lines.append(np.cross(np.array([x, y, 1], np.float64), np.array([x + dx, y + dy, 1], np.float64)))
-    meeting = [np.cross(lines[at - 1], lines[at]) for at in range(4)]
-    if min(abs(point[2]) for point in meeting) < 1e-6:
+    # In homogeneous coordinates, lines meet at their cross product, whose last number is 0 for parallel ones.
+    meeting = np.cross(np.roll(lines, 1, axis=0), lines)
+    if np.abs(meeting[:, 2]).min() < 1e-6:
         return None
-    return np.array([point[:2] / point[2] for point in meeting], np.float32)
+    return (meeting[:, :2] / meeting[:, 2:]).astype(np.float32)
 
 
 def _quality(white: NDArray[np.uint8], corners: NDArray[np.float32]) -> float:

@@ -15,10 +15,10 @@ from kopub.evaluation.benchmark import (
     OWN_PAGES,
     Answers,
     Benchmark,
+    ElementList,
     FactList,
     Formula,
     LineText,
-    PageElements,
     PageText,
     TableHtml,
 )
@@ -99,7 +99,7 @@ class TestOmniDocBench:
         assert [sample.id for sample in found.samples] == ["book.pdf_1", "odd"]
         first = found.samples[0]
         assert (first.document, first.slices) == ("book.pdf", {"language": "english", "source": "book"})
-        assert isinstance(first.gold, PageElements)
+        assert isinstance(first.gold, ElementList)
         assert first.gold.elements[0].bbox == (0.1, 0.1, 0.6, 0.4)
         assert [element.ignored for element in first.gold.elements] == [True, False]
         assert first.picture is not None
@@ -134,7 +134,7 @@ class TestOmniDocBench:
         blocks.append(block("text_block", 4, 3, text="라"))
         put(tmp_path, **{"gold.json": [page("a.jpg", *blocks, relation=cut)], "a.jpg": PNG})
         gold = load("omnidocbench", tmp_path).samples[0].gold
-        assert isinstance(gold, PageElements)
+        assert isinstance(gold, ElementList)
         assert [(element.order, element.text) for element in gold.elements] == [(1, "가나다."), (3, "라")]
 
     def test_the_korean_pages_and_their_photographs(self, tmp_path: Path):
@@ -156,7 +156,7 @@ class TestOmniDocBench:
         ]
         assert found.samples[1].slices["capture"] == "photograph"
         assert not found.left_out
-        assert isinstance(found.samples[0].gold, PageElements)
+        assert isinstance(found.samples[0].gold, ElementList)
         assert found.samples[0].gold.width == 50
 
     def test_broken_json_is_one_line(self, tmp_path: Path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kopub.evaluation.benchmark import PageTables
+from kopub.evaluation.benchmark import TableList
 from kopub.evaluation.benchmarks import made_tables
 from kopub.evaluation.scoring import load
 from kopub.evaluation.table_cells import cell_rows, named_in
@@ -52,7 +52,7 @@ def test_a_producer_that_is_missing_is_left_out_and_the_others_make_the_same_tab
     assert pdf.read_bytes() == before
     # A page keeps its layer, in which the figures stand; a scan has none.
     [first, *_] = found.samples
-    assert isinstance(first.gold, PageTables)
+    assert isinstance(first.gold, TableList)
     assert first.picture is not None
     amount = re.search(r"\d{1,3}(,\d{3}){2,3}", first.gold.tables[0])
     assert amount is not None

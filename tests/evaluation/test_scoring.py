@@ -10,12 +10,12 @@ from kopub.evaluation.benchmark import (
     MISSING,
     Answers,
     Element,
+    ElementList,
     Fact,
     FactList,
     Formula,
     Gold,
     LineText,
-    PageElements,
     PageText,
     Sample,
     SampleQuestion,
@@ -33,7 +33,7 @@ from tests.support.installed import imported, needs
 from tests.support.readings import reading, region
 
 TABLE = "<table><tr><td>지역</td><td>인구</td></tr><tr><td>서울</td><td>9,386</td></tr></table>"
-BLOCKS = PageElements(
+BLOCKS = ElementList(
     (
         Element("1", "title", (0.1, 0.0, 0.9, 0.1), 1, "제1장 인구"),
         Element("2", "text_block", (0.1, 0.1, 0.9, 0.3), 2, "서울이 가장 많다."),
@@ -49,7 +49,7 @@ BLOCKS = PageElements(
 GOLD: dict[str, Gold] = {
     "texts": PageText("서울이 가장 많다."),
     "omnidocbench": BLOCKS,
-    "dp_bench": PageElements(
+    "dp_bench": ElementList(
         (Element("0", "Heading1", (0, 0, 1, 1), 0, "인구"), Element("1", "Table", (0, 0, 1, 1), 1, html=TABLE)), 1, 1
     ),
     "pubtabnet": TableHtml(f"<html><body>{TABLE}</body></html>"),

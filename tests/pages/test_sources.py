@@ -24,7 +24,7 @@ from kopub.pages import arrow, arrow_stream
 from kopub.pages.corpus import Corpus, SourceRow
 from kopub.pages.indexing import Others, index
 from kopub.pages.manifest import Manifest
-from kopub.pages.page import problem_with_id, stand_in_id
+from kopub.pages.page import problem_with_id
 from kopub.pages.page_reader import ImageReader
 from tests.support.sources.corpora import SCHEMA, cut, page_image, pages, query, table, write_arrow, write_corpus
 
@@ -428,7 +428,7 @@ def test_a_usable_id_is_one_file_name(page_id: str) -> None:
     if problem_with_id(page_id) is None:
         assert Path("store", page_id).parent == Path("store")
         assert 0 < len(page_id.encode()) <= 200
-        assert page_id != stand_in_id("shard_00", 0)
+        assert page_id != "shard_00/row_0"
 
 
 def test_bytes_that_are_no_text_are_no_id(tmp_path: Path) -> None:
@@ -742,6 +742,9 @@ def test_broken_files_are_not_indexed(tmp_path: Path) -> None:
 
 def test_sources_without_pages(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
+    assert "has no pages in Arrow or Parquet, and no PDF, image" in refused(tmp_path / "source", tmp_path)
+    # A hostile list of splits leads back to its own folder.
+    (tmp_path / "source" / "dataset_dict.json").write_text('{"splits": ["."]}')
     assert "has no pages in Arrow or Parquet, and no PDF, image" in refused(tmp_path / "source", tmp_path)
     write_arrow(tmp_path / "source" / "a.arrow", table([]))
     assert refused(tmp_path / "source", tmp_path).endswith("has no pages")

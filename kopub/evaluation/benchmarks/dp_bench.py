@@ -13,7 +13,7 @@ from kopub.evaluation.benchmark import (
     Adapter,
     Benchmark,
     Element,
-    PageElements,
+    ElementList,
     Sample,
     SamplePicture,
     SampleReading,
@@ -30,8 +30,8 @@ NO_TEXT = frozenset({"figure", "table", "chart"})
 
 
 def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
-    """Score a sample whose gold is `PageElements` with DP-Bench's categories."""
-    assert isinstance(sample.gold, PageElements)
+    """Score a sample whose gold is `ElementList` with DP-Bench's categories."""
+    assert isinstance(sample.gold, ElementList)
     elements = [element for element in sample.gold.elements if not element.ignored]
     gold = _join(element.text for element in elements if element.category.lower() not in NO_TEXT)
     text = _join(
@@ -75,7 +75,7 @@ def load(folder: Path) -> Benchmark:
             continue
         file = files.get(characters.composed(name))
         picture = None if file is None else SamplePicture(file, 1 if file.suffix.lower() == ".pdf" else None)
-        gathered.add(Path(name).stem, picture, PageElements(tuple(elements), 1.0, 1.0))
+        gathered.add(Path(name).stem, picture, ElementList(tuple(elements), 1.0, 1.0))
     named = set(map(characters.composed, reference))
     gathered.leave_out_pictures(files.values(), [files[name] for name in named & files.keys()])
     for category in sorted(unknown):

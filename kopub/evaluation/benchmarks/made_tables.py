@@ -17,11 +17,11 @@ from kopub.evaluation.benchmark import (
     OWN_PAGES,
     Adapter,
     Benchmark,
-    PageTables,
     Sample,
     SamplePicture,
     SampleReading,
     SampleScore,
+    TableList,
     Tools,
 )
 from kopub.evaluation.benchmarks.folders import SampleCollector
@@ -90,7 +90,7 @@ def _pages(folder: Path, gathered: SampleCollector) -> Iterator[Sample]:
                         "look": tables[0].look.value if len(tables) == 1 else "two tables",
                         "half": ("first", "second")[place % 2],
                     }
-                    gold = PageTables(tuple(map(_html, tables)))
+                    gold = TableList(tuple(map(_html, tables)))
                     yield Sample(f"{document}_{number}", document, SamplePicture(pdf, page), slices, gold)
         except SourceError as error:
             gathered.leave_out(producer, str(error))
@@ -129,8 +129,8 @@ SCANS: Mapping[str, tuple[int, float]] = MappingProxyType(
 
 
 def score_tables(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
-    """Score a sample whose gold is `PageTables`, cell by cell."""
-    assert isinstance(sample.gold, PageTables)
+    """Score a sample whose gold is `TableList`, cell by cell."""
+    assert isinstance(sample.gold, TableList)
     named = named_in(region.reason for region in reading.regions if region.reason)
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()

@@ -22,7 +22,7 @@ from kopub.evaluation.benchmark import (
     Adapter,
     Benchmark,
     Element,
-    PageElements,
+    ElementList,
     Sample,
     SamplePicture,
     SampleReading,
@@ -80,8 +80,8 @@ _COVERED = 0.1
 
 
 def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
-    """Score a sample whose gold is `PageElements`, by each kind of block on the page."""
-    assert isinstance(sample.gold, PageElements)
+    """Score a sample whose gold is `ElementList`, by each kind of block on the page."""
+    assert isinstance(sample.gold, ElementList)
     texts: list[Element] = []
     tables: list[str] = []
     formulas: list[str] = []
@@ -138,7 +138,7 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
 
 def whole(read: Sequence[tuple[Sample, SampleReading]], scores: Sequence[SampleScore]) -> list[SampleScore]:
     """Return `layout_map` over all pages, and `page_overall`."""
-    golds = [sample.gold for sample, _ in read if isinstance(sample.gold, PageElements)]
+    golds = [sample.gold for sample, _ in read if isinstance(sample.gold, ElementList)]
     try:
         average = coco_map([*map(gold_blocks, golds)], [region_blocks(r.regions) for _, r in read])
         precision = SampleScore(
@@ -149,7 +149,7 @@ def whole(read: Sequence[tuple[Sample, SampleReading]], scores: Sequence[SampleS
     return [precision, _overall([sample for sample, _ in read], scores)]
 
 
-def gold_blocks(gold: PageElements) -> list[ScoredBox]:
+def gold_blocks(gold: ElementList) -> list[ScoredBox]:
     """Return the blocks of a page, with boxes on a grid of 1,000.
 
     A block of an unknown category is ignored.
@@ -259,7 +259,7 @@ def _gold(folder: Path) -> Sequence[Page]:
     raise SourceError("{folder} has no .json file with pages of layout_dets", folder)
 
 
-def _elements(page: Page, picture: Path | None, unknown: Counter[str]) -> PageElements:
+def _elements(page: Page, picture: Path | None, unknown: Counter[str]) -> ElementList:
     info = page["page_info"]
     width, height = info.get("width"), info.get("height")
     if not (width and height):
@@ -284,7 +284,7 @@ def _elements(page: Page, picture: Path | None, unknown: Counter[str]) -> PageEl
             first[cut[0].id] = replace(cut[0], text="".join(block.text for block in cut))
             gone.update(block.id for block in cut[1:])
     whole = tuple(first.get(block.id, block) for block in blocks if block.id not in gone)
-    return PageElements(whole, float(width), float(height))
+    return ElementList(whole, float(width), float(height))
 
 
 def _element(block: Mapping[str, Any], width: float, height: float, unknown: Counter[str]) -> Element:
