@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -72,7 +72,17 @@ def paragraphs(content: str, width: float = 0, height: float = 0) -> list[Paragr
                 else:
                     unwrapped.append(line)
             lines = unwrapped
-        parts += _group_lines(lines)
+        # A list entry is a paragraph, and so are the lines up to a number, the end of a sentence or a gap.
+        loose: list[str] = []
+        for line in [*lines, ""]:
+            bullet = ITEM.match(line)
+            if loose and (not line or bullet or NUMBER_SIGN.match(line) or ENDED.search(loose[-1])):
+                parts.append(Paragraph("\n".join(loose)))
+                loose = []
+            if bullet:
+                parts.append(Paragraph(line[bullet.end() :], bullet=bullet[0].strip()))
+            elif line:
+                loose.append(line)
     return parts
 
 
@@ -193,34 +203,6 @@ def mend_words(text: str, width: float = 0, height: float = 0, *, is_one_line: b
         if rest:
             mended.append(rest)
     return "\n".join(mended)
-
-
-def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
-    """Group lines into paragraphs.
-
-    A list entry is a paragraph, and so are the lines up to a number, the end of a sentence or a gap.
-    """
-    groups: list[Paragraph] = []
-    loose: list[str] = []
-
-    def end() -> None:
-        if loose:
-            groups.append(Paragraph("\n".join(loose)))
-            loose.clear()
-
-    for line in lines:
-        bullet = ITEM.match(line)
-        if bullet:
-            end()
-            groups.append(Paragraph(line[bullet.end() :], bullet=bullet[0].strip()))
-        elif line:
-            if NUMBER_SIGN.match(line):
-                end()
-            loose.append(line)
-        if not line or ENDED.search(line):
-            end()
-    end()
-    return groups
 
 
 def is_broken_word(left: str, right: str) -> bool:
@@ -399,28 +381,24 @@ def _one_table(first: Block, second: Block, is_named: bool) -> Block | None:
     is_named = is_named or CONTINUED.search(below.caption) is not None
     if above.columns != below.columns or below.columns < 2 or (below.caption and not is_named):
         return None
-    head = _heading(above)
+    rows, cells = head = _heading(above)
     # A heading with an empty cell above may be that of another table.
-    is_sound = all(text for row, _, _, _, text in head.cells if row == 0)
-    repeated = head.rows if is_sound and head == _heading(below) and head.rows < below.rows else 0
+    is_sound = all(text for row, _, _, _, text in cells if row == 0)
+    repeated = rows if is_sound and head == _heading(below) and rows < below.rows else 0
     goes_on = is_named or above.heading_rows == above.rows
     if not repeated and (not goes_on or any(cell.heading for cell in below.row(0))):
         return None
     return replace(first, parts=(*first.parts, replace(second.parts[0], repeated=repeated), *second.parts[1:]))
 
 
-@dataclass(frozen=True, slots=True)
-class _TableHead:
-    """The first rows of a table: those that its first cells span, or the headings."""
+def _heading(grid: TableGrid) -> tuple[int, list[tuple[int, int, int, int, str]]]:
+    """Return the number and the cells of a table's first rows.
 
-    rows: int
-    cells: tuple[tuple[int, int, int, int, str], ...]
-
-
-def _heading(grid: TableGrid) -> _TableHead:
+    They are those that its first cells span, or the headings.
+    """
     rows = max([grid.heading_rows, *(cell.rows for cell in grid.row(0))])
     cells: list[tuple[int, int, int, int, str]] = []
     for cell in grid.cells:
         if cell.row < rows:
             cells.append((cell.row, cell.column, cell.rows, cell.columns, "".join(cell.text.split())))
-    return _TableHead(rows, tuple(cells))
+    return rows, cells
