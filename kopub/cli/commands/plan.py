@@ -64,19 +64,13 @@ def plan(
         # The values of --set are not in the profile yet.
         with_changes = phrase("put {changes} into the profile, then {command}", ", ".join(changes or ()), run)
         _show(shown, out, with_changes if changes else run)
-        if untested(settings):
-            doctor = with_profile("kopub doctor")
-            form = "Its GPU engines were never tested on this machine: `{command}` tests them on the sample pages."
-            say(out, phrase(form, doctor))
-
-
-def untested(settings: "Settings") -> bool:
-    """Return whether the profile has an engine on a GPU that is untested."""
-    for section, engine in settings.engines.items():
-        is_tested_kind = section in run_records.TESTED and engine.gpus
-        if is_tested_kind and run_records.find(settings.home, engine.recipe()) is None:
-            return True
-    return False
+        for section, engine in settings.engines.items():
+            is_tested_kind = section in run_records.TESTED and engine.gpus
+            if is_tested_kind and run_records.find(settings.home, engine.recipe()) is None:
+                doctor = with_profile("kopub doctor")
+                form = "Its GPU engines were never tested on this machine: `{command}` tests them on the sample pages."
+                say(out, phrase(form, doctor))
+                break
 
 
 def plan_values(settings: "Settings") -> dict[str, Any]:

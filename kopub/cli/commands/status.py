@@ -282,23 +282,20 @@ def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Conso
     keys = settings.corpus.manifest.keys
     pages = counted(settings.corpus.manifest.rows, "page")
     title = phrase("{pages} in {shards}, profile {profile}", pages, counted(len(keys), "shard"), settings.profile_name)
-    counts = {"stale": "yellow"} | dict.fromkeys(State, "") | {State.PARTIAL: "yellow"} | dict.fromkeys(LOST, "red")
-    shown = {name: style for name, style in counts.items() if any(_count(asset, name) for asset in assets)}
+    styles = {"stale": "yellow"} | dict.fromkeys(State, "") | {State.PARTIAL: "yellow"} | dict.fromkeys(LOST, "red")
+    counts = [{"stale": asset.stale, **asset.states} for asset in assets]
+    shown = {name: style for name, style in styles.items() if any(numbers.get(name) for numbers in counts)}
     rows: list[list[str | Text]] = []
-    for asset in assets:
+    for asset, numbers in zip(assets, counts, strict=True):
         cells = [
             asset.asset,
             Text(f"{len(asset.made)}/{len(keys)}", "yellow" if asset.missing else ""),
             f"{asset.rows:,}",
         ]
         for name, style in shown.items():
-            cells.append(count(_count(asset, name), style) if asset.states or name == "stale" else "")
+            cells.append(count(numbers.get(name, 0), style) if asset.states or name == "stale" else "")
         rows.append(cells)
     print_table(out, [Column("asset"), *right("shards", "rows", *shown)], rows, title)
-
-
-def _count(asset: _AssetStatus, name: str) -> int:
-    return asset.stale if name == "stale" else asset.states[name]
 
 
 def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> Iterator[str]:
