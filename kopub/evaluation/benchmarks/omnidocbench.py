@@ -7,7 +7,7 @@ scores, run the official scripts on the predictions that `kopub evaluate --predi
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -146,7 +146,20 @@ def whole(read: Sequence[tuple[Sample, SampleReading]], scores: Sequence[SampleS
         )
     except ConfigError as error:
         precision = SampleScore(None, "layout_map", None, len(read), str(error))
-    return [precision, _overall([sample for sample, _ in read], scores)]
+    parts = {mean.metric: mean for mean in means([sample for sample, _ in read], scores) if mean.slice == ALL}
+    values: list[float] = []
+    for name in ("page_edit", "teds", "cdm"):
+        part = parts.get(name)
+        if part is None or part.value is None:
+            why = (part and part.skipped_reason) or "no page has any"
+            return [precision, SampleScore(None, "page_overall", None, len(read), f"there is no {name}: {why}")]
+        values.append(part.value)
+    for name in ("teds", "cdm"):
+        if parts[name].skipped:
+            why = f"{name} was skipped on some pages"
+            return [precision, SampleScore(None, "page_overall", None, len(read), why)]
+    text, teds, cdm = values
+    return [precision, SampleScore(None, "page_overall", (1 - text + teds + cdm) / 3, len(read))]
 
 
 def gold_blocks(gold: PageElements) -> list[ScoredBox]:
@@ -162,21 +175,11 @@ def gold_blocks(gold: PageElements) -> list[ScoredBox]:
 
 def region_blocks(regions: Sequence[Region]) -> list[ScoredBox]:
     """Return a page's regions on a grid of 1,000, except parts of other regions."""
-    kinds = [(region, _REGION_KINDS.get(region.label, "text")) for region in regions]
-    return [ScoredBox(kind, region.box_2d, region.score) for region, kind in kinds if kind]
-
-
-def _overall(samples: Sequence[Sample], scores: Sequence[SampleScore]) -> SampleScore:
-    parts = {mean.metric: mean for mean in means(samples, scores) if mean.slice == ALL}
-    missing = [name for name in ("page_edit", "teds", "cdm") if name not in parts or parts[name].value is None]
-    for name in missing:
-        why = (parts[name].skipped_reason if name in parts else None) or "no page has any"
-        return SampleScore(None, "page_overall", None, len(samples), f"there is no {name}: {why}")
-    skipped = [name for name in ("teds", "cdm") if parts[name].skipped]
-    if skipped:
-        return SampleScore(None, "page_overall", None, len(samples), f"{skipped[0]} was skipped on some pages")
-    text, teds, cdm = (parts[name].value or 0.0 for name in ("page_edit", "teds", "cdm"))
-    return SampleScore(None, "page_overall", (1 - text + teds + cdm) / 3, len(samples))
+    boxes: list[ScoredBox] = []
+    for region in regions:
+        if kind := _REGION_KINDS.get(region.label, "text"):
+            boxes.append(ScoredBox(kind, region.box_2d, region.score))
+    return boxes
 
 
 def _grid(box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
@@ -202,12 +205,11 @@ def load_mdpbench(folder: Path) -> Benchmark:
 
 
 def load_mdpbench_ko(folder: Path) -> Benchmark:
-    return _load(folder, MDPBENCH_KO, "public, Korean", wanted=_is_korean)
+    return _load(folder, MDPBENCH_KO, "public, Korean", ("korean", "ko"))
 
 
-def _load(
-    folder: Path, adapter: Adapter, version: str, wanted: Callable[[Page], bool] = lambda page: True
-) -> Benchmark:
+def _load(folder: Path, adapter: Adapter, version: str, languages: Sequence[str] = ()) -> Benchmark:
+    """Return the pages of a folder, only those in one of the `languages` if there are any."""
     gold, files = _gold(folder), pictures(folder)
     # Of pictures with the same stem, the first counts.
     by_stem = {characters.composed(path.stem): path for path in reversed(files)}
@@ -225,10 +227,10 @@ def _load(
         if path is not None:
             named.add(path)
         try:
-            if not wanted(page):
+            attributes = page["page_info"].get("page_attribute") or {}
+            if languages and str(attributes.get("language", "")).lower() not in languages:
                 continue
             elements = _elements(page, path, unknown)
-            attributes = page["page_info"].get("page_attribute") or {}
             slices = {name: str(attributes[key]).lower() for key, name in _ATTRIBUTES.items() if attributes.get(key)}
             if _PHOTOGRAPH.match(stem):
                 slices["capture"] = "photograph"
@@ -304,11 +306,6 @@ def _element(block: Mapping[str, Any], width: float, height: float, unknown: Cou
         block.get("latex") or "",
         ignored=bool(block.get("ignore")) or masked or category not in KINDS,
     )
-
-
-def _is_korean(page: Page) -> bool:
-    attributes = page["page_info"].get("page_attribute") or {}
-    return str(attributes.get("language", "")).lower() in ("korean", "ko")
 
 
 OMNIDOCBENCH = Adapter(
