@@ -144,6 +144,17 @@ def profile_run(
         if isinstance(engine, Engine) and (server := managed_server(engine)) is not None:
             keys[name] = server.key
     run = report(Span(began, ended), stages, observed, keys)
+    limits: dict[str, Limit] = {}
+    for entry in run.stages:
+        section_name = GRAPH.by_name[entry.stage.name].engine_section
+        engine = settings.resources.get(section_name or "")
+        has: list[str] = []
+        if isinstance(engine, Engine):
+            has = [*type(engine).model_fields]
+            server = getattr(engine, "server", None)
+            has += [f"server.{name}" for name in (type(server).model_fields if server is not None else ())]
+        seconds, cores = entry.stage.span.seconds, entry.cores + entry.stolen
+        limits[entry.stage.name] = limit(section_name, seconds, entry.split, entry.busy, cores, has)
     store = ShardStore(url=home.environment["KOPUB_STORE__URL"])
     slow_pages, slow_regions = _slowest(store, home.shards)
     return RunProfile(
@@ -151,7 +162,7 @@ def profile_run(
         profile=settings.profile_name,
         run=run,
         observed=observed,
-        limits={entry.stage.name: _limit(settings, entry) for entry in run.stages},
+        limits=limits,
         settings=settings,
         steps=step_times(steps),
         slow_pages=slow_pages,
@@ -220,18 +231,6 @@ def _row(entry: StageReport, profile: RunProfile) -> list[str]:
     tokens_out = stage.figure("generated_tokens") or entry.generated_tokens
     cells += [f"{count:.0f}" if count else "-" for count in (requests, tokens_in, tokens_out)]
     return [*cells, Reason(profile.limits[stage.name].name or "-")]
-
-
-def _limit(settings: Settings, entry: StageReport) -> Limit:
-    section_name = GRAPH.by_name[entry.stage.name].engine_section
-    engine = settings.resources.get(section_name or "")
-    has: list[str] = []
-    if isinstance(engine, Engine):
-        has = [*type(engine).model_fields]
-        server = getattr(engine, "server", None)
-        has += [f"server.{name}" for name in (type(server).model_fields if server is not None else ())]
-    span = entry.stage.span
-    return limit(section_name, span.seconds, entry.split, entry.busy, entry.cores + entry.stolen, has)
 
 
 _Cost = tuple[str, str, float]

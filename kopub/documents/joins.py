@@ -229,18 +229,12 @@ _GOES_ON = re.compile(r"[가-힣A-Za-z,]$")
 _BEGINS = re.compile(r"[가-힣a-z(“‘]")
 
 
-@dataclass(frozen=True, slots=True)
-class PrintExtent:
-    """The printed extent of most pages, without heads and feet, in parts of 1,000."""
+def join_pages(blocks: Sequence[Block], whole: Collection[int]) -> list[Block]:
+    """Join each paragraph and table that surely continues, and return the blocks.
 
-    top: int
-    bottom: int
-
-
-def extent_of(blocks: Sequence[Block]) -> PrintExtent:
-    """Return the extent of a document's pages without outliers.
-
-    A tenth of the pages is left out at each end.
+    It may continue on the next page, or below the place that layout took for its end. `whole` are the pages of which
+    every region was read; only they are joined. Blocks between the parts (heads, feet and notes; within a page,
+    pictures) are moved after the region of the second part, so that regions stay whole.
     """
     tops: dict[int, int] = {}
     bottoms: dict[int, int] = {}
@@ -251,20 +245,9 @@ def extent_of(blocks: Sequence[Block]) -> PrintExtent:
             box = part.region.box_2d
             tops[part.page] = min(box.y1, tops.get(part.page, box.y1))
             bottoms[part.page] = max(box.y2, bottoms.get(part.page, box.y2))
-    if not tops:
-        return PrintExtent(0, 1000)
+    # The print of most pages, without heads and feet: a tenth of the pages is left out at each end.
     tenth = len(tops) // 10
-    return PrintExtent(sorted(tops.values())[tenth], sorted(bottoms.values())[-1 - tenth])
-
-
-def join_pages(blocks: Sequence[Block], whole: Collection[int]) -> list[Block]:
-    """Join each paragraph and table that surely continues, and return the blocks.
-
-    It may continue on the next page, or below the place that layout took for its end. `whole` are the pages of which
-    every region was read; only they are joined. Blocks between the parts (heads, feet and notes; within a page,
-    pictures) are moved after the region of the second part, so that regions stay whole.
-    """
-    extent = extent_of(blocks)
+    extent = (sorted(tops.values())[tenth], sorted(bottoms.values())[-1 - tenth]) if tops else (0, 1000)
     done: list[Block] = []
     between: list[Block] = []
     region: BlockPart | None = None
@@ -311,8 +294,11 @@ def _may_go_on(done: Sequence[Block], block: Block) -> int | None:
     return None
 
 
-def _as_one(first: Block, second: Block, between: Sequence[Block], extent: PrintExtent) -> Block | None:
-    """Return the two blocks as one, or None if that is not certain."""
+def _as_one(first: Block, second: Block, between: Sequence[Block], extent: tuple[int, int]) -> Block | None:
+    """Return the two blocks as one, or None if that is not certain.
+
+    `extent` is the top and bottom of the print of most pages, in parts of 1,000.
+    """
     above, below = first.parts[-1].region, second.parts[0].region
     tops: dict[BlockKind, list[int]] = defaultdict(list)
     for block in between:
@@ -326,7 +312,7 @@ def _as_one(first: Block, second: Block, between: Sequence[Block], extent: Print
     else:
         top = min([below.box_2d.y1, *captions])
         # The print of a page ends above its notes.
-        near = min([extent.bottom, *notes]) - above.box_2d.y2 <= _FOOT and top - extent.top <= _HEAD
+        near = min([extent[1], *notes]) - above.box_2d.y2 <= _FOOT and top - extent[0] <= _HEAD
     if not near:
         return None
     if first.kind is second.kind is BlockKind.TABLE:

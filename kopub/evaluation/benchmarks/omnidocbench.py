@@ -269,7 +269,26 @@ def _elements(page: Page, picture: Path | None, unknown: Counter[str]) -> PageEl
         if picture is not None:
             with Image.open(picture) as image:
                 width, height = image.size
-    blocks = [_element(block, width, height, unknown) for block in page["layout_dets"]]
+    blocks: list[Element] = []
+    for block in page["layout_dets"]:
+        category = block["category_type"]
+        masked = category.endswith(_MASK)
+        if category not in KINDS and not masked:
+            unknown[category] += 1
+        poly = block["poly"]
+        (left, right), (top, bottom) = sorted((poly[0], poly[2])), sorted((poly[1], poly[5]))
+        blocks.append(
+            Element(
+                str(block.get("anno_id", "")),
+                category,
+                (left / width, top / height, right / width, bottom / height),
+                block.get("order"),
+                block.get("text") or "",
+                block.get("html") or "",
+                block.get("latex") or "",
+                ignored=bool(block.get("ignore")) or masked or category not in KINDS,
+            )
+        )
     # Paragraphs cut in two by a column or page are joined, at their first part.
     related = (page.get("extra") or {}).get("relation") or ()
     parts: list[set[str]] = []
@@ -287,25 +306,6 @@ def _elements(page: Page, picture: Path | None, unknown: Counter[str]) -> PageEl
             gone.update(block.id for block in cut[1:])
     whole = tuple(first.get(block.id, block) for block in blocks if block.id not in gone)
     return PageElements(whole, float(width), float(height))
-
-
-def _element(block: Mapping[str, Any], width: float, height: float, unknown: Counter[str]) -> Element:
-    category = block["category_type"]
-    masked = category.endswith(_MASK)
-    if category not in KINDS and not masked:
-        unknown[category] += 1
-    poly = block["poly"]
-    (left, right), (top, bottom) = sorted((poly[0], poly[2])), sorted((poly[1], poly[5]))
-    return Element(
-        str(block.get("anno_id", "")),
-        category,
-        (left / width, top / height, right / width, bottom / height),
-        block.get("order"),
-        block.get("text") or "",
-        block.get("html") or "",
-        block.get("latex") or "",
-        ignored=bool(block.get("ignore")) or masked or category not in KINDS,
-    )
 
 
 OMNIDOCBENCH = Adapter(

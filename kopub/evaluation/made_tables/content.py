@@ -43,11 +43,6 @@ class MadeTable:
     columns: int
     rows: Sequence[Sequence[MadeCell]]
 
-    @property
-    def spans(self) -> bool:
-        """True if a cell spans several rows or columns."""
-        return any(cell.rows > 1 or cell.columns > 1 for row in self.rows for cell in row)
-
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
