@@ -72,10 +72,29 @@ def confine(reads: Sequence[str] = (), writes: Sequence[str] = ()) -> None:
     if sys.platform != "linux" or platform.machine() not in _PROCESSORS:
         return
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0:
-        _leave_network(libc)
-        if _landlock() > 0:
-            _leave_files(libc, reads, writes)
+    if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
+        return
+    # A filter refuses new sockets but those within the machine.
+    number, socket = _PROCESSORS[platform.machine()]
+    load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06
+    refuse, allow = 0x00050000 | 13, 0x7FFF0000  # EACCES
+    program = (
+        (load, 0, 0, 4),  # the processor
+        (equal, 0, 6, number),
+        (load, 0, 0, 0),  # the system call
+        (at_least, 4, 0, _FOREIGN),
+        (equal, 3, 0, _IO_URING),
+        (equal, 0, 3, socket),
+        (load, 0, 0, 16),  # its first argument, the family
+        (equal, 1, 0, _WITHIN_MACHINE),
+        (answer, 0, 0, refuse),
+        (answer, 0, 0, allow),
+    )
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
+    fields = struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))
+    libc.prctl(_SET_SECCOMP, _FILTER, ctypes.create_string_buffer(fields), 0, 0)
+    if _landlock() > 0:
+        _leave_files(libc, reads, writes)
 
 
 @cache
@@ -131,25 +150,3 @@ def _call(libc: ctypes.CDLL, number: int, *arguments: object) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), f"Landlock refuses: {os.strerror(ctypes.get_errno())}")
     return result
-
-
-def _leave_network(libc: ctypes.CDLL) -> None:
-    """Refuse new sockets but those within the machine."""
-    number, socket = _PROCESSORS[platform.machine()]
-    load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06
-    refuse, allow = 0x00050000 | 13, 0x7FFF0000  # EACCES
-    program = (
-        (load, 0, 0, 4),  # the processor
-        (equal, 0, 6, number),
-        (load, 0, 0, 0),  # the system call
-        (at_least, 4, 0, _FOREIGN),
-        (equal, 3, 0, _IO_URING),
-        (equal, 0, 3, socket),
-        (load, 0, 0, 16),  # its first argument, the family
-        (equal, 1, 0, _WITHIN_MACHINE),
-        (answer, 0, 0, refuse),
-        (answer, 0, 0, allow),
-    )
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
-    fields = struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))
-    libc.prctl(_SET_SECCOMP, _FILTER, ctypes.create_string_buffer(fields), 0, 0)

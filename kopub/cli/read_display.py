@@ -72,7 +72,7 @@ def read_files(
 def _read(
     reading: Reading,
 ) -> tuple[list[HomeSource], dict[str, list[Page]], KopubError | KeyboardInterrupt | None]:
-    """Return the parts that were read, their pages by document, and what ended the reading early.
+    """Return what was read, its pages by document, and what ended the reading early.
 
     Raises `KopubError`, with the reason, if nothing was read.
     """

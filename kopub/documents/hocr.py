@@ -1,6 +1,5 @@
 """Documents as hOCR 1.2, in HTML that is also XML."""
 
-from collections.abc import Sequence
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
@@ -76,7 +75,7 @@ def _add_region(page: Element, region: Zone, prefix: str) -> None:
     elif label in PICTURES and region.record.task is Task.SKIP:
         kind = "ocr_image"
     element = SubElement(page, tag, {"class": kind, "id": prefix + region.id, "data-label": label})
-    element.set("title", f"{_bbox(region.box)}; x_layoutconf {region.record.score:.3f}")
+    element.set("title", f"bbox {' '.join(map(str, region.box))}; x_layoutconf {region.record.score:.3f}")
     if region.record.origin is not None:
         element.set("data-origin", region.record.origin.value)
     if region.estimated:
@@ -95,8 +94,5 @@ def _add_region(page: Element, region: Zone, prefix: str) -> None:
         return
     for line in region.lines:
         kind = "ocrx_line" if line.estimated else "ocr_line"
-        SubElement(element, "span", {"class": kind, "title": _bbox(line.box)}).text = line.text
-
-
-def _bbox(box: Sequence[int]) -> str:
-    return f"bbox {' '.join(map(str, box))}"
+        title = f"bbox {' '.join(map(str, line.box))}"
+        SubElement(element, "span", {"class": kind, "title": title}).text = line.text

@@ -225,15 +225,15 @@ class _AssetStatus:
 
         shards = [shard for shard in settings.corpus.manifest.keys if shard in scan.tables[asset]]
         made = [shard for shard in shards if is_of_corpus(asset, shard)]
-        standings = [scan.standings[asset][shard] for shard in made]
-        states: Counter[str] = Counter()
+        rows, standings, states = 0, list[Standing](), Counter[str]()
         for shard in made:
             entry = scan.tables[asset][shard]
+            rows += entry.rows
+            standings.append(scan.standings[asset][shard])
             if entry.made_with:
                 states.update({State(state): count for state, count in entry.states.items()})
             elif "state" in settings.store.columns(asset, shard):
                 states.update(count_states(settings.store.read(asset, shard, ["state"])["state"].to_pylist()))
-        rows = sum(scan.tables[asset][shard].rows for shard in made)
         other = sorted(set(shards) - set(made))
         return cls(
             asset=asset,
@@ -378,7 +378,9 @@ def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: IsOfCorpus) 
     store = settings.store
     begun = {tuple(name.split("/", 2)[:2]) for name in store.parts(JOURNAL).names()}
     for asset in scan.standings:
-        for shard in (shard for shard in settings.corpus.manifest.keys if (asset, shard) in begun):
+        for shard in settings.corpus.manifest.keys:
+            if (asset, shard) not in begun:
+                continue
             # The ids that are known without reading the shard's pages.
             ids: set[str] = set()
             if asset == TABLES.query_vectors.name:

@@ -196,20 +196,8 @@ _PHOTOGRAPH = re.compile(r"^([^_]+_[^_]+_\d+)_.+$")
 Page = Mapping[str, Any]
 
 
-def load_omnidocbench(folder: Path) -> Benchmark:
-    return _load(folder, OMNIDOCBENCH, "v1.5")
-
-
-def load_mdpbench(folder: Path) -> Benchmark:
-    return _load(folder, MDPBENCH, "public")
-
-
-def load_mdpbench_ko(folder: Path) -> Benchmark:
-    return _load(folder, MDPBENCH_KO, "public, Korean", ("korean", "ko"))
-
-
 def _load(folder: Path, adapter: Adapter, version: str, languages: Sequence[str] = ()) -> Benchmark:
-    """Return the pages of a folder, only those in one of the `languages` if there are any."""
+    """Return the pages of a folder, or only those in `languages`, if there are any."""
     gold, files = _gold(folder), pictures(folder)
     # Of pictures with the same stem, the first counts.
     by_stem = {characters.composed(path.stem): path for path in reversed(files)}
@@ -314,7 +302,7 @@ OMNIDOCBENCH = Adapter(
     "OmniDocBench.json and the pictures, in folders of any name",
     "https://huggingface.co/datasets/opendatalab/OmniDocBench (OpenDataLab, CVPR 2025)",
     "for research only, not for commercial use",
-    load_omnidocbench,
+    lambda folder: _load(folder, OMNIDOCBENCH, "v1.5"),
     score,
     ("page_edit", "teds"),
     whole,
@@ -327,8 +315,11 @@ MDPBENCH = replace(
     expects="MDPBench_public.json and the pictures, in folders of any name",
     source="https://huggingface.co/datasets/Delores-Lin/MDPBench (arXiv 2603.28130)",
     licence="MIT; the pages are of their publishers",
-    load=load_mdpbench,
+    load=lambda folder: _load(folder, MDPBENCH, "public"),
 )
 MDPBENCH_KO = replace(
-    MDPBENCH, name="mdpbench_ko", says="The Korean pages of MDPBench, the public half", load=load_mdpbench_ko
+    MDPBENCH,
+    name="mdpbench_ko",
+    says="The Korean pages of MDPBench, the public half",
+    load=lambda folder: _load(folder, MDPBENCH_KO, "public, Korean", ("korean", "ko")),
 )
