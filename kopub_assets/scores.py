@@ -123,8 +123,7 @@ def _measure_retrieval(
         account.append(f"{unmeasured} queries left out: without a vector, or no page here answers them")
     account += [f"{shard} left out: {reason}" for shard, reason in searched.left_out.items()]
     for asset in searched.mixed():
-        says = "made by different recipes, so that vectors of different shards may not be comparable"
-        account.append(f"{asset}: {says}")
+        account.append(f"{asset}: made by different recipes, so that vectors of different shards may not be comparable")
     plotted: Metadata = {}
     for retriever, metrics in retrieval_headline(measured.scores).items():
         for metric, value in metrics.items():
