@@ -72,10 +72,29 @@ def confine(reads: Sequence[str] = (), writes: Sequence[str] = ()) -> None:
     if sys.platform != "linux" or platform.machine() not in _PROCESSORS:
         return
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0:
-        _leave_network(libc)
-        if _landlock() > 0:
-            _leave_files(libc, reads, writes)
+    if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
+        return
+    # A filter refuses new sockets but those within the machine.
+    number, socket = _PROCESSORS[platform.machine()]
+    load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06
+    refuse, allow = 0x00050000 | 13, 0x7FFF0000  # EACCES
+    program = (
+        (load, 0, 0, 4),  # the processor
+        (equal, 0, 6, number),
+        (load, 0, 0, 0),  # the system call
+        (at_least, 4, 0, _FOREIGN),
+        (equal, 3, 0, _IO_URING),
+        (equal, 0, 3, socket),
+        (load, 0, 0, 16),  # its first argument, the family
+        (equal, 1, 0, _WITHIN_MACHINE),
+        (answer, 0, 0, refuse),
+        (answer, 0, 0, allow),
+    )
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
+    fields = struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))
+    libc.prctl(_SET_SECCOMP, _FILTER, ctypes.create_string_buffer(fields), 0, 0)
+    if _landlock() > 0:
+        _leave_files(libc, reads, writes)
 
 
 @cache
@@ -99,7 +118,16 @@ def _leave_files(libc: ctypes.CDLL, reads: Sequence[str], writes: Sequence[str])
     """Give up all rights to files but those that `confine` names."""
     version = _landlock()
     all_rights = (1 << max(count for since, count in _RIGHTS.items() if since <= version)) - 1
-    rules = dict.fromkeys([*_program_paths(), *reads], _TO_USE)
+    # Python, its packages, the machine's programs and its fonts. Folders of modules that nothing was installed into,
+    # such as a project or the present one, may hold documents.
+    paths = [str(Path(__file__).parent), *_PROGRAMS, *_SETTINGS, *_OFFICE, *_FONTS, *reads]
+    paths += [path for path in sys.path if glob("*.dist-info", root_dir=path or ".")]
+    paths += [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    paths += [os.path.join(sys.prefix, "lib"), os.path.join(sys.base_prefix, "lib")]
+    paths += [f"/usr/share/{name}" for name in _SHARED]
+    paths += [os.path.expanduser(f"~/{name}") for name in _OWN_FONTS]
+    paths += filter(None, map(os.environ.get, ("FONTCONFIG_FILE", "FONTCONFIG_PATH")))
+    rules = dict.fromkeys(paths, _TO_USE)
     rules |= dict.fromkeys(_DEVICES, _READ | _WRITE)
     if writes:
         rules["/tmp"] = _MAKE_SOCKET | _REMOVE  # LibreOffice has its socket there, whatever TMPDIR is
@@ -122,38 +150,3 @@ def _call(libc: ctypes.CDLL, number: int, *arguments: object) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), f"Landlock refuses: {os.strerror(ctypes.get_errno())}")
     return result
-
-
-def _program_paths() -> list[str]:
-    """Return the paths of Python, its packages, the machine's programs and its fonts."""
-    # Folders of modules that nothing was installed into, such as a project or the present one, may hold documents.
-    packages = [path for path in sys.path if glob("*.dist-info", root_dir=path or ".")]
-    python = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    libraries = [os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix)]
-    shared = [f"/usr/share/{name}" for name in _SHARED]
-    configured = [os.environ[name] for name in ("FONTCONFIG_FILE", "FONTCONFIG_PATH") if os.environ.get(name)]
-    fonts = [*_FONTS, *configured, *(os.path.expanduser(f"~/{name}") for name in _OWN_FONTS)]
-    own = str(Path(__file__).parent)
-    return [own, *packages, *python, *libraries, *_PROGRAMS, *_SETTINGS, *_OFFICE, *shared, *fonts]
-
-
-def _leave_network(libc: ctypes.CDLL) -> None:
-    """Refuse new sockets but those within the machine."""
-    number, socket = _PROCESSORS[platform.machine()]
-    load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06
-    refuse, allow = 0x00050000 | 13, 0x7FFF0000  # EACCES
-    program = (
-        (load, 0, 0, 4),  # the processor
-        (equal, 0, 6, number),
-        (load, 0, 0, 0),  # the system call
-        (at_least, 4, 0, _FOREIGN),
-        (equal, 3, 0, _IO_URING),
-        (equal, 0, 3, socket),
-        (load, 0, 0, 16),  # its first argument, the family
-        (equal, 1, 0, _WITHIN_MACHINE),
-        (answer, 0, 0, refuse),
-        (answer, 0, 0, allow),
-    )
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
-    fields = struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))
-    libc.prctl(_SET_SECCOMP, _FILTER, ctypes.create_string_buffer(fields), 0, 0)

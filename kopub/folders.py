@@ -70,28 +70,22 @@ def store_url(url: str) -> str:
             form = "{url!r} is malformed: write {scheme}://{path}, or the path of a folder"
             raise ValueError(phrase(form, url, scheme, path.lstrip("/")))
         return str(placed(url))
-    links = [_protocol_and_path(link, url) for link in url.split("::")]
-    if len(links) == 1 and links[0][0] in ("file", "local"):
-        return str(placed(links[0][1]))
-    return url
-
-
-def _protocol_and_path(link: str, url: str) -> tuple[str, str]:
-    """Return protocol and path of one link of a URL like `simplecache::s3://bucket`.
-
-    An installed package must be able to open it.
-    """
     import fsspec
 
-    protocol, slashes, path = link.partition("://")
     protocols = fsspec.available_protocols()
-    if protocol not in protocols:
-        guess = did_you_mean(protocol, protocols, in_brackets=True)
-        raise ValueError(phrase("{url!r} has the unknown protocol {protocol!r}{guess}", url, protocol, guess))
-    if slashes and protocol not in _WITHOUT_PATH and not path.strip("/"):
-        raise ValueError(phrase("{url!r} names no bucket or folder", url))
-    try:
-        fsspec.get_filesystem_class(protocol)
-    except ImportError as error:
-        raise ValueError(phrase("{url!r} needs a package that is missing: {error}", url, first_line(error))) from None
-    return protocol, path
+    # A URL may be a chain of links, such as `simplecache::s3://bucket`.
+    for link in url.split("::"):
+        protocol, slashes, path = link.partition("://")
+        if protocol not in protocols:
+            guess = did_you_mean(protocol, protocols, in_brackets=True)
+            raise ValueError(phrase("{url!r} has the unknown protocol {protocol!r}{guess}", url, protocol, guess))
+        if slashes and protocol not in _WITHOUT_PATH and not path.strip("/"):
+            raise ValueError(phrase("{url!r} names no bucket or folder", url))
+        try:
+            fsspec.get_filesystem_class(protocol)
+        except ImportError as error:
+            form = "{url!r} needs a package that is missing: {error}"
+            raise ValueError(phrase(form, url, first_line(error))) from None
+        if link == url and protocol in ("file", "local"):
+            return str(placed(path))
+    return url

@@ -131,10 +131,14 @@ class Readings:
         `gpu_busy` and `gpu_memory_busy` (`_median`, `_max`) are shares of each card's time, 0 to 1;
         `gpu_memory_used_gib` (`_median_gib`, `_peak_gib`) is for all cards together.
         """
-        moments = self.within(start, end)
-        readings = [card for cards in moments for card in cards]
-        busy, memory_busy = [card.busy for card in readings], [card.memory_busy for card in readings]
-        memory = [sum(card.memory for card in cards) / GIB for cards in moments]
+        busy: list[float] = []
+        memory_busy: list[float] = []
+        memory: list[float] = []
+        for cards in self.within(start, end):
+            for card in cards:
+                busy.append(card.busy)
+                memory_busy.append(card.memory_busy)
+            memory.append(sum(card.memory for card in cards) / GIB)
         series = (
             (("gpu_busy", "gpu_busy_median", "gpu_busy_max"), busy),
             (("gpu_memory_busy", "gpu_memory_busy_median", "gpu_memory_busy_max"), memory_busy),

@@ -70,26 +70,25 @@ class Texts:
         code, values = (says.form, says.values) if isinstance(says, Reason) else (says, {})
         if (form := self.sentences.get(code)) is None:
             return english
-        said = {name: self._value(name, value, whole) for name, value in values.items()}
-        unknown = [values[name] for name in _SENTENCE_VALUES if said.get(name, "")[1:] == ("en",)]
+        said: dict[str, Any] = {}
+        unknown: list[str] = []
+        for name, value in values.items():
+            if name in _WORD_VALUES:
+                said[name] = self.word(name, value)
+            # A single word may be the name of a file.
+            elif isinstance(value, Reason) or (isinstance(value, str) and (name in _SENTENCE_VALUES or " " in value)):
+                said[name], language = self.sentence(str(value), whole)
+                if name in _SENTENCE_VALUES and language == "en":
+                    unknown.append(value)
+            else:
+                said[name] = value
         # A form without words of its own is in the language of its sentences. A single word is a name.
         if unknown and (form == code or (whole and any(" " in part and not _HANGUL.search(part) for part in unknown))):
             return english
-        words = {name: self.word(name, values[name]) for name in _WORD_VALUES if name in values}
         try:
-            return form.format(**{name: value for name, (value, _) in said.items()} | words), self.language
+            return form.format(**said), self.language
         except (LookupError, TypeError, ValueError):  # of a release whose form had other values
             return english
-
-    def _value(self, name: str, value: object, whole: bool) -> tuple[object, str]:
-        """Return a value, told in this language if it is a sentence.
-
-        A single word may be the name of a file.
-        """
-        is_sentence = isinstance(value, Reason) or (
-            isinstance(value, str) and (name in _SENTENCE_VALUES or " " in value)
-        )
-        return self.sentence(str(value), whole) if is_sentence else (value, "")
 
     def reason(self, says: str) -> tuple[str, str]:
         """Return the reason why a page is incomplete and its language, without the table's name."""

@@ -256,26 +256,18 @@ def lasting_caches(environ: Mapping[str, str], packages: Iterable[Path]) -> dict
     to three times as long. Python writes them beside the sources, or into the user's cache folder if it must not.
     """
     variables = {_WRITE_NO_BYTECODE: ""}
-    if _BYTECODE not in environ and not all(map(_may_compile, packages)):
-        variables[_BYTECODE] = _folder("bytecode")
+    for package in packages if _BYTECODE not in environ else ():
+        if not any(package.glob("__pycache__/*.pyc")) and not os.access(package, os.W_OK):
+            variables[_BYTECODE] = str(Path(_CACHE, "bytecode").expanduser())
     if _INDUCTOR not in environ:
         # The default is in /tmp, which is emptied when the machine restarts.
-        variables[_INDUCTOR] = _folder("inductor")
+        variables[_INDUCTOR] = str(Path(_CACHE, "inductor").expanduser())
     return variables
 
 
 def beside_program(program: Path, package: str) -> list[Path]:
     """Return the folders of a package in the environment of a program."""
     return [*program.parent.parent.glob(f"lib/python3*/site-packages/{package}")]
-
-
-def _may_compile(package: Path) -> bool:
-    """Return whether a package has compiled files or can get them."""
-    return any(package.glob("__pycache__/*.pyc")) or os.access(package, os.W_OK)
-
-
-def _folder(name: str) -> str:
-    return str(Path(_CACHE).expanduser() / name)
 
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8

@@ -116,7 +116,14 @@ def _measure_retrieval(
     if measured.computed and measured.questions:
         watcher().computed(SCORES.name, ALL)
     watcher().ended(SCORES.name)
-    account = _retrieval_account(searched, measured)
+    # What was measured, and what was not and why.
+    shards, unmeasured = len(searched.shards) + len(searched.left_out), searched.rows - measured.questions
+    account = [f"{measured.questions} queries over {searched.pages} pages, {len(searched.shards)} of {shards} shards"]
+    if unmeasured:
+        account.append(f"{unmeasured} queries left out: without a vector, or no page here answers them")
+    account += [f"{shard} left out: {reason}" for shard, reason in searched.left_out.items()]
+    for asset in searched.mixed():
+        account.append(f"{asset}: made by different recipes, so that vectors of different shards may not be comparable")
     plotted: Metadata = {}
     for retriever, metrics in retrieval_headline(measured.scores).items():
         for metric, value in metrics.items():
@@ -130,7 +137,7 @@ def _measure_retrieval(
             "dagster/row_count": measured.scores.num_rows,
             **plotted,
             "queries": measured.questions,
-            "queries_left_out": searched.rows - measured.questions,
+            "queries_left_out": unmeasured,
             "pages": searched.pages,
             "shards": len(searched.shards),
             "computed": measured.questions if measured.computed else 0,
@@ -139,21 +146,6 @@ def _measure_retrieval(
             "scores": shown(measured.scores, ("retriever", "convention", "query_type", "metric", "queries")),
         },
     )
-
-
-def _retrieval_account(searched: SearchedCorpus, measured: Measurement) -> list[str]:
-    """Return what was measured, and what was not and why."""
-    shards = len(searched.shards) + len(searched.left_out)
-    unmeasured = searched.rows - measured.questions
-    lines = [f"{measured.questions} queries over {searched.pages} pages, {len(searched.shards)} of {shards} shards"]
-    if unmeasured:
-        lines.append(f"{unmeasured} queries left out: without a vector, or no page here answers them")
-    lines += [f"{shard} left out: {reason}" for shard, reason in searched.left_out.items()]
-    lines += [
-        f"{asset}: made by different recipes, so that vectors of different shards may not be comparable"
-        for asset in searched.mixed()
-    ]
-    return lines
 
 
 def ocr_scores() -> dg.AssetsDefinition:

@@ -24,7 +24,7 @@ from kopub.search.metrics import HISTORY as RETRIEVAL_HISTORY
 from kopub.store.corpus_tables import BENCHMARKS, OCR_SCORES, TABLES
 from kopub.store.corpus_tables import SCORES as RETRIEVAL_SCORES
 from kopub.store.table_source import CorpusCheck, FooterCache
-from kopub.tables.evaluations import GuardStanding, may_upgrade, standings_of_guards
+from kopub.tables.evaluations import GuardStanding, standings_of_guards
 from kopub.tables.graph import Graph
 from kopub.tables.hf_release import HfRelease
 from kopub.tables.plan import Survey, sources_of, survey
@@ -211,7 +211,7 @@ class BenchmarksPassCondition(_OfTheStore):
     title = "benchmarks_pass"
 
     def true_for(self, context: Any) -> bool:
-        return may_upgrade(self.ticks.guards(context))
+        return all(guard.is_current and not guard.closed for guard in self.ticks.guards(context))
 
 
 class NightCondition(_Condition):

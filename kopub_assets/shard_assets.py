@@ -66,7 +66,7 @@ def dagster_asset(
     return dg.asset(
         name=name,
         description=inspect.getdoc(asset),
-        deps=[*(parent.table.name for parent in declared.reads), *(name for name in asset.after if name in scores)],
+        deps=[*declared.tables_read, *(name for name in asset.after if name in scores)],
         partitions_def=partitions,
         backfill_policy=dg.BackfillPolicy(max_partitions_per_run=shards_per_run),
         group_name=GROUP,

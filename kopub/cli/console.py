@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -193,11 +193,14 @@ def _broken(text: Text, width: int, indent: int) -> Iterable[Text]:
     for line in text.split("\n", allow_blank=True):
         at, breaks = 0, list[int]()
         used = len(line) - len(line.plain.lstrip(" "))
-        for start, word in _words(line.plain, width - indent):
-            if start > at and used + cell_len(word.rstrip()) > width:
-                breaks.append(start)
-                at, used = start, indent
-            used += cell_len(word)
+        for word in re.finditer("[^ ]+ *", line.plain):
+            # A word that is longer than a line comes in pieces, where Korean can be broken.
+            is_long = cell_len(word[0].rstrip()) > width - indent
+            for piece in _PIECE.finditer(line.plain, *word.span()) if is_long else [word]:
+                if piece.start() > at and used + cell_len(piece[0].rstrip()) > width:
+                    breaks.append(piece.start())
+                    at, used = piece.start(), indent
+                used += cell_len(piece[0])
         first, *others = line.divide(breaks)
         first.rstrip()
         yield first
@@ -205,18 +208,6 @@ def _broken(text: Text, width: int, indent: int) -> Iterable[Text]:
             other.rstrip()
             other.pad_left(indent)
             yield other
-
-
-def _words(line: str, width: int) -> Iterator[tuple[int, str]]:
-    """Yield the places of words with the blanks after them.
-
-    Words longer than `width` come in pieces, where Korean can be broken.
-    """
-    for word in re.finditer("[^ ]+ *", line):
-        if cell_len(word[0].rstrip()) <= width:
-            yield word.start(), word[0]
-        else:
-            yield from ((word.start() + piece.start(), piece[0]) for piece in _PIECE.finditer(word[0]))
 
 
 def print_json(value: Any) -> None:

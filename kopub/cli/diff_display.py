@@ -92,12 +92,9 @@ def _show(shard: str, names: tuple[str, str], difference: ShardDiff, upgrades: l
         for cosine, row_id in change.lowest[:1]:
             line = joined([line, phrase("lowest {cosine:.4f} {row}", cosine, visible(row_id))], "{first}, {then}")
         say(out, phrase("{asset}  {reason}", asset, line))
-    if difference.changed:
-        out.print()
-        _show_pages(difference, out)
-
-
-def _show_pages(difference: ShardDiff, out: Console) -> None:
+    if not difference.changed:
+        return
+    out.print()
     rows: list[list[str | Text]] = []
     for page in difference.changed[:_LISTED]:
         harm = page.damage

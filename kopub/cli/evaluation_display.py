@@ -128,8 +128,10 @@ def _show_scores(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: 
             part = [Text(visible(name[1], _NAME))] if has_slices else []
             profile = [visible(evaluation.profile, _NAME)] if several else []
             counts = [f"{row['samples']:,}"] if has_counts else []
+            between = "" if row["low"] is None else phrase("{low:.3f} to {high:.3f}", row["low"], row["high"])
+            value = [said("skipped"), ""] if row["value"] is None else [f"{row['value']:.4f}", between]
             change = _change_cells(changed[at].get((benchmark.name, *name))) if several else []
-            cells.append([name[0], *part, *profile, *_values(row), *counts, count(row["lost"], "red"), *change])
+            cells.append([name[0], *part, *profile, *value, *counts, count(row["lost"], "red"), *change])
     samples = counted(known.of, "sample")
     if len(benchmark.samples) < known.of:
         samples = phrase("the first {count:,} of {samples}", len(benchmark.samples), samples)
@@ -141,13 +143,6 @@ def _show_scores(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: 
         lower = METRICS[metric].lower_is_better
         form = "{metric}: {meaning} Lower is better." if lower else "{metric}: {meaning} Higher is better."
         say(out, phrase(form, metric, METRICS[metric].says), "dim")
-
-
-def _values(row: Mapping[str, Any]) -> list[str | Text]:
-    if row["value"] is None:
-        return [said("skipped"), ""]
-    between = "" if row["low"] is None else phrase("{low:.3f} to {high:.3f}", row["low"], row["high"])
-    return [f"{row['value']:.4f}", between]
 
 
 def _change_cells(change: PairedChange | None) -> list[str | Text]:

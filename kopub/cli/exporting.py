@@ -8,7 +8,7 @@ from kopub.cli.console import said, tell
 from kopub.cli.options import first_look_lines, open_settings, require_indexed
 from kopub.config.settings import Settings
 from kopub.corrections.corrected import CorrectedTables
-from kopub.documents.export import USE_REVIEWS, ExportTally, sound_notes, write_documents
+from kopub.documents.export import USE_REVIEWS, sound_notes, write_documents
 from kopub.documents.markdown import MarkdownOptions
 from kopub.documents.reviews import page_reviews
 from kopub.errors import ConfigError, counted
@@ -39,7 +39,19 @@ def export_documents(
         reviews = page_reviews(settings.store, keys) if {*formats} & USE_REVIEWS else None
         markdown = MarkdownOptions(page_marks, with_notes)
         tally = write_documents(tables, keys, out, formats, notes, images, markdown, reviews=reviews)
-    _say(_address(folder), tally)
+    states = ", ".join(said(phrase("{count:,} {state}", count, state)) for state, count in tally.pages.most_common())
+    whole = phrase(" and {count:,} of whole pages", tally.page_images) if tally.page_images else ""
+    documents, pages = counted(tally.documents, "document"), counted(tally.pages.total(), "page")
+    form = "{folder}: {documents} of {pages} ({states}), {pictures}{whole}"
+    tell(phrase(form, _address(folder), documents, pages, states, counted(tally.pictures, "picture"), whole))
+    form = (
+        "{regions}: {placed:,} in the text, {furniture:,} running "
+        "heads and page numbers left out, {empty:,} without text, {lost:,} could not be read"
+    )
+    counts = (tally.regions[name] for name in ("placed", "furniture", "empty", "lost"))
+    tell(phrase(form, counted(tally.regions.total(), "region"), *counts))
+    joined = counted(tally.joined, "paragraph or table", "paragraphs and tables")
+    tell(phrase("{joined} joined over pages, {notes} tied", joined, counted(tally.tied, "note")))
     for line in first_look_lines(settings.corpus.manifest):
         tell(line, err=True)
 
@@ -88,27 +100,3 @@ def _address(folder: str) -> str:
 def _page_images(settings: Settings) -> OpenImages:
     """Return the function that opens the pictures of a shard's pages."""
     return lambda shard: page_images(settings.corpus, shard, settings.store.read(TABLES.pages.name, shard), True)
-
-
-def _say(folder: str, tally: ExportTally) -> None:
-    """Print what was written, with the sums of pages and regions."""
-    states = ", ".join(said(phrase("{count:,} {state}", count, state)) for state, count in tally.pages.most_common())
-    regions = tally.regions
-    whole = phrase(" and {count:,} of whole pages", tally.page_images) if tally.page_images else ""
-    documents, pages = counted(tally.documents, "document"), counted(tally.pages.total(), "page")
-    tell(
-        phrase(
-            "{folder}: {documents} of {pages} ({states}), {pictures}{whole}",
-            *(folder, documents, pages, states, counted(tally.pictures, "picture"), whole),
-        )
-    )
-    tell(
-        phrase(
-            "{regions}: {placed:,} in the text, {furniture:,} running "
-            "heads and page numbers left out, {empty:,} without text, {lost:,} could not be read",
-            counted(regions.total(), "region"),
-            *(regions[name] for name in ("placed", "furniture", "empty", "lost")),
-        )
-    )
-    joined = counted(tally.joined, "paragraph or table", "paragraphs and tables")
-    tell(phrase("{joined} joined over pages, {notes} tied", joined, counted(tally.tied, "note")))

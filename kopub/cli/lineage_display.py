@@ -53,7 +53,18 @@ def show_lineage(row_id: str, as_json: bool, crop: Path | None, region: int | No
     if as_json:
         print_json(shown)
     else:
-        _show(shown, table_console())
+        out = table_console()
+        kind = said("page" if shown["kind"] == "page" else "query")
+        say(out, f"{visible(shown['id'])}  {kind}, {shown['shard']}", "bold")
+        if shown["source"]:
+            _show_source(shown["source"], out)
+        if shown["regions"]:
+            _show_regions(shown["regions"], out)
+        for step in shown["steps"]:
+            _show_step(step, out)
+        for table in shown["missing"]:
+            out.print()
+            say(out, phrase("The {asset} that this was made from is no longer kept.", table), "yellow")
     if crop is not None:
         for path in write_pictures(settings.corpus, shown, crop, region):
             tell(phrase("wrote {path}", path), err=as_json)
@@ -74,20 +85,6 @@ def _parse_target(store: "ShardStore", given: str, shards: list[str]) -> tuple[s
         if holds(store, asset, shard, kind):
             return asset, kind, rest, shard
     raise KopubError("{asset} has no row for {id!r}: see `kopub lineage {id}` for the tables that do", asset, rest)
-
-
-def _show(shown: dict[str, Any], out: Console) -> None:
-    kind = said("page" if shown["kind"] == "page" else "query")
-    say(out, f"{visible(shown['id'])}  {kind}, {shown['shard']}", "bold")
-    if shown["source"]:
-        _show_source(shown["source"], out)
-    if shown["regions"]:
-        _show_regions(shown["regions"], out)
-    for step in shown["steps"]:
-        _show_step(step, out)
-    for asset in shown["missing"]:
-        out.print()
-        say(out, phrase("The {asset} that this was made from is no longer kept.", asset), "yellow")
 
 
 def _show_source(source: dict[str, Any], out: Console) -> None:

@@ -75,9 +75,14 @@ def main() -> None:
         raise
     except Exception as error:
         # Libraries for object stores have their own errors, so the store is checked for a problem.
-        problem = _problem_with_files(error) or _problem_with_store()
+        problem = _problem_with_files(error)
         if problem is None:
-            raise
+            try:
+                open_settings()
+            except KopubError as unusable:
+                problem = str(unusable)
+            else:
+                raise
         _end(_error_line(problem), 1, error)
 
 
@@ -125,14 +130,6 @@ def _problem_with_files(error: Exception) -> str | None:
                 home,
                 error.orig,
             )
-    return None
-
-
-def _problem_with_store() -> str | None:
-    try:
-        open_settings()
-    except KopubError as error:
-        return str(error)
     return None
 
 

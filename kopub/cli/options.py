@@ -5,7 +5,7 @@ import inspect
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -67,14 +67,10 @@ def _choose(context: typer.Context, name: str | None) -> None:
     context.call_on_close(_chosen.pop)
     # Processes that the command starts in any folder read it, too.
     before, os.environ[_VARIABLE] = os.environ.get(_VARIABLE), named_from_anywhere(name)
-    context.call_on_close(lambda: _restore(before))
-
-
-def _restore(before: str | None) -> None:
     if before is None:
-        os.environ.pop(_VARIABLE, None)
+        context.call_on_close(partial(os.environ.pop, _VARIABLE, None))
     else:
-        os.environ[_VARIABLE] = before
+        context.call_on_close(partial(os.environ.update, {_VARIABLE: before}))
 
 
 def text_layer_choice(ocr: bool, text_layer: bool) -> Literal["never", "prefer"] | None:

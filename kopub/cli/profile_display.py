@@ -1,8 +1,9 @@
 """The display of `kopub profile`: stages, their limits, the slowest pages and regions."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +67,13 @@ class RunProfile:
             if not cause.name:
                 continue
             line = phrase("{stage} is limited by {limit}: {reason}", stage.stage.name, Reason(cause.name), cause.why)
-            keys = ", ".join(_with_value(self.settings, stage.stage.name, key) for key in cause.keys)
-            lines.append(phrase("{reason}; settings that affect it: {keys}", line, keys) if keys else line)
+            # Keys of the profile as a person writes them, with their values.
+            section_name = GRAPH.by_name[stage.stage.name].engine_section or ""
+            keys: list[str] = []
+            for key in cause.keys:
+                value: Any = attrgetter(key)(self.settings.resources[section_name])
+                keys.append(f"{section_name}.{key} ({'null' if value is None else value})")
+            lines.append(phrase("{reason}; settings that affect it: {keys}", line, ", ".join(keys)) if keys else line)
         if run.slowed:
             lines.append(run.slowed)
         if self.observed.no_gpu:
@@ -138,17 +144,29 @@ def profile_run(
         if isinstance(engine, Engine) and (server := managed_server(engine)) is not None:
             keys[name] = server.key
     run = report(Span(began, ended), stages, observed, keys)
+    limits: dict[str, Limit] = {}
+    for entry in run.stages:
+        section_name = GRAPH.by_name[entry.stage.name].engine_section
+        engine = settings.resources.get(section_name or "")
+        has: list[str] = []
+        if isinstance(engine, Engine):
+            has = [*type(engine).model_fields]
+            server = getattr(engine, "server", None)
+            has += [f"server.{name}" for name in (type(server).model_fields if server is not None else ())]
+        seconds, cores = entry.stage.span.seconds, entry.cores + entry.stolen
+        limits[entry.stage.name] = limit(section_name, seconds, entry.split, entry.busy, cores, has)
     store = ShardStore(url=home.environment["KOPUB_STORE__URL"])
+    slow_pages, slow_regions = _slowest(store, home.shards)
     return RunProfile(
         pages=home.pages,
         profile=settings.profile_name,
         run=run,
         observed=observed,
-        limits={entry.stage.name: _limit(settings, entry) for entry in run.stages},
+        limits=limits,
         settings=settings,
         steps=step_times(steps),
-        slow_pages=sorted(_pages(store, home.shards), key=lambda page: -page[2])[:_SLOWEST],
-        slow_regions=sorted(_regions(store, home.shards), key=lambda region: -region[2])[:_SLOWEST],
+        slow_pages=slow_pages,
+        slow_regions=slow_regions,
     )
 
 
@@ -158,9 +176,17 @@ def tables(profile: RunProfile) -> list[ReportTable]:
     head += ["requests", "tokens in", "tokens out", "limited by"]
     stages = [ReportTable("stages", head, [_row(entry, profile) for entry in profile.run.stages])]
     if profile.observed.cards:
-        stages.append(ReportTable("GPU: mean, median, most", _GPU_HEAD, list(map(_gpu_row, profile.run.stages))))
-    if profile.steps:
         rows: list[list[str]] = []
+        for entry in profile.run.stages:
+            cells = [entry.stage.name]
+            for names, form in _GPU_FIGURES:
+                figures = [form.format(entry.gpu[name]) for name in names if name in entry.gpu]
+                cells.append(", ".join(figures) or "-")
+            joules = entry.gpu.get("gpu_joules")
+            rows.append([*cells, "-" if joules is None else f"{joules / 3600:.2f}"])
+        stages.append(ReportTable("GPU: mean, median, most", _GPU_HEAD, rows))
+    if profile.steps:
+        rows = []
         for step in profile.steps:
             milliseconds = [f"{1000 * seconds:.1f}" for seconds in (step.mean, step.p50, step.p95)]
             rows.append([step.step, str(step.calls), f"{step.seconds:.1f}", f"{step.share:.0%}", *milliseconds])
@@ -181,19 +207,11 @@ def page_of(profile: RunProfile) -> str:
 
 _STEP_HEAD = ["step", "calls", "seconds", "share", "mean ms", "p50 ms", "p95 ms"]
 _GPU_HEAD = ["stage", "busy", "memory busy", "GiB in use", "Wh"]
-
-
-def _gpu_row(stage: StageReport) -> list[str]:
-    figures = stage.gpu
-    if "gpu_busy" not in figures:
-        return [stage.stage.name, *4 * ["-"]]
-    shares = [
-        ", ".join(f"{figures[name + which]:.0%}" for which in ("", "_median", "_max"))
-        for name in ("gpu_busy", "gpu_memory_busy")
-    ]
-    memory = ", ".join(f"{figures[f'gpu_memory_used_{which}gib']:.1f}" for which in ("", "median_", "peak_"))
-    energy = f"{figures['gpu_joules'] / 3600:.2f}" if "gpu_joules" in figures else "-"
-    return [stage.stage.name, *shares, memory, energy]
+_GPU_FIGURES = (
+    (("gpu_busy", "gpu_busy_median", "gpu_busy_max"), "{:.0%}"),
+    (("gpu_memory_busy", "gpu_memory_busy_median", "gpu_memory_busy_max"), "{:.0%}"),
+    (("gpu_memory_used_gib", "gpu_memory_used_median_gib", "gpu_memory_used_peak_gib"), "{:.1f}"),
+)
 
 
 def _row(entry: StageReport, profile: RunProfile) -> list[str]:
@@ -215,43 +233,25 @@ def _row(entry: StageReport, profile: RunProfile) -> list[str]:
     return [*cells, Reason(profile.limits[stage.name].name or "-")]
 
 
-def _limit(settings: Settings, entry: StageReport) -> Limit:
-    section_name = GRAPH.by_name[entry.stage.name].engine_section
-    engine = settings.resources.get(section_name or "")
-    has: list[str] = []
-    if isinstance(engine, Engine):
-        has = [*type(engine).model_fields]
-        server = getattr(engine, "server", None)
-        has += [f"server.{name}" for name in (type(server).model_fields if server is not None else ())]
-    span = entry.stage.span
-    return limit(section_name, span.seconds, entry.split, entry.busy, entry.cores + entry.stolen, has)
+_Cost = tuple[str, str, float]
 
 
-def _with_value(settings: Settings, asset: str, key: str) -> str:
-    """Return a profile's key as a person writes it, with its value."""
-    section_name = GRAPH.by_name[asset].engine_section or ""
-    value: Any = settings.resources[section_name]
-    for part in key.split("."):
-        value = getattr(value, part)
-    return f"{section_name}.{key} ({'null' if value is None else value})"
-
-
-def _pages(store: ShardStore, shards: Sequence[str]) -> Iterator[tuple[str, str, float]]:
-    """Yield (page, asset, seconds) of every page that has its own cost.
-
-    Pages with a share of their shard's cost are left out.
-    """
+def _slowest(store: ShardStore, shards: Sequence[str]) -> tuple[list[_Cost], list[_Cost]]:
+    """Return the slowest pages (page, asset, seconds) and regions (page and region, label, seconds)."""
+    pages: list[_Cost] = []
+    regions: list[_Cost] = []
     for asset in GRAPH.names:
         for shard in shards:
             rows = ledger.read(store, asset, shard).select(["row_id", "seconds"]).to_pylist()
+            # Pages with a share of their shard's cost have none of their own.
             if len({row["seconds"] for row in rows}) > 1:
-                yield from ((row["row_id"], asset, row["seconds"]) for row in rows if row["seconds"] is not None)
-
-
-def _regions(store: ShardStore, shards: Sequence[str]) -> Iterator[tuple[str, str, float]]:
-    """Yield (page and region, label, seconds) of every region that was read."""
+                pages += [(row["row_id"], asset, row["seconds"]) for row in rows if row["seconds"] is not None]
     for shard in shards:
         for row in store.read(TABLES.readings.name, shard).select(["page_id", "regions"]).to_pylist():
             for region in row["regions"] or ():
                 if region["seconds"]:
-                    yield f"{row['page_id']}, region {region['index']}", region["native_label"], region["seconds"]
+                    name = f"{row['page_id']}, region {region['index']}"
+                    regions.append((name, region["native_label"], region["seconds"]))
+    pages.sort(key=lambda page: -page[2])
+    regions.sort(key=lambda region: -region[2])
+    return pages[:_SLOWEST], regions[:_SLOWEST]

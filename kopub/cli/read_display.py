@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,15 +46,8 @@ def read_files(
         require_own_folder(out)
     reading = Reading(files, pages=pages, text_layer=text_layer)
     try:
-        parts, ended = _read(reading)
-        documents: dict[str, list[Page]] = {}
-        read_pages: list[Page] = []
-        for part in parts:
-            for document in Corpus(part).documents:
-                documents.setdefault(document.id, []).extend(document.pages)
-        for of_document in documents.values():
-            read_pages += of_document
-        _require_pages(read_pages, ended)
+        parts, documents, ended = _read(reading)
+        read_pages = list(chain.from_iterable(documents.values()))
         if as_json:
             shown = []
             for name, of_document in documents.items():
@@ -75,15 +69,30 @@ def read_files(
         raise typer.Exit(_LOST_PAGES)
 
 
-def _read(reading: Reading) -> tuple[list[HomeSource], KopubError | KeyboardInterrupt | None]:
-    """Return the parts that were read, and what ended the reading early, if anything."""
+def _read(
+    reading: Reading,
+) -> tuple[list[HomeSource], dict[str, list[Page]], KopubError | KeyboardInterrupt | None]:
+    """Return what was read, its pages by document, and what ended the reading early.
+
+    Raises `KopubError`, with the reason, if nothing was read.
+    """
     parts: list[HomeSource] = []
+    early_end: KopubError | KeyboardInterrupt | None = None
     with _progress(reading.pages) as watcher, watched_by(watcher):
         try:
             parts.extend(reading.parts())
         except (KopubError, KeyboardInterrupt) as ended:
-            return parts, ended
-    return parts, None
+            early_end = ended
+    documents: dict[str, list[Page]] = {}
+    for part in parts:
+        for document in Corpus(part).documents:
+            documents.setdefault(document.id, []).extend(document.pages)
+    pages = list(chain.from_iterable(documents.values()))
+    if early_end is not None and not pages:
+        raise early_end if isinstance(early_end, KopubError) else StoppedByHand("stopped: no page was read yet")
+    if pages and all(page.state in LOST for page in pages):
+        raise KopubError("{page} cannot be read: {reason}", pages[0].id, plain_reason(pages[0].id, pages[0].reason))
+    return parts, documents, early_end
 
 
 @contextmanager
@@ -112,14 +121,6 @@ def _progress(pages: int) -> Iterator[Watcher]:
     with Progress(*bars, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=pages)
         yield ReadingProgress()
-
-
-def _require_pages(pages: Sequence[Page], ended: BaseException | None) -> None:
-    """Raise `KopubError`, with the reason, if nothing was read."""
-    if ended is not None and not pages:
-        raise ended if isinstance(ended, KopubError) else StoppedByHand("stopped: no page was read yet")
-    if pages and all(page.state in LOST for page in pages):
-        raise KopubError("{page} cannot be read: {reason}", pages[0].id, plain_reason(pages[0].id, pages[0].reason))
 
 
 class _Tables:

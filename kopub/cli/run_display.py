@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -256,32 +256,32 @@ class RunEnd:
             for line in self.looks:
                 say(out, line, "yellow")
             return
+        # After the count of pages, each finding comes with its remedy.
         say(out, self.pages, _BAD if self.status else "green")
-        for line, style in self._lines():
-            say(out, line, style)
-
-    def _lines(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines after the count of pages: each finding with its remedy."""
         for line in self.lost:
-            yield f"- {line}", _BAD
-        count = sum(self.states.get(state, 0) for state in _LOST)
-        if count:
+            say(out, f"- {line}", _BAD)
+        if count := sum(self.states.get(state, 0) for state in _LOST):
             listed = "kopub status lists it" if count == 1 else phrase("kopub status lists all {count:,}", count)
             again = phrase("{command} tries the failed ones again", with_profile("kopub run"))
-            yield joined([listed, *([again] if self.states.get(State.FAILED) else [])]), ""
+            say(out, joined([listed, *([again] if self.states.get(State.FAILED) else [])]))
         if self.doubtful:
-            yield "need review: kopub doubts lists them, worst first", "yellow"
-        yield from ((line, "yellow") for line in self.scripts)
+            say(out, "need review: kopub doubts lists them, worst first", "yellow")
+        for line in self.scripts:
+            say(out, line, "yellow")
         if self.left_out:
             files = counted(self.left_out, "file")
-            yield phrase("{files} left out: {path} says why", files, self.left_out_at), "yellow"
-        yield from ((line, _BAD if "(worse)" in line else "") for line in change_lines(self.reading, self.finding))
+            say(out, phrase("{files} left out: {path} says why", files, self.left_out_at), "yellow")
+        for line in change_lines(self.reading, self.finding):
+            say(out, line, _BAD if "(worse)" in line else "")
         if self._is_worse:
-            yield "worse than the run before: kopub diff shows the pages that changed", ""
-        yield from ((visible(said(phrase("gate closed: {reason}", line))), _BAD) for line in self.closed)
-        yield from ((visible(said(phrase("not judged: {reason}", line))), "yellow") for line in self.unjudged)
-        yield from ((line, "yellow") for line in self.looks)
+            say(out, "worse than the run before: kopub diff shows the pages that changed")
+        for line in self.closed:
+            say(out, visible(said(phrase("gate closed: {reason}", line))), _BAD)
+        for line in self.unjudged:
+            say(out, visible(said(phrase("not judged: {reason}", line))), "yellow")
+        for line in self.looks:
+            say(out, line, "yellow")
         more = said(phrase("{command} for the unfinished pages", with_profile("kopub run")))
         todo = [more] if self.unfinished and not self.looks else []
         commands = ", ".join([*todo, "kopub browse", f"kopub search {said('QUESTION')}", "kopub status"])
-        yield phrase("next: {commands}", commands), ""
+        say(out, phrase("next: {commands}", commands))

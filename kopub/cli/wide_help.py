@@ -27,8 +27,14 @@ def show_help(command: Any, context: Any) -> None:
     for title, kind in (("Arguments", "argument"), ("Options", "option")):
         rows: list[tuple[str, str]] = []
         for parameter in parameters:
-            if parameter.param_type_name == kind and not parameter.hidden:
-                rows.append(_parameter(parameter, context))
+            if parameter.param_type_name != kind or parameter.hidden:
+                continue
+            names = metavar = parameter.make_metavar(context)
+            if kind == "option":
+                names = ", ".join([*parameter.opts, *parameter.secondary_opts])
+                takes_value = not (getattr(parameter, "is_flag", False) or parameter.count)
+                names = f"{names} {metavar}" if takes_value else names
+            rows.append((names, " ".join([parameter.help, *_facts(parameter, context)])))
         _show_panel(title, rows, out)
     panels: dict[str, list[tuple[str, str]]] = {}
     for name in getattr(command, "commands", ()):
@@ -47,16 +53,6 @@ def _show_panel(title: str, rows: list[tuple[str, str]], out: Console) -> None:
     for name, says in rows:
         table.add_row(Text(name), Text(says))
     out.print(Panel(table, title=said(title), title_align="left", border_style="dim"))
-
-
-def _parameter(parameter: Any, context: Any) -> tuple[str, str]:
-    """Return the names of an option or argument with its value, and what it is."""
-    metavar = parameter.make_metavar(context)
-    if parameter.param_type_name == "argument":
-        return metavar, " ".join([parameter.help, *_facts(parameter, context)])
-    takes_value = not (getattr(parameter, "is_flag", False) or parameter.count)
-    names = ", ".join([*parameter.opts, *parameter.secondary_opts])
-    return (f"{names} {metavar}" if takes_value else names), " ".join([parameter.help, *_facts(parameter, context)])
 
 
 def _facts(parameter: Any, context: Any) -> Iterator[str]:

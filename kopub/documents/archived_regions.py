@@ -91,8 +91,10 @@ def archived_regions(page: DocumentPage) -> Iterator[Zone]:
                 pieces.append(piece)
                 continue
             grid = grid_of(piece)
-            # A caption stands above its table.
-            pieces += [part for part in (grid.caption, grid if grid.cells else None) if part]
+            if grid.caption:
+                pieces.append(grid.caption)
+            if grid.cells:
+                pieces.append(grid)
         pieces = pieces or [""]
         heights = [piece.rows if isinstance(piece, TableGrid) else piece.count("\n") + 1 for piece in pieces]
         step, above = record.box.height / sum(heights), 0

@@ -71,7 +71,17 @@ def chunk_document(
     Running heads, page numbers and pictures are in no chunk. `blocks` come from `structure_document`.
     """
     packer = _Packer(max_tokens, count_tokens)
-    for index, packed in enumerate(packer.pack(_pieces(blocks, packer))):
+    pieces: list[_Piece] = []
+    captions = {of: at for of, at in captions_of(blocks).items() if blocks[of].kind is BlockKind.TABLE}
+    for at, (block, titles) in enumerate(zip(blocks, titles_above(blocks), strict=True)):
+        # The caption of a table is in the pieces of the table.
+        if block.kind in _LEFT_OUT or not block.text.strip() or at in captions.values():
+            continue
+        if block.kind is BlockKind.TABLE:
+            pieces += _table_pieces(block, titles, packer, blocks[captions[at]] if at in captions else None)
+        else:
+            pieces += _text_pieces(block, titles, packer)
+    for index, packed in enumerate(packer.pack(pieces)):
         text, headings = packed[0].text, packed[0].headings
         for before, piece in pairwise(packed):
             in_list = before.kind is piece.kind is BlockKind.ITEM
@@ -183,18 +193,6 @@ _BOUNDARIES = (re.compile(r"\n+|(?<=[.!?。！？…])[\"'”’)\]]*\s+"), re.c
 _LEFT_OUT = frozenset({BlockKind.FURNITURE, BlockKind.PICTURE, BlockKind.LOST})
 
 
-def _pieces(blocks: Sequence[Block], packer: _Packer) -> Iterator[_Piece]:
-    """Yield the blocks of body text as pieces, in their order, captions with their tables."""
-    captions = {of: at for of, at in captions_of(blocks).items() if blocks[of].kind is BlockKind.TABLE}
-    for at, (block, headings) in enumerate(zip(blocks, titles_above(blocks), strict=True)):
-        if block.kind in _LEFT_OUT or not block.text.strip() or at in captions.values():
-            continue
-        if block.kind is BlockKind.TABLE:
-            yield from _table_pieces(block, headings, packer, blocks[captions[at]] if at in captions else None)
-        else:
-            yield from _text_pieces(block, headings, packer)
-
-
 def _text_pieces(block: Block, headings: tuple[str, ...], packer: _Packer) -> Iterator[_Piece]:
     ends: list[int] = []
     text = ""
@@ -259,8 +257,8 @@ def _table_pieces(block: Block, headings: tuple[str, ...], packer: _Packer, capt
     if not pieces:
         places = (*(caption.parts if caption else ()), *block.parts)
         pieces = [_Piece(block.kind, defuse(begin + _END), headings, places)]
-    stands_alone = len(pieces) > 1
-    yield from (replace(piece, stands_alone=stands_alone) for piece in pieces)
+    for piece in pieces:
+        yield replace(piece, stands_alone=len(pieces) > 1)
 
 
 _END = "\n</table>"

@@ -117,7 +117,8 @@ class _Builder:
         for page in self._document.pages:
             if page.state in LOST:
                 whole = self._place(page.number, (0, 0, page.width, page.height), (0, 0))
-                self._lost(f"Page {page.number} could not be read ({page.state}): {page.reason}", whole)
+                line = f"Page {page.number} could not be read ({page.state}): {page.reason}"
+                self._docling.add_text(DocItemLabel.TEXT, line, prov=whole, content_layer=ContentLayer.NOTES)
         return self._docling
 
     def _add(self, block: Block) -> list[FloatingItem]:
@@ -140,7 +141,8 @@ class _Builder:
                 return [self._table(part) for part in block.parts]
             case BlockKind.LOST:
                 region = block.parts[0].region
-                self._lost(f"Region {region.index} ({region.label}) could not be read: {region.reason}", prov[0])
+                line = f"Region {region.index} ({region.label}) could not be read: {region.reason}"
+                docling.add_text(DocItemLabel.TEXT, line, prov=prov[0], content_layer=ContentLayer.NOTES)
                 return []
             case BlockKind.FURNITURE:
                 label = DocItemLabel(_LABELS.get(block.label, "page_header"))
@@ -191,9 +193,6 @@ class _Builder:
     def _caption(self, item: FloatingItem, text: str, prov: ProvenanceItem) -> None:
         caption = self._docling.add_text(DocItemLabel.CAPTION, defuse(text), prov=prov, parent=item)
         item.captions.append(caption.get_ref())
-
-    def _lost(self, message: str, prov: ProvenanceItem) -> None:
-        self._docling.add_text(DocItemLabel.TEXT, message, prov=prov, content_layer=ContentLayer.NOTES)
 
     def _provs(self, block: Block) -> list[ProvenanceItem]:
         """Return each part's place on its page and its span of the block's text."""

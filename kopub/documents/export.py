@@ -118,9 +118,10 @@ class ExportTally:
 
     def add(self, document: Document, of: Structure, with_pictures: bool) -> None:
         self.documents += 1
-        self.pages.update(page.state.value for page in document.pages)
-        self.pictures += sum(len(page.pictures) for page in document.pages) if with_pictures else 0
-        self.page_images += sum(page.image is not None for page in document.pages)
+        for page in document.pages:
+            self.pages[page.state.value] += 1
+            self.pictures += len(page.pictures) if with_pictures else 0
+            self.page_images += page.image is not None
         self.regions.update(placed=of.placed, furniture=of.furniture, empty=of.empty, lost=of.lost)
         self.joined += of.joined
         self.tied += of.tied

@@ -1,6 +1,5 @@
 """Documents as hOCR 1.2, in HTML that is also XML."""
 
-from collections.abc import Sequence
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
@@ -12,7 +11,7 @@ from kopub.documents.archived_regions import (
     page_end,
     well_formed,
 )
-from kopub.documents.document import Document
+from kopub.documents.document import Document, DocumentPage
 from kopub.layout.regions import PICTURES, Task
 
 _CLASSES = {
@@ -35,18 +34,23 @@ def document_hocr(document: Document) -> str:
     A line is an `ocr_line` if its box is that of its region, an `ocrx_line` if its place is estimated. Properties
     have to be ASCII, so what was read in doubt, or why it was not read, is in `data-` attributes.
     """
-    pages = [(page, [*archived_regions(page)]) for page in document.pages]
-    languages = sorted({region.language for _, regions in pages for region in regions} - {None}, key=str)
+    pages: list[tuple[DocumentPage, list[Zone]]] = []
+    makers: list[str] = []
+    languages: set[str | None] = set()
+    for page in document.pages:
+        regions = [*archived_regions(page)]
+        pages.append((page, regions))
+        makers += page.made_by
+        languages |= {region.language for region in regions}
     root = Element("html", {"xmlns": "http://www.w3.org/1999/xhtml"})
     head, body = SubElement(root, "head"), SubElement(root, "body")
     SubElement(head, "meta", {"charset": "utf-8"})
     SubElement(head, "title").text = well_formed(document.doc_id)
-    makers = dict.fromkeys(maker for page in document.pages for maker in page.made_by)
     for name, content in {
-        "ocr-system": "; ".join(makers) or "kopub",
+        "ocr-system": "; ".join(dict.fromkeys(makers)) or "kopub",
         "ocr-capabilities": " ".join(_CAPABILITIES),
         "ocr-number-of-pages": str(len(pages)),
-        "ocr-langs": " ".join(map(str, languages)) or "unknown",
+        "ocr-langs": " ".join(sorted(filter(None, languages))) or "unknown",
     }.items():
         SubElement(head, "meta", {"name": name, "content": content})
     for page, regions in pages:
@@ -71,7 +75,7 @@ def _add_region(page: Element, region: Zone, prefix: str) -> None:
     elif label in PICTURES and region.record.task is Task.SKIP:
         kind = "ocr_image"
     element = SubElement(page, tag, {"class": kind, "id": prefix + region.id, "data-label": label})
-    element.set("title", f"{_bbox(region.box)}; x_layoutconf {region.record.score:.3f}")
+    element.set("title", f"bbox {' '.join(map(str, region.box))}; x_layoutconf {region.record.score:.3f}")
     if region.record.origin is not None:
         element.set("data-origin", region.record.origin.value)
     if region.estimated:
@@ -90,8 +94,5 @@ def _add_region(page: Element, region: Zone, prefix: str) -> None:
         return
     for line in region.lines:
         kind = "ocrx_line" if line.estimated else "ocr_line"
-        SubElement(element, "span", {"class": kind, "title": _bbox(line.box)}).text = line.text
-
-
-def _bbox(box: Sequence[int]) -> str:
-    return f"bbox {' '.join(map(str, box))}"
+        title = f"bbox {' '.join(map(str, line.box))}"
+        SubElement(element, "span", {"class": kind, "title": title}).text = line.text

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -72,7 +72,17 @@ def paragraphs(content: str, width: float = 0, height: float = 0) -> list[Paragr
                 else:
                     unwrapped.append(line)
             lines = unwrapped
-        parts += _group_lines(lines)
+        # A list entry is a paragraph, and so are the lines up to a number, the end of a sentence or a gap.
+        loose: list[str] = []
+        for line in [*lines, ""]:
+            bullet = ITEM.match(line)
+            if loose and (not line or bullet or NUMBER_SIGN.match(line) or ENDED.search(loose[-1])):
+                parts.append(Paragraph("\n".join(loose)))
+                loose = []
+            if bullet:
+                parts.append(Paragraph(line[bullet.end() :], bullet=bullet[0].strip()))
+            elif line:
+                loose.append(line)
     return parts
 
 
@@ -195,34 +205,6 @@ def mend_words(text: str, width: float = 0, height: float = 0, *, is_one_line: b
     return "\n".join(mended)
 
 
-def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
-    """Group lines into paragraphs.
-
-    A list entry is a paragraph, and so are the lines up to a number, the end of a sentence or a gap.
-    """
-    groups: list[Paragraph] = []
-    loose: list[str] = []
-
-    def end() -> None:
-        if loose:
-            groups.append(Paragraph("\n".join(loose)))
-            loose.clear()
-
-    for line in lines:
-        bullet = ITEM.match(line)
-        if bullet:
-            end()
-            groups.append(Paragraph(line[bullet.end() :], bullet=bullet[0].strip()))
-        elif line:
-            if NUMBER_SIGN.match(line):
-                end()
-            loose.append(line)
-        if not line or ENDED.search(line):
-            end()
-    end()
-    return groups
-
-
 def is_broken_word(left: str, right: str) -> bool:
     """Return whether a word of Latin letters is hyphenated at the end of the line."""
     return bool(re.search(r"[a-z]{2}-$", left) and re.match(r"[a-z]{2}", right))
@@ -247,18 +229,12 @@ _GOES_ON = re.compile(r"[가-힣A-Za-z,]$")
 _BEGINS = re.compile(r"[가-힣a-z(“‘]")
 
 
-@dataclass(frozen=True, slots=True)
-class PrintExtent:
-    """The printed extent of most pages, without heads and feet, in parts of 1,000."""
+def join_pages(blocks: Sequence[Block], whole: Collection[int]) -> list[Block]:
+    """Join each paragraph and table that surely continues, and return the blocks.
 
-    top: int
-    bottom: int
-
-
-def extent_of(blocks: Sequence[Block]) -> PrintExtent:
-    """Return the extent of a document's pages without outliers.
-
-    A tenth of the pages is left out at each end.
+    It may continue on the next page, or below the place that layout took for its end. `whole` are the pages of which
+    every region was read; only they are joined. Blocks between the parts (heads, feet and notes; within a page,
+    pictures) are moved after the region of the second part, so that regions stay whole.
     """
     tops: dict[int, int] = {}
     bottoms: dict[int, int] = {}
@@ -269,20 +245,9 @@ def extent_of(blocks: Sequence[Block]) -> PrintExtent:
             box = part.region.box_2d
             tops[part.page] = min(box.y1, tops.get(part.page, box.y1))
             bottoms[part.page] = max(box.y2, bottoms.get(part.page, box.y2))
-    if not tops:
-        return PrintExtent(0, 1000)
+    # The print of most pages, without heads and feet: a tenth of the pages is left out at each end.
     tenth = len(tops) // 10
-    return PrintExtent(sorted(tops.values())[tenth], sorted(bottoms.values())[-1 - tenth])
-
-
-def join_pages(blocks: Sequence[Block], whole: Collection[int]) -> list[Block]:
-    """Join each paragraph and table that surely continues, and return the blocks.
-
-    It may continue on the next page, or below the place that layout took for its end. `whole` are the pages of which
-    every region was read; only they are joined. Blocks between the parts (heads, feet and notes; within a page,
-    pictures) are moved after the region of the second part, so that regions stay whole.
-    """
-    extent = extent_of(blocks)
+    extent = (sorted(tops.values())[tenth], sorted(bottoms.values())[-1 - tenth]) if tops else (0, 1000)
     done: list[Block] = []
     between: list[Block] = []
     region: BlockPart | None = None
@@ -329,8 +294,11 @@ def _may_go_on(done: Sequence[Block], block: Block) -> int | None:
     return None
 
 
-def _as_one(first: Block, second: Block, between: Sequence[Block], extent: PrintExtent) -> Block | None:
-    """Return the two blocks as one, or None if that is not certain."""
+def _as_one(first: Block, second: Block, between: Sequence[Block], extent: tuple[int, int]) -> Block | None:
+    """Return the two blocks as one, or None if that is not certain.
+
+    `extent` is the top and bottom of the print of most pages, in parts of 1,000.
+    """
     above, below = first.parts[-1].region, second.parts[0].region
     tops: dict[BlockKind, list[int]] = defaultdict(list)
     for block in between:
@@ -344,7 +312,7 @@ def _as_one(first: Block, second: Block, between: Sequence[Block], extent: Print
     else:
         top = min([below.box_2d.y1, *captions])
         # The print of a page ends above its notes.
-        near = min([extent.bottom, *notes]) - above.box_2d.y2 <= _FOOT and top - extent.top <= _HEAD
+        near = min([extent[1], *notes]) - above.box_2d.y2 <= _FOOT and top - extent[0] <= _HEAD
     if not near:
         return None
     if first.kind is second.kind is BlockKind.TABLE:
@@ -399,28 +367,24 @@ def _one_table(first: Block, second: Block, is_named: bool) -> Block | None:
     is_named = is_named or CONTINUED.search(below.caption) is not None
     if above.columns != below.columns or below.columns < 2 or (below.caption and not is_named):
         return None
-    head = _heading(above)
+    rows, cells = head = _heading(above)
     # A heading with an empty cell above may be that of another table.
-    is_sound = all(text for row, _, _, _, text in head.cells if row == 0)
-    repeated = head.rows if is_sound and head == _heading(below) and head.rows < below.rows else 0
+    is_sound = all(text for row, _, _, _, text in cells if row == 0)
+    repeated = rows if is_sound and head == _heading(below) and rows < below.rows else 0
     goes_on = is_named or above.heading_rows == above.rows
     if not repeated and (not goes_on or any(cell.heading for cell in below.row(0))):
         return None
     return replace(first, parts=(*first.parts, replace(second.parts[0], repeated=repeated), *second.parts[1:]))
 
 
-@dataclass(frozen=True, slots=True)
-class _TableHead:
-    """The first rows of a table: those that its first cells span, or the headings."""
+def _heading(grid: TableGrid) -> tuple[int, list[tuple[int, int, int, int, str]]]:
+    """Return the number and the cells of a table's first rows.
 
-    rows: int
-    cells: tuple[tuple[int, int, int, int, str], ...]
-
-
-def _heading(grid: TableGrid) -> _TableHead:
+    They are those that its first cells span, or the headings.
+    """
     rows = max([grid.heading_rows, *(cell.rows for cell in grid.row(0))])
     cells: list[tuple[int, int, int, int, str]] = []
     for cell in grid.cells:
         if cell.row < rows:
             cells.append((cell.row, cell.column, cell.rows, cell.columns, "".join(cell.text.split())))
-    return _TableHead(rows, tuple(cells))
+    return rows, cells

@@ -108,20 +108,16 @@ class _Marks:
         return marks
 
     def _up_to(self, number: int | None) -> Iterator[tuple[list[str], list[str]]]:
-        """Yield the comment and the visible mark of each page up to `number`."""
+        """Yield the comment of each page up to `number`, any loss, and its visible mark."""
         while self._left and (number is None or self._left[0].number <= number):
             page = self._left.pop(0)
+            state = "" if page.state is State.OK else f": {page.state}{_comment(_why(page.reason))}"
+            comment = [f"<!-- page {page.number}{state} -->"]
+            if page.state in LOST:
+                why = inline_markdown(_why(page.reason))
+                comment.append(f"> Page {page.number} could not be read ({page.state}){why}")
             is_shown = self._visible and page.number != self._first
-            yield _comment_of(page), [f"----- Page {page.number} -----"] if is_shown else []
-
-
-def _comment_of(page: DocumentPage) -> list[str]:
-    """Return the comment that begins a page, and a line if it was lost."""
-    state = "" if page.state is State.OK else f": {page.state}{_comment(_why(page.reason))}"
-    comment = f"<!-- page {page.number}{state} -->"
-    if page.state not in LOST:
-        return [comment]
-    return [comment, f"> Page {page.number} could not be read ({page.state}){inline_markdown(_why(page.reason))}"]
+            yield comment, [f"----- Page {page.number} -----"] if is_shown else []
 
 
 def _why(reason: str | None) -> str:

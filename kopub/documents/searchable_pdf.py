@@ -121,7 +121,20 @@ def searchable_pdf(title: str, pages: Iterable[PdfPicture]) -> bytes:
         "<< /Type /Font /Subtype /Type0 /BaseFont /Invisible /Encoding /Identity-H"
         f" /DescendantFonts [{letters} 0 R] /ToUnicode {meaning} 0 R >>",
     )
-    writer.put(meaning, *_compressed(_meaning(codes)))
+    # The map from codes to Unicode is in parts of a hundred, as readers require.
+    entries, lines = list(codes.items()), ""
+    for at in range(0, len(entries), 100):
+        part = entries[at : at + 100]
+        lines += f"{len(part)} beginbfchar\n"
+        for char, code in part:
+            lines += f"<{code:04x}> <{char.encode('utf-16-be', 'replace').hex()}>\n"
+        lines += "endbfchar\n"
+    unicode = (
+        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /Unicode def /CMapType 2 def\n"
+        f"1 begincodespacerange <0000> <ffff> endcodespacerange\n{lines}"
+        "endcmap CMapName currentdict /CMap defineresource pop end end"
+    )
+    writer.put(meaning, *_compressed(unicode.encode()))
     info = writer.add(f"<< /Title <feff{title.encode('utf-16-be', 'replace').hex()}> >>")
     return writer.finished(catalogue, info)
 
@@ -160,22 +173,6 @@ def _add_page(writer: "_Writer", page: PdfPicture, tree: int, font: int, codes: 
         f"<< /Type /Page /Parent {tree} 0 R /MediaBox [0 0 {width:.2f} {height:.2f}] /Contents {content} 0 R"
         f" /Resources << /Font << /F {font} 0 R >>{pictures} >> >>"
     )
-
-
-def _meaning(codes: dict[str, int]) -> bytes:
-    """Return the map from codes to Unicode, in parts of a hundred as readers require."""
-    entries, lines = list(codes.items()), ""
-    for at in range(0, len(entries), 100):
-        part = entries[at : at + 100]
-        lines += f"{len(part)} beginbfchar\n"
-        for char, code in part:
-            lines += f"<{code:04x}> <{char.encode('utf-16-be', 'replace').hex()}>\n"
-        lines += "endbfchar\n"
-    return (
-        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /Unicode def /CMapType 2 def\n"
-        f"1 begincodespacerange <0000> <ffff> endcodespacerange\n{lines}"
-        "endcmap CMapName currentdict /CMap defineresource pop end end"
-    ).encode()
 
 
 def _compressed(data: bytes) -> tuple[str, bytes]:

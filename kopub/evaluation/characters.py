@@ -11,12 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import unescape
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rapidfuzz.distance import Indel, Levenshtein
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +230,16 @@ def prepare(
         except OSError:
             is_indexed = False
         if not is_indexed:
-            _write_pages(chosen, home, with_regions == {True}, progress or (lambda line: None))
+            (home / _MADE_FROM).unlink(missing_ok=True)
+            shutil.rmtree(home / _PAGES, ignore_errors=True)
+            schema = _PAGES_SCHEMA.append(pa.field(REGIONS, TYPE)) if with_regions == {True} else _PAGES_SCHEMA
+            for start in range(0, len(chosen.samples), _SHARD_PAGES):
+                shard = chosen.samples[start : start + _SHARD_PAGES]
+                file = home / _PAGES / f"pages-{start // _SHARD_PAGES:04d}.arrow"
+                replace_file(file, partial(_write_shard, shard, chosen.licence, schema))
+                if progress is not None:
+                    progress(phrase("{count:,} of {all:,} pictures", start + len(shard), len(chosen.samples)))
+            close_pictures()
             index(str(home / _PAGES), home)
             replace_bytes(home / _MADE_FROM, made_from)
         answers = KnownAnswers(chosen, len(benchmark.samples))
@@ -257,18 +265,6 @@ def _sample_inputs(sample: Sample, licence: str) -> list[Any]:
         regions,
         [*file, picture.page, *(["layer"] if picture.with_layer else [])],
     ]
-
-
-def _write_pages(benchmark: Benchmark, home: Path, with_regions: bool, tell: Progress) -> None:
-    (home / _MADE_FROM).unlink(missing_ok=True)
-    shutil.rmtree(home / _PAGES, ignore_errors=True)
-    schema = _PAGES_SCHEMA.append(pa.field(REGIONS, TYPE)) if with_regions else _PAGES_SCHEMA
-    samples, done = iter(benchmark.samples), 0
-    for at, shard in enumerate(iter(lambda: list(islice(samples, _SHARD_PAGES)), [])):
-        replace_file(home / _PAGES / f"pages-{at:04d}.arrow", partial(_write_shard, shard, benchmark.licence, schema))
-        done += len(shard)
-        tell(phrase("{count:,} of {all:,} pictures", done, len(benchmark.samples)))
-    close_pictures()
 
 
 def _write_shard(samples: Sequence[Sample], licence: str, schema: pa.Schema, path: Path) -> None:

@@ -165,13 +165,35 @@ def changes(samples: Iterable[Sample], before: Iterable[SampleScore], now: Itera
     by_id = {sample.id: sample for sample in samples}
     earlier = {(score.sample, score.metric): score for score in before if score.value is not None}
     results = []
-    for (metric, slice_), of_slice in _by_slice(by_id, now).items():
+    for (name, slice_), of_slice in _by_slice(by_id, now).items():
+        metric = METRICS[name]
         pairs: list[tuple[SampleScore, SampleScore]] = []
         for score in of_slice:
-            if score.value is not None and (score.sample, metric) in earlier:
-                pairs.append((earlier[score.sample, metric], score))
-        if pairs:
-            results.append(_change(METRICS[metric], slice_, pairs, by_id))
+            if score.value is not None and (score.sample, name) in earlier:
+                pairs.append((earlier[score.sample, name], score))
+        if not pairs:
+            continue
+        before_sums, sizes = _documents(metric, [(old.value or 0.0, score) for old, score in pairs], by_id)
+        now_sums, _ = _documents(metric, [(score.value or 0.0, score) for _, score in pairs], by_id)
+        gained = now_sums - before_sums
+        low, high = interval(gained[:, None], sizes)[:, 0]
+        total = sizes.sum()
+        change = gained.sum() / total
+        loss, surely = (change, low > 0) if metric.lower_is_better else (-change, high < 0)
+        enough = np.count_nonzero(gained) >= FEWEST
+        results.append(
+            PairedChange(
+                name,
+                slice_,
+                len(pairs),
+                len(sizes),
+                float(before_sums.sum() / total),
+                float(now_sums.sum() / total),
+                float(low),
+                float(high),
+                worse=bool(enough and surely and loss >= metric.margin),
+            )
+        )
     return sorted(results, key=lambda change: (change.slice != ALL, change.slice, list(METRICS).index(change.metric)))
 
 
@@ -220,30 +242,6 @@ def _mean(metric: Metric, slice_: str, scores: Sequence[SampleScore], samples: M
         without_lost=without_lost,
         skipped=reasons.total(),
         skipped_reason=reason,
-    )
-
-
-def _change(
-    metric: Metric, slice_: str, pairs: Sequence[tuple[SampleScore, SampleScore]], samples: Mapping[str, Sample]
-) -> PairedChange:
-    before, sizes = _documents(metric, [(old.value or 0.0, now) for old, now in pairs], samples)
-    after, _ = _documents(metric, [(now.value or 0.0, now) for _, now in pairs], samples)
-    gained = after - before
-    low, high = interval(gained[:, None], sizes)[:, 0]
-    total = sizes.sum()
-    change = gained.sum() / total
-    loss, surely = (change, low > 0) if metric.lower_is_better else (-change, high < 0)
-    enough = np.count_nonzero(gained) >= FEWEST
-    return PairedChange(
-        metric.name,
-        slice_,
-        len(pairs),
-        len(sizes),
-        float(before.sum() / total),
-        float(after.sum() / total),
-        float(low),
-        float(high),
-        worse=bool(enough and surely and loss >= metric.margin),
     )
 
 

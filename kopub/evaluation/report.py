@@ -82,6 +82,17 @@ def render(
             state = "missing" if reading is None or reading.state is None else str(reading.state)
             states.append("" if state == "ok" else state)
         listed.append({"id": sample.id, "values": figures, "states": states})
+    worst: list[dict[str, Any]] = []
+    for sample in ranked[:most]:
+        compared: list[dict[str, Any]] = []
+        for side, of_side in zip(sides, values, strict=True):
+            texts = compare_sample(sample, side.readings.get(sample.id), of_side.get(sample.id, {}))
+            compared.append({"profile": side.profile, **texts})
+        slices = ", ".join(f"{name}: {value}" for name, value in sorted(sample.slices.items()))
+        asked = questions_of(sample)
+        worst.append(
+            {"id": sample.id, "slices": slices, "picture": picture(sample.id), "asked": asked, "sides": compared}
+        )
     return rendered(
         _TEMPLATE,
         benchmark=benchmark,
@@ -92,7 +103,7 @@ def render(
         means=[{"metric": metric, "says": METRICS[metric].says, "rows": rows} for metric, rows in by_metric.items()],
         verdicts=[line for side in sides[1:] for line in _verdicts(sides[0].profile, side, headline)],
         listed=listed,
-        worst=[_worst(sample, values, sides, picture(sample.id)) for sample in ranked[:most]],
+        worst=worst,
         samples=len(benchmark.samples),
     )
 
@@ -144,27 +155,6 @@ def _verdicts(first: str, side: Side, headline: Sequence[str]) -> Iterator[tuple
 
 def _figure(score: SampleScore | None) -> str:
     return "" if score is None else "skipped" if score.value is None else f"{score.value:.3f}"
-
-
-def _worst(
-    sample: Sample,
-    values: Sequence[Mapping[str, Mapping[str, SampleScore]]],
-    sides: Sequence[Side],
-    picture: EmbeddedPicture | None,
-) -> dict[str, Any]:
-    return {
-        "id": sample.id,
-        "slices": ", ".join(f"{name}: {value}" for name, value in sorted(sample.slices.items())),
-        "picture": picture,
-        "asked": questions_of(sample),
-        "sides": [
-            {
-                "profile": side.profile,
-                **compare_sample(sample, side.readings.get(sample.id), of_side.get(sample.id, {})),
-            }
-            for side, of_side in zip(sides, values, strict=True)
-        ],
-    }
 
 
 def compare_sample(sample: Sample, reading: SampleReading | None, scores: Mapping[str, SampleScore]) -> dict[str, Any]:

@@ -131,6 +131,11 @@ class ShardAsset(ABC):
         return tuple(parent for parent in self.parents if parent.off(self.resources) is None)
 
     @property
+    def tables_read(self) -> tuple[str, ...]:
+        """The names of the tables of `reads`."""
+        return tuple(parent.table.name for parent in self.reads)
+
+    @property
     def settings(self) -> Mapping[str, Any]:
         """Profile values outside the engine's section that the rows depend on, by name."""
         return {}
@@ -224,9 +229,7 @@ class ShardAsset(ABC):
 
         Raises `StoreError` if a parent is missing, or was made from a different version of a table also read here.
         """
-        return self.provenance_of(
-            shard, {parent.table.name: footer_of(self.store, parent.table.name, shard) for parent in self.reads}
-        )
+        return self.provenance_of(shard, {name: footer_of(self.store, name, shard) for name in self.tables_read})
 
     def provenance_of(self, shard: str, footers: Mapping[str, StoredProvenance]) -> Provenance:
         contents = {parent: footer.content for parent, footer in footers.items()}

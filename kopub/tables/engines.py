@@ -95,7 +95,7 @@ class RunEngines:
                 waiting = {asset.name}
                 # Each asset is listed after its parents, so that this finds all that wait, directly or not.
                 for other in self._assets.values():
-                    if any(parent.table.name in waiting for parent in other.reads):
+                    if waiting.intersection(other.tables_read):
                         waiting.add(other.name)
                 self._drop(waiting - {asset.name})
             raise
@@ -136,14 +136,14 @@ class RunEngines:
         with self._lock:
             self._published[asset.name].add(shard)
             for name, forward in self._forward.items():
-                reads = {parent.table.name for parent in self._assets[name].reads}
-                if asset.name in reads and shard in self._ready_shards(self._assets[name]):
+                other = self._assets[name]
+                if asset.name in other.tables_read and shard in self._ready_shards(other):
                     forward.add(shard)
             self._ask_next()
 
     def left_out(self, asset: ShardAsset) -> set[str]:
         """Return the shards that failed in a step before that of `asset`."""
-        return {shard for parent in asset.reads for shard in self._left_out.get(parent.table.name, ())}
+        return {shard for name in asset.tables_read for shard in self._left_out.get(name, ())}
 
     def run_of(self, asset: ShardAsset, run: RunContext) -> RunContext:
         """Return the run of `asset` with its calls, without the shards that failed before."""
@@ -205,7 +205,7 @@ class RunEngines:
             is_next = before <= self._over | self._drained | answered
             if not (isinstance(asset, EngineTable) and asset.spans_shards and not asset.after):
                 continue
-            parents = self._assets.keys() & {parent.table.name for parent in asset.reads}
+            parents = self._assets.keys() & set(asset.tables_read)
             no_server_works = self._forward.keys() <= answered and (at_work is None or not needs_server(at_work))
             if not (sharing <= self._over | answered and ((is_next and parents <= self._over) or no_server_works)):
                 continue
@@ -219,14 +219,11 @@ class RunEngines:
 
     def _ready_shards(self, asset: ShardAsset) -> list[str]:
         """Return the shards of which every table that `asset` reads is finished."""
-        parents = [parent.table.name for parent in asset.reads if parent.table.name in self._assets]
-        left_out = self.left_out(asset)
-        return [
-            shard
-            for shard in self._shards
-            if shard not in left_out
-            and all(parent in self._over or shard in self._published[parent] for parent in parents)
-        ]
+        ready = set(self._shards) - self.left_out(asset)
+        # A table of another run, or of a step that is over, has all the shards that it will have.
+        for name in self._assets.keys() & set(asset.tables_read) - self._over:
+            ready &= self._published[name]
+        return [shard for shard in self._shards if shard in ready]
 
     def _drop(self, names: Set[str]) -> None:
         """Drop steps that will not run, and stop what was begun for them."""

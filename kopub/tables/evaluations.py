@@ -220,8 +220,3 @@ def require_read_well(settings: Settings) -> None:
             "a reason to make it all the same"
         )
         raise ClosedGate(form, joined(closed))
-
-
-def may_upgrade(standings: Sequence[GuardStanding]) -> bool:
-    """Return whether this profile was evaluated on every benchmark, none significantly worse."""
-    return all(standing.is_current and not standing.closed for standing in standings)

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -240,7 +241,7 @@ class HfRelease(ShardAsset):
             states.update(part.summary["ended"])
             doubtful += part.summary["doubtful"]
         pages = pages_by_state(states, self.corpus.manifest.rows - states.total(), doubtful)
-        reading = [change for scores in about.reading for change in reading_changes(scores)]
+        reading = list(chain.from_iterable(map(reading_changes, about.reading)))
         finding = [] if about.scores is None else finding_changes(about.scores)
         worse = any(change.verdict == "worse" for change in (*reading, *finding))
         lines = [pages, *change_lines(reading, finding), *(f"gate closed: {line}" for line in closed)]

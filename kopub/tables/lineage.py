@@ -322,20 +322,17 @@ def compared_tables(
     for tables, versions in ((before, old), (after, new)):
         for asset, version in versions.items():
             if asset in _COMPARED_COLUMNS and asset not in left_out:
-                table = _read_compared(store, asset, shard, version)
+                columns = _COMPARED_COLUMNS[asset]
+                # A table from before pages were set upright lacks only the column that says so.
+                upright = ["upright"] if asset == TABLES.pages.name else []
+                try:
+                    table = store.read(asset, shard, [*columns, *upright], version)
+                except DamagedTable:
+                    if not upright:
+                        raise
+                    table = store.read(asset, shard, columns, version)
                 tables[asset] = table if page_id is None else table.filter(pc.field("page_id") == page_id)
     return before, after
-
-
-def _read_compared(store: ShardStore, asset: str, shard: str, version: str | None) -> pa.Table:
-    columns = _COMPARED_COLUMNS[asset]
-    if asset != TABLES.pages.name:
-        return store.read(asset, shard, columns, version)
-    try:
-        return store.read(asset, shard, [*columns, "upright"], version)
-    except DamagedTable:
-        # A table from before pages were set upright lacks only that column.
-        return store.read(asset, shard, columns, version)
 
 
 def compare_versions(

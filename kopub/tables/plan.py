@@ -150,8 +150,8 @@ class Survey:
         for name in names:
             asset = self.assets[name]
             of_parents: set[str] = set()
-            for parent in asset.reads:
-                of_parents |= making.get(parent.table.name, set())
+            for parent in asset.tables_read:
+                of_parents |= making.get(parent, set())
             making[name] = {shard for shard in shards if shard in of_parents or self._has_rows(asset, shard)}
         return [name for name in names if making[name] and self.assets[name].engines]
 
@@ -159,7 +159,7 @@ class Survey:
         """Return whether a run makes rows of a table whose parents are unchanged."""
         standing = self.standings[asset.name][shard]
         if standing is Standing.MISSING and asset.reads:
-            return all(shard in self.tables[parent.table.name] for parent in asset.reads)
+            return all(shard in self.tables[name] for name in asset.tables_read)
         if standing is Standing.MISSING and asset.engines and isinstance(asset, RowTable):
             # A corpus without queries has no rows of query vectors to make. The step reports what cannot be read.
             with suppress(KopubError):
@@ -228,7 +228,7 @@ class Survey:
         every = isinstance(asset, RowTable) and own_changed and (name, shard) not in self._begun
         pages, exact = self.expected_rows(name, shard, entry.rows), every
         # The rows of a shard can be listed only if its parents are current.
-        can_list = all(self.standings[parent.table.name][shard] is Standing.CURRENT for parent in asset.reads)
+        can_list = all(self.standings[parent][shard] is Standing.CURRENT for parent in asset.tables_read)
         # Only the corpus itself can tell of a table without parents.
         if count and can_list and not exact and isinstance(asset, RowTable) and asset.parents:
             # Like a run, it takes rows that a killed run or a kept version finished as done.

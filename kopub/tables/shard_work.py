@@ -209,7 +209,7 @@ def current_shards(asset: ShardAsset, run: RunContext) -> Iterator[tuple[str, Pu
     shards = [shard for shard in run.shards if shard in own]
     if not shards:
         return
-    parents = {parent.table.name: footers.tables(parent.table.name) for parent in asset.reads}
+    parents = {name: footers.tables(name) for name in asset.tables_read}
     begun = {name.partition("/")[0] for name in asset.store.parts(JOURNAL, asset.name).names()}
     for shard in shards:
         above = {name: tables[shard] for name, tables in parents.items() if shard in tables}

@@ -97,8 +97,11 @@ def find_standing(asset: ShardAsset, tables: Tables, shard: str, above: Collecti
 
 def find_inputs(asset: ShardAsset, tables: Tables, shard: str) -> dict[str, str | None]:
     """Return what a table would be made from, by name; None for a missing parent."""
-    entries = {parent.table.name: tables[parent.table.name].get(shard) for parent in asset.reads}
-    return {**asset.extra_inputs(shard), **{name: entry and entry.content for name, entry in entries.items()}}
+    inputs: dict[str, str | None] = {**asset.extra_inputs(shard)}
+    for parent in asset.reads:
+        entry = tables[parent.table.name].get(shard)
+        inputs[parent.table.name] = entry and entry.content
+    return inputs
 
 
 def find_reasons(entry: Entry, asset: ShardAsset, inputs: Mapping[str, str | None]) -> list[str]:
@@ -118,8 +121,11 @@ def find_reasons(entry: Entry, asset: ShardAsset, inputs: Mapping[str, str | Non
 
 def settings_changed(before: Mapping[str, str | None], now: Mapping[str, str | None]) -> list[str]:
     """Return a line for each changed setting outside the engine's section."""
-    names = sorted(name for name in {*before, *now} if is_setting(name) and before.get(name) != now.get(name))
-    return [str(RecipeChange(name, before.get(name), now.get(name))) for name in names]
+    changes: list[str] = []
+    for name in sorted(filter(is_setting, {*before, *now})):
+        if before.get(name) != now.get(name):
+            changes.append(str(RecipeChange(name, before.get(name), now.get(name))))
+    return changes
 
 
 @dataclass(frozen=True, slots=True)

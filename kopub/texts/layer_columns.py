@@ -110,18 +110,17 @@ def _gutter(layer: TextLayer, tables: Sequence[Sequence[float]]) -> _Gutter | No
 
 def _parts_columns(layer: TextLayer, gutter: _Gutter, sides: Sequence[Sequence[Word]], em: float) -> bool:
     """Return whether one side is prose, and the other, too, or has a drawing."""
-    left, right = (_is_prose(words, em) for words in sides)
+    are_prose: list[bool] = []
+    for words in sides:
+        # Several lines without gaps fill the width of a column of prose.
+        lines = printed_rows(words)
+        width = max(line.box.x2 for line in lines) - min(line.box.x1 for line in lines)
+        full = sum(line.box.width >= _FULL * width and len(chunks_of(line)) == 1 for line in lines)
+        are_prose.append(width >= _NARROWEST * em and full >= max(_FEWEST_FULL, 0.4 * len(lines)))
+    left, right = are_prose
     if left == right:
         return left
     rows = layer.bare[int(gutter.top // layer.cell) : int(gutter.bottom // layer.cell) + 1]
     middle = int(gutter.middle // layer.cell)
     drawn = rows[:, middle:] if left else rows[:, :middle]
     return bool(drawn.size and drawn.mean() >= _CHART)
-
-
-def _is_prose(words: Sequence[Word], em: float) -> bool:
-    """Return whether several lines without gaps fill the width of their column."""
-    lines = printed_rows(words)
-    width = max(line.box.x2 for line in lines) - min(line.box.x1 for line in lines)
-    full = sum(line.box.width >= _FULL * width and len(chunks_of(line)) == 1 for line in lines)
-    return width >= _NARROWEST * em and full >= max(_FEWEST_FULL, 0.4 * len(lines))

@@ -201,7 +201,18 @@ def clean(text: str) -> str:
 
 def code_of(lines: Sequence[Line]) -> str:
     """Return lines of code with the indents and empty lines that fit."""
-    width = _pitch(lines)
+    # The distance of two letters. The ink of a word is a little shorter than its letters, which counts least in long
+    # words.
+    words = words_in(lines)
+    longest = max((len(word.text) for word in words), default=0)
+    widths = [word.box.width / _cells(word.text) for word in words if 2 * len(word.text) >= longest]
+    width = max(1.0, median(widths)) if widths else 1.0
+    across: list[int] = []
+    for line in lines:
+        across += (after.box.x1 - before.box.x1 for before, after in pairwise(line.words))
+    for _ in range(_FITTED):
+        letters = sum(round(step / width) for step in across)
+        width = max(1.0, sum(across) / letters) if letters > 0 else width
     left = min((line.box.x1 for line in lines), default=0)
     steps = [below.box.y2 - above.box.y2 for above, below in pairwise(lines)]
     usual = max(1, median_low(steps)) if steps else 1
@@ -216,24 +227,6 @@ def code_of(lines: Sequence[Line]) -> str:
             text += word.text + ("-" if word.marks & Mark.HYPHEN else "")
         texts.append(unicodedata.normalize("NFC", _IGNORED.sub("", text)))
     return "\n".join(texts)
-
-
-def _pitch(lines: Sequence[Line]) -> float:
-    """Return the distance of two letters of code.
-
-    The ink of a word is a little shorter than its letters, which counts least in long words.
-    """
-    words = words_in(lines)
-    longest = max((len(word.text) for word in words), default=0)
-    widths = [word.box.width / _cells(word.text) for word in words if 2 * len(word.text) >= longest]
-    width = max(1.0, median(widths)) if widths else 1.0
-    steps: list[int] = []
-    for line in lines:
-        steps += (after.box.x1 - before.box.x1 for before, after in pairwise(line.words))
-    for _ in range(_FITTED):
-        letters = sum(round(step / width) for step in steps)
-        width = max(1.0, sum(steps) / letters) if letters > 0 else width
-    return width
 
 
 def _cells(text: str) -> int:

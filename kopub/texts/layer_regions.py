@@ -87,9 +87,7 @@ def correct_regions(layout: Layout, layer: TextLayer) -> Layout:
     for box in tagged_tables(layer):
         if not any(shared(box, ruled) for ruled in tables):
             tables.append(box)
-    regions = _without_joined(layout.regions, tables, layer)
-    for box in tables:
-        regions = _with_table(regions, box)
+    regions = _with_tables(layout.regions, tables, layer)
     if not any(region.text for region in regions):
         in_columns: list[Region] = []
         for group in split_columns(regions, layer):
@@ -181,31 +179,37 @@ def _banded(bands: Sequence[Box], layer: TextLayer) -> Iterator[Box]:
         yield whole
 
 
-def _without_joined(regions: Sequence[Region], tables: Sequence[Box], layer: TextLayer) -> list[Region]:
-    """Return the regions without tables that are two, with words between them."""
+def _with_tables(regions: Sequence[Region], tables: Sequence[Box], layer: TextLayer) -> list[Region]:
+    """Return the regions with a table in each box, in place of those within it.
+
+    A region that is two tables, with words between them, is left out first.
+    """
     between = [word.box for word in outside_of(layer, tables)]
-    separate: list[Region] = []
+    changed: list[Region] = []
     for region in regions:
         several = sum(shared(region.bbox, box) >= _SAME * area(box) for box in tables) > 1
         is_joined = region.task is Task.TABLE and several
         if not is_joined or not any(shared(region.bbox, word) >= _WITHIN * area(word) for word in between):
-            separate.append(region)
-    return separate
-
-
-def _with_table(regions: Sequence[Region], box: Box) -> list[Region]:
-    """Return the regions with a table in a box, in place of those within it."""
-    inner = [region for region in regions if shared(region.bbox, box) >= _WITHIN * area(region.bbox)]
-    outer = [region for region in regions if shared(region.bbox, box) >= _SAME * area(box)]
-    table = next((region for region in outer if region.task is Task.TABLE), None)
-    if table is not None and len(inner) <= 1:
-        # Layout may lose a last row without a rule below it.
-        x1, y1, x2, y2 = table.bbox
-        whole = replace(table, bbox=(min(x1, box.x1), min(y1, box.y1), max(x2, box.x2), max(y2, box.y2)))
-        return [whole if region is table else region for region in regions]
-    rest = [region for region in regions if region not in inner]
-    at = regions.index(inner[0]) if inner else _place(rest, box)
-    return [*rest[:at], _table(box), *rest[at:]]
+            changed.append(region)
+    for box in tables:
+        inner: list[int] = []
+        table: int | None = None
+        for at, region in enumerate(changed):
+            common = shared(region.bbox, box)
+            if common >= _WITHIN * area(region.bbox):
+                inner.append(at)
+            if table is None and region.task is Task.TABLE and common >= _SAME * area(box):
+                table = at
+        if table is not None and len(inner) <= 1:
+            # Layout may lose a last row without a rule below it.
+            x1, y1, x2, y2 = changed[table].bbox
+            whole = min(x1, box.x1), min(y1, box.y1), max(x2, box.x2), max(y2, box.y2)
+            changed[table] = replace(changed[table], bbox=whole)
+            continue
+        for at in reversed(inner):
+            del changed[at]
+        changed.insert(inner[0] if inner else _place(changed, box), _table(box))
+    return changed
 
 
 def _table(box: Box) -> Region:

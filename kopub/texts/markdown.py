@@ -117,7 +117,10 @@ def page_text(regions: Sequence[RegionText]) -> str:
             parser = _Cells()
             parser.feed(content)
             parser.close()
-            text = parser.text()
+            rows: list[str] = []
+            for row in parser.rows:
+                rows.append("\t".join(" ".join(cell.split()) for cell in row))
+            text = "\n".join(filter(str.strip, rows))
         else:
             text = strip_fences(content)
         texts.append(text.strip())
@@ -129,30 +132,22 @@ class _Cells(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self._rows: list[list[str]] = [[]]
+        self.rows: list[list[str]] = [[]]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "tr":
-            self._rows.append([])
+            self.rows.append([])
         elif tag in ("td", "th"):
-            self._rows[-1].append("")
+            self.rows[-1].append("")
         elif tag == "br":
             self.handle_data(" ")
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "table":
-            self._rows.append([])
+            self.rows.append([])
 
     def handle_data(self, data: str) -> None:
-        if self._rows[-1]:
-            self._rows[-1][-1] += data
+        if self.rows[-1]:
+            self.rows[-1][-1] += data
         elif data.strip():
-            self._rows[-1].append(data)
-
-    def text(self) -> str:
-        lines: list[str] = []
-        for row in self._rows:
-            line = "\t".join(" ".join(cell.split()) for cell in row)
-            if line.strip():
-                lines.append(line)
-        return "\n".join(lines)
+            self.rows[-1].append(data)

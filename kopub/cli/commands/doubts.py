@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,8 +42,12 @@ def doubts(
     located = open_located()
     texts = texts_by_shard(located.manifest, located.store)
     checked = {page_id for page_id, done in CorrectionLog(located.store).by_page().items() if done.checked}
-    suspects, pages = doubtful_pages(texts)
-    suspects = [(shard, page) for shard, page in suspects if page.page_id not in checked]
+    suspects: list[tuple[str, DoubtfulText]] = []
+    pages = 0
+    for shard, table in texts.items():
+        pages += len(table) - table["doubt"].null_count
+        suspects += [(shard, page) for page in doubtful(table) if page.page_id not in checked]
+    suspects.sort(key=lambda entry: -entry[1].doubt)
     if as_json:
         for shard, page in suspects:
             typer.echo(json.dumps({"shard": shard, **asdict(page)}, ensure_ascii=False))
@@ -60,15 +64,6 @@ def doubts(
     say(out, joined([line, *more]), "yellow" if suspects else "")
     for line in about_layers(list(texts.values())):
         say(out, line)
-
-
-def doubtful_pages(texts: Mapping[str, pa.Table]) -> tuple[list[tuple[str, DoubtfulText]], int]:
-    """Return (shard, page) of doubtful texts, worst first, and the number of texts."""
-    suspects: list[tuple[str, DoubtfulText]] = []
-    for shard, table in texts.items():
-        suspects += [(shard, page) for page in doubtful(table)]
-    pages = sum(len(table) - table["doubt"].null_count for table in texts.values())
-    return sorted(suspects, key=lambda entry: -entry[1].doubt), pages
 
 
 def texts_by_shard(manifest: "Manifest", store: "TableStore") -> dict[str, pa.Table]:

@@ -50,7 +50,15 @@ def evaluate(
     nothing, and a new scorer scores what was read before.
     """
     if benchmark == "list":
-        _list(as_json)
+        from kopub.evaluation.scoring import ADAPTERS
+
+        named = {name: adapter.says for name, adapter in ADAPTERS.items()} | {_MEANING: _MEANING_SAYS}
+        if as_json:
+            print_json([{"benchmark": name, "says": says} for name, says in named.items()])
+            return
+        out = table_console()
+        for name, says in named.items():
+            say(out, f"{name:<15}{said(says)}", indent=15)
         return
     # It loads Arrow and the engines.
     from kopub.cli.evaluating import ask_questions, evaluate_profiles
@@ -59,17 +67,3 @@ def evaluate(
         ask_questions(folder, profile or [], limit, as_json)
     else:
         evaluate_profiles(benchmark, folder, limit, profile or [], predictions, html, pages, as_json)
-
-
-def _list(as_json: bool) -> None:
-    """Print the names of the benchmarks, and what they are."""
-    from kopub.evaluation.scoring import ADAPTERS
-
-    if as_json:
-        named = {name: adapter.says for name, adapter in ADAPTERS.items()} | {_MEANING: _MEANING_SAYS}
-        print_json([{"benchmark": name, "says": says} for name, says in named.items()])
-        return
-    out = table_console()
-    for name, adapter in ADAPTERS.items():
-        say(out, f"{name:<15}{said(adapter.says)}", indent=15)
-    say(out, f"{_MEANING:<15}{said(_MEANING_SAYS)}", indent=15)

@@ -107,7 +107,17 @@ def index_source(
     except ValueError as error:
         raise SourceError(str(error)) from None
     manifest = indexing.index(source, corpus, say, dpi, _chosen(source, corpus, add, replace), max_pages)
-    say(phrase("{folder}: {reason}", corpus, _summary(manifest)))
+    documents = [source.documents for source in manifest.sources if source.documents is not None]
+    pages = counted(manifest.rows, "page")
+    # Their sum is shown if every source has documents.
+    if len(documents) == len(manifest.sources):
+        pages = phrase("{pages} in {documents}", pages, counted(sum(documents), "document"))
+    parts = [pages]
+    if len(manifest.sources) > 1:
+        parts.append(counted(len(manifest.sources), "source"))
+    if manifest.queries:
+        parts.append(counted(manifest.queries.rows, "query", "queries"))
+    say(phrase("{folder}: {reason}", corpus, joined(parts, "{first}, {then}")))
     return manifest
 
 
@@ -140,19 +150,6 @@ def _chosen(source: str, corpus: CorpusPlace, add: bool, replace: bool) -> "Othe
 def _at_terminal() -> bool:
     """Return whether there is a person to ask."""
     return sys.stdin.isatty() and sys.stdout.isatty()
-
-
-def _summary(manifest: "Manifest") -> str:
-    """Return the contents of the corpus in one line."""
-    documents = [source.documents for source in manifest.sources if source.documents is not None]
-    all_counted = len(documents) == len(manifest.sources)
-    pages = counted(manifest.rows, "page")
-    parts = [phrase("{pages} in {documents}", pages, counted(sum(documents), "document")) if all_counted else pages]
-    if len(manifest.sources) > 1:
-        parts.append(counted(len(manifest.sources), "source"))
-    if manifest.queries:
-        parts.append(counted(manifest.queries.rows, "query", "queries"))
-    return joined(parts, "{first}, {then}")
 
 
 def shards(

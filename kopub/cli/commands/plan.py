@@ -1,5 +1,6 @@
 """`kopub plan`: what a change makes stale, why, and what it costs."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,19 +65,13 @@ def plan(
         # The values of --set are not in the profile yet.
         with_changes = phrase("put {changes} into the profile, then {command}", ", ".join(changes or ()), run)
         _show(shown, out, with_changes if changes else run)
-        if untested(settings):
-            doctor = with_profile("kopub doctor")
-            form = "Its GPU engines were never tested on this machine: `{command}` tests them on the sample pages."
-            say(out, phrase(form, doctor))
-
-
-def untested(settings: "Settings") -> bool:
-    """Return whether the profile has an engine on a GPU that is untested."""
-    for section, engine in settings.engines.items():
-        is_tested_kind = section in run_records.TESTED and engine.gpus
-        if is_tested_kind and run_records.find(settings.home, engine.recipe()) is None:
-            return True
-    return False
+        for section, engine in settings.engines.items():
+            is_tested_kind = section in run_records.TESTED and engine.gpus
+            if is_tested_kind and run_records.find(settings.home, engine.recipe()) is None:
+                doctor = with_profile("kopub doctor")
+                form = "Its GPU engines were never tested on this machine: `{command}` tests them on the sample pages."
+                say(out, phrase(form, doctor))
+                break
 
 
 def plan_values(settings: "Settings") -> dict[str, Any]:
@@ -134,8 +129,10 @@ def plan_values(settings: "Settings") -> dict[str, Any]:
 
 def _show(shown: dict[str, Any], out: Console, command: str) -> None:
     columns: list[dict[str, str | Text]] = []
+    shards_by_standing: Counter[str] = Counter()
     for asset in shown["assets"]:
         counts = {standing: len(keys) for standing, keys in asset["shards"].items()}
+        shards_by_standing.update(counts)
         columns.append(
             {
                 "asset": asset["asset"],
@@ -163,11 +160,10 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
             say(out, phrase("{asset}: {reason} ({shards})", asset["asset"], line, counted(shards, "shard")))
     for line in evaluation_lines(shown["evaluations"]):
         say(out, line, "yellow")
-    newer = newer_lines(sum(len(asset["shards"]["newer"]) for asset in shown["assets"]))
+    newer = newer_lines(shards_by_standing["newer"])
     for line in (*newer, *shown["first_looks"], *shown["files_differ"]):
         say(out, line, "yellow")
-    missing = sum(len(asset["shards"]["missing"]) for asset in shown["assets"])
-    stale = any(asset["shards"]["stale"] for asset in shown["assets"])
+    missing, stale = shards_by_standing["missing"], shards_by_standing["stale"]
     if stale:
         total = in_between(shown["seconds"], shown["seconds_at_most"], duration)
         gpu = in_between(shown["gpu_seconds"], shown["gpu_seconds_at_most"], duration)

@@ -100,10 +100,20 @@ def _show(answer: "Answer", sources: Mapping[str, str], where: Where, out: Conso
         if at:
             out.print()
         is_weak = answer.matches_well is False if hit.matches_well is None else not hit.matches_well
-        say(out, _passage(hit, is_weak), indent=_INDENT)
+        passage = hit.match.passage
+        text = Text(blanked(passage.text) or said("(no text was read)"), "dim" if is_weak else "")
+        for start, end in passage.marks:
+            text.stylize("bold underline green", start, end)
+        say(out, Text.assemble((f"{hit.rank:>2}. ", "bold"), text), indent=_INDENT)
         say(out, _place(hit, sources, is_weak), indent=_INDENT)
         if hit.also:
-            say(out, _also(hit, sources), indent=_INDENT)
+            # Other pages with the same picture.
+            named = [" ".join(filter(None, (page.page_id, _where(page, sources)))) for page in hit.also[:_ALSO]]
+            if len(hit.also) > _ALSO:
+                named.append(said(phrase("{count} more", len(hit.also) - _ALSO)))
+            also = Text(blanked(said(phrase("the same page: {pages}", "; ".join(named)))), "dim")
+            also.pad_left(_INDENT)
+            say(out, also, indent=_INDENT)
     for note in answer.notes:
         say(out, note, "yellow")
 
@@ -111,17 +121,16 @@ def _show(answer: "Answer", sources: Mapping[str, str], where: Where, out: Conso
 def _place(hit: "Hit", sources: Mapping[str, str], is_weak: bool) -> Text:
     """Return the line below a passage, about its page and what matches there."""
     page = hit.page
-    matching = [page.regions[at] for at in hit.match.regions]
-    named = ", ".join(
-        str(region.index) if region.label == "text" else said(phrase("{number} ({label})", region.index, region.label))
-        for region in matching
-    )
+    named: list[str] = []
+    for at in hit.match.regions:
+        region = page.regions[at]
+        is_text = region.label == "text"
+        named.append(str(region.index) if is_text else said(phrase("{number} ({label})", region.index, region.label)))
     found_by = "words" if hit.match.passage.marks else "meaning"
-    form = "{by} in regions {regions}" if matching[1:] else "{by} in region {regions}"
-    where = _where(page, sources)
+    form = "{by} in regions {regions}" if named[1:] else "{by} in region {regions}"
     facts = [
-        where,
-        said(phrase(form, said(found_by), named)) if matching else "",
+        _where(page, sources),
+        said(phrase(form, said(found_by), ", ".join(named))) if named else "",
         said("weak match") if is_weak else "",
     ]
     text = Text.assemble((blanked(page.page_id), "bold"), (blanked("  ".join(["", *filter(None, facts)])), "dim"))
@@ -133,20 +142,3 @@ def _where(page: "View", sources: Mapping[str, str]) -> str:
     source = sources.get(page.shard)
     number = None if page.page_no is None else said(phrase("page {number}", page.page_no))
     return ", ".join(part for part in (page.doc_id, number, source and said(phrase("of {source}", source))) if part)
-
-
-def _also(hit: "Hit", sources: Mapping[str, str]) -> Text:
-    """Return the line that names other pages with the same picture as a hit."""
-    named = [" ".join(filter(None, (page.page_id, _where(page, sources)))) for page in hit.also[:_ALSO]]
-    more = [said(phrase("{count} more", len(hit.also) - _ALSO))] if len(hit.also) > _ALSO else []
-    text = Text(blanked(said(phrase("the same page: {pages}", "; ".join([*named, *more])))), "dim")
-    text.pad_left(_INDENT)
-    return text
-
-
-def _passage(hit: "Hit", is_weak: bool) -> Text:
-    passage = hit.match.passage
-    text = Text(blanked(passage.text) or said("(no text was read)"), "dim" if is_weak else "")
-    for start, end in passage.marks:
-        text.stylize("bold underline green", start, end)
-    return Text.assemble((f"{hit.rank:>2}. ", "bold"), text)

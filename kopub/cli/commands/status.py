@@ -225,15 +225,15 @@ class _AssetStatus:
 
         shards = [shard for shard in settings.corpus.manifest.keys if shard in scan.tables[asset]]
         made = [shard for shard in shards if is_of_corpus(asset, shard)]
-        standings = [scan.standings[asset][shard] for shard in made]
-        states: Counter[str] = Counter()
+        rows, standings, states = 0, list[Standing](), Counter[str]()
         for shard in made:
             entry = scan.tables[asset][shard]
+            rows += entry.rows
+            standings.append(scan.standings[asset][shard])
             if entry.made_with:
                 states.update({State(state): count for state, count in entry.states.items()})
             elif "state" in settings.store.columns(asset, shard):
                 states.update(count_states(settings.store.read(asset, shard, ["state"])["state"].to_pylist()))
-        rows = sum(scan.tables[asset][shard].rows for shard in made)
         other = sorted(set(shards) - set(made))
         return cls(
             asset=asset,
@@ -282,23 +282,20 @@ def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Conso
     keys = settings.corpus.manifest.keys
     pages = counted(settings.corpus.manifest.rows, "page")
     title = phrase("{pages} in {shards}, profile {profile}", pages, counted(len(keys), "shard"), settings.profile_name)
-    counts = {"stale": "yellow"} | dict.fromkeys(State, "") | {State.PARTIAL: "yellow"} | dict.fromkeys(LOST, "red")
-    shown = {name: style for name, style in counts.items() if any(_count(asset, name) for asset in assets)}
+    styles = {"stale": "yellow"} | dict.fromkeys(State, "") | {State.PARTIAL: "yellow"} | dict.fromkeys(LOST, "red")
+    counts = [{"stale": asset.stale, **asset.states} for asset in assets]
+    shown = {name: style for name, style in styles.items() if any(numbers.get(name) for numbers in counts)}
     rows: list[list[str | Text]] = []
-    for asset in assets:
+    for asset, numbers in zip(assets, counts, strict=True):
         cells = [
             asset.asset,
             Text(f"{len(asset.made)}/{len(keys)}", "yellow" if asset.missing else ""),
             f"{asset.rows:,}",
         ]
         for name, style in shown.items():
-            cells.append(count(_count(asset, name), style) if asset.states or name == "stale" else "")
+            cells.append(count(numbers.get(name, 0), style) if asset.states or name == "stale" else "")
         rows.append(cells)
     print_table(out, [Column("asset"), *right("shards", "rows", *shown)], rows, title)
-
-
-def _count(asset: _AssetStatus, name: str) -> int:
-    return asset.stale if name == "stale" else asset.states[name]
 
 
 def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> Iterator[str]:
@@ -381,7 +378,9 @@ def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: IsOfCorpus) 
     store = settings.store
     begun = {tuple(name.split("/", 2)[:2]) for name in store.parts(JOURNAL).names()}
     for asset in scan.standings:
-        for shard in (shard for shard in settings.corpus.manifest.keys if (asset, shard) in begun):
+        for shard in settings.corpus.manifest.keys:
+            if (asset, shard) not in begun:
+                continue
             # The ids that are known without reading the shard's pages.
             ids: set[str] = set()
             if asset == TABLES.query_vectors.name:

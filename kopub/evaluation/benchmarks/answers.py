@@ -37,16 +37,18 @@ from kopub.evaluation.characters import composed, similarity, single_blanks, wit
 def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `Answers`."""
     assert isinstance(sample.gold, Answers)
-    questions = sample.gold.questions
-    hits = [contains(question, reading.text) for question in questions]
-    alike = [1.0 if hit else best_similarity(q, reading.text) for q, hit in zip(questions, hits, strict=True)]
+    alike: list[float] = []
     missed: list[str] = []
-    for question, hit in zip(questions, hits, strict=True):
-        if not hit:
+    for question in sample.gold.questions:
+        if contains(question, reading.text):
+            alike.append(1.0)
+        else:
+            alike.append(best_similarity(question, reading.text))
             missed.append(f"{question.id}: {quoted(question.answers[0])} is not in the text")
+    count = len(alike)
     return [
-        SampleScore(sample.id, "answer_recall", sum(hits) / len(hits), len(hits), notes=tuple(missed)),
-        SampleScore(sample.id, "answer_similarity", sum(alike) / len(alike), len(alike)),
+        SampleScore(sample.id, "answer_recall", (count - len(missed)) / count, count, notes=tuple(missed)),
+        SampleScore(sample.id, "answer_similarity", sum(alike) / count, count),
     ]
 
 
@@ -86,7 +88,22 @@ def load_ocrbench(folder: Path) -> Benchmark:
     path = next((path for path in with_suffix(folder, ".json") if path.stem.lower().startswith("ocrbench")), None)
     gathered = SampleCollector()
     if path is not None:
-        _load_json(path, folder, gathered)
+        records = read_json(path)
+        if not isinstance(records, list):
+            raise SourceError("{path} is no list of questions", path)
+        files = pictures(folder)
+        by_place = {composed("/".join(file.parts[-2:])): file for file in files} | by_name(files)
+        named: list[Path] = []
+        for at, record in enumerate(records):
+            if not isinstance(record, dict):
+                gathered.leave_out(f"question {at}", "it is no JSON object")
+                continue
+            place = composed(str(record.get("image_path") or ""))
+            picture = by_place.get("/".join(Path(place).parts[-2:])) or by_place.get(Path(place).name)
+            if picture is not None:
+                named.append(picture)
+            _add(gathered, f"question_{at}", SamplePicture(picture) if picture else None, record)
+        gathered.leave_out_pictures(files, named)
     elif with_suffix(folder, ".parquet"):
         for row in parquet_rows(folder, "test", ("dataset", "question", "question_type", "answer")):
             values = row.values
@@ -100,25 +117,6 @@ def load_ocrbench(folder: Path) -> Benchmark:
     else:
         raise SourceError("{folder} has neither OCRBench.json nor .parquet files of it", folder)
     return gathered.benchmark(OCRBENCH, "v1")
-
-
-def _load_json(path: Path, folder: Path, gathered: SampleCollector) -> None:
-    records = read_json(path)
-    if not isinstance(records, list):
-        raise SourceError("{path} is no list of questions", path)
-    files = pictures(folder)
-    by_place = {composed("/".join(path.parts[-2:])): path for path in files} | by_name(files)
-    named = []
-    for at, record in enumerate(records):
-        if not isinstance(record, dict):
-            gathered.leave_out(f"question {at}", "it is no JSON object")
-            continue
-        place = composed(str(record.get("image_path") or ""))
-        picture = by_place.get("/".join(Path(place).parts[-2:])) or by_place.get(Path(place).name)
-        if picture is not None:
-            named.append(picture)
-        _add(gathered, f"question_{at}", SamplePicture(picture) if picture else None, record)
-    gathered.leave_out_pictures(files, named)
 
 
 def _add(gathered: SampleCollector, id: str, picture: SamplePicture | None, record: Mapping[str, Any]) -> None:

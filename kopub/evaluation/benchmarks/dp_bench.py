@@ -3,9 +3,8 @@
 The elements of the pages are in `reference.json`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from kopub.errors import SourceError
 from kopub.evaluation import characters
@@ -68,8 +67,20 @@ def load(folder: Path) -> Benchmark:
     gathered = SampleCollector()
     unknown: set[str] = set()
     for name, page in reference.items():
+        elements: list[Element] = []
         try:
-            elements = [_element(at, record, unknown) for at, record in enumerate(page["elements"])]
+            for at, element in enumerate(page["elements"]):
+                category, content = element["category"], element["content"]
+                if category.lower() not in _CATEGORIES:
+                    unknown.add(category)
+                # The box around the corners is in the benchmark's unit; no score uses it.
+                corners = element.get("coordinates") or ()
+                box = (0.0, 0.0, 0.0, 0.0)
+                if corners:
+                    xs, ys = zip(*((corner["x"], corner["y"]) for corner in corners), strict=True)
+                    box = (min(xs), min(ys), max(xs), max(ys))
+                id, text, html = str(element.get("id", at)), content.get("text") or "", content.get("html") or ""
+                elements.append(Element(id, category, box, at, text, html))
         except (KeyError, TypeError, AttributeError) as error:
             gathered.leave_out(name, f"its gold cannot be read: {error!r}")
             continue
@@ -81,26 +92,6 @@ def load(folder: Path) -> Benchmark:
     for category in sorted(unknown):
         gathered.leave_out(f"category {category}", "it is not known: its text is scored as a paragraph's")
     return gathered.benchmark(ADAPTER)
-
-
-def _element(at: int, element: Mapping[str, Any], unknown: set[str]) -> Element:
-    category, content = element["category"], element["content"]
-    if category.lower() not in _CATEGORIES:
-        unknown.add(category)
-    # The box around the corners is in the benchmark's unit; no score uses it.
-    corners = element.get("coordinates") or ()
-    box = (0.0, 0.0, 0.0, 0.0)
-    if corners:
-        xs, ys = zip(*((corner["x"], corner["y"]) for corner in corners), strict=True)
-        box = (min(xs), min(ys), max(xs), max(ys))
-    return Element(
-        str(element.get("id", at)),
-        category,
-        box,
-        at,
-        content.get("text") or "",
-        content.get("html") or "",
-    )
 
 
 ADAPTER = Adapter(

@@ -79,16 +79,6 @@ _OPTIONAL: Mapping[str, type] = {
 _BASELINE = "baseline"
 
 
-def load_olmocr(folder: Path) -> Benchmark:
-    """Load olmOCR-bench; as in the authors' code, every PDF gets a `baseline` fact."""
-    return load_tests(folder, OLMOCR, baselines=True)
-
-
-def load_facts(folder: Path) -> Benchmark:
-    """Load users' own facts, which forbid no character, since Korean pages may have Hanja."""
-    return load_tests(folder, KOREAN, hanja=True)
-
-
 def load_tests(
     folder: Path,
     adapter: Adapter,
@@ -194,7 +184,8 @@ OLMOCR = Adapter(
     "the .jsonl files and pdfs/ of bench_data",
     "https://huggingface.co/datasets/allenai/olmOCR-bench (Allen Institute for AI)",
     "ODC-BY-1.0; the pages by their own terms",
-    load_olmocr,
+    # As in the authors' code, every PDF gets a `baseline` fact.
+    lambda folder: load_tests(folder, OLMOCR, baselines=True),
     score,
     ("facts",),
     whole,
@@ -207,7 +198,8 @@ KOREAN = replace(
     expects="files of facts (.jsonl) and the pages: PDFs, pictures, or Arrow or Parquet files with ids",
     source="written by hand: docs/scorers.md has the form",
     licence=OWN_PAGES,
-    load=load_facts,
+    # They forbid no character, since Korean pages may have Hanja.
+    load=lambda folder: load_tests(folder, KOREAN, hanja=True),
 )
 
 

@@ -7,7 +7,7 @@ scores, run the official scripts on the predictions that `kopub evaluate --predi
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -146,7 +146,20 @@ def whole(read: Sequence[tuple[Sample, SampleReading]], scores: Sequence[SampleS
         )
     except ConfigError as error:
         precision = SampleScore(None, "layout_map", None, len(read), str(error))
-    return [precision, _overall([sample for sample, _ in read], scores)]
+    parts = {mean.metric: mean for mean in means([sample for sample, _ in read], scores) if mean.slice == ALL}
+    values: list[float] = []
+    for name in ("page_edit", "teds", "cdm"):
+        part = parts.get(name)
+        if part is None or part.value is None:
+            why = (part and part.skipped_reason) or "no page has any"
+            return [precision, SampleScore(None, "page_overall", None, len(read), f"there is no {name}: {why}")]
+        values.append(part.value)
+    for name in ("teds", "cdm"):
+        if parts[name].skipped:
+            why = f"{name} was skipped on some pages"
+            return [precision, SampleScore(None, "page_overall", None, len(read), why)]
+    text, teds, cdm = values
+    return [precision, SampleScore(None, "page_overall", (1 - text + teds + cdm) / 3, len(read))]
 
 
 def gold_blocks(gold: ElementList) -> list[ScoredBox]:
@@ -162,21 +175,11 @@ def gold_blocks(gold: ElementList) -> list[ScoredBox]:
 
 def region_blocks(regions: Sequence[Region]) -> list[ScoredBox]:
     """Return a page's regions on a grid of 1,000, except parts of other regions."""
-    kinds = [(region, _REGION_KINDS.get(region.label, "text")) for region in regions]
-    return [ScoredBox(kind, region.box_2d, region.score) for region, kind in kinds if kind]
-
-
-def _overall(samples: Sequence[Sample], scores: Sequence[SampleScore]) -> SampleScore:
-    parts = {mean.metric: mean for mean in means(samples, scores) if mean.slice == ALL}
-    missing = [name for name in ("page_edit", "teds", "cdm") if name not in parts or parts[name].value is None]
-    for name in missing:
-        why = (parts[name].skipped_reason if name in parts else None) or "no page has any"
-        return SampleScore(None, "page_overall", None, len(samples), f"there is no {name}: {why}")
-    skipped = [name for name in ("teds", "cdm") if parts[name].skipped]
-    if skipped:
-        return SampleScore(None, "page_overall", None, len(samples), f"{skipped[0]} was skipped on some pages")
-    text, teds, cdm = (parts[name].value or 0.0 for name in ("page_edit", "teds", "cdm"))
-    return SampleScore(None, "page_overall", (1 - text + teds + cdm) / 3, len(samples))
+    boxes: list[ScoredBox] = []
+    for region in regions:
+        if kind := _REGION_KINDS.get(region.label, "text"):
+            boxes.append(ScoredBox(kind, region.box_2d, region.score))
+    return boxes
 
 
 def _grid(box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
@@ -193,21 +196,8 @@ _PHOTOGRAPH = re.compile(r"^([^_]+_[^_]+_\d+)_.+$")
 Page = Mapping[str, Any]
 
 
-def load_omnidocbench(folder: Path) -> Benchmark:
-    return _load(folder, OMNIDOCBENCH, "v1.5")
-
-
-def load_mdpbench(folder: Path) -> Benchmark:
-    return _load(folder, MDPBENCH, "public")
-
-
-def load_mdpbench_ko(folder: Path) -> Benchmark:
-    return _load(folder, MDPBENCH_KO, "public, Korean", wanted=_is_korean)
-
-
-def _load(
-    folder: Path, adapter: Adapter, version: str, wanted: Callable[[Page], bool] = lambda page: True
-) -> Benchmark:
+def _load(folder: Path, adapter: Adapter, version: str, languages: Sequence[str] = ()) -> Benchmark:
+    """Return the pages of a folder, or only those in `languages`, if there are any."""
     gold, files = _gold(folder), pictures(folder)
     # Of pictures with the same stem, the first counts.
     by_stem = {characters.composed(path.stem): path for path in reversed(files)}
@@ -225,10 +215,10 @@ def _load(
         if path is not None:
             named.add(path)
         try:
-            if not wanted(page):
+            attributes = page["page_info"].get("page_attribute") or {}
+            if languages and str(attributes.get("language", "")).lower() not in languages:
                 continue
             elements = _elements(page, path, unknown)
-            attributes = page["page_info"].get("page_attribute") or {}
             slices = {name: str(attributes[key]).lower() for key, name in _ATTRIBUTES.items() if attributes.get(key)}
             if _PHOTOGRAPH.match(stem):
                 slices["capture"] = "photograph"
@@ -267,7 +257,26 @@ def _elements(page: Page, picture: Path | None, unknown: Counter[str]) -> Elemen
         if picture is not None:
             with Image.open(picture) as image:
                 width, height = image.size
-    blocks = [_element(block, width, height, unknown) for block in page["layout_dets"]]
+    blocks: list[Element] = []
+    for block in page["layout_dets"]:
+        category = block["category_type"]
+        masked = category.endswith(_MASK)
+        if category not in KINDS and not masked:
+            unknown[category] += 1
+        poly = block["poly"]
+        (left, right), (top, bottom) = sorted((poly[0], poly[2])), sorted((poly[1], poly[5]))
+        blocks.append(
+            Element(
+                str(block.get("anno_id", "")),
+                category,
+                (left / width, top / height, right / width, bottom / height),
+                block.get("order"),
+                block.get("text") or "",
+                block.get("html") or "",
+                block.get("latex") or "",
+                ignored=bool(block.get("ignore")) or masked or category not in KINDS,
+            )
+        )
     # Paragraphs cut in two by a column or page are joined, at their first part.
     related = (page.get("extra") or {}).get("relation") or ()
     parts: list[set[str]] = []
@@ -287,37 +296,13 @@ def _elements(page: Page, picture: Path | None, unknown: Counter[str]) -> Elemen
     return ElementList(whole, float(width), float(height))
 
 
-def _element(block: Mapping[str, Any], width: float, height: float, unknown: Counter[str]) -> Element:
-    category = block["category_type"]
-    masked = category.endswith(_MASK)
-    if category not in KINDS and not masked:
-        unknown[category] += 1
-    poly = block["poly"]
-    (left, right), (top, bottom) = sorted((poly[0], poly[2])), sorted((poly[1], poly[5]))
-    return Element(
-        str(block.get("anno_id", "")),
-        category,
-        (left / width, top / height, right / width, bottom / height),
-        block.get("order"),
-        block.get("text") or "",
-        block.get("html") or "",
-        block.get("latex") or "",
-        ignored=bool(block.get("ignore")) or masked or category not in KINDS,
-    )
-
-
-def _is_korean(page: Page) -> bool:
-    attributes = page["page_info"].get("page_attribute") or {}
-    return str(attributes.get("language", "")).lower() in ("korean", "ko")
-
-
 OMNIDOCBENCH = Adapter(
     "omnidocbench",
     "OmniDocBench v1.5: 1,355 Chinese and English pages with all their blocks",
     "OmniDocBench.json and the pictures, in folders of any name",
     "https://huggingface.co/datasets/opendatalab/OmniDocBench (OpenDataLab, CVPR 2025)",
     "for research only, not for commercial use",
-    load_omnidocbench,
+    lambda folder: _load(folder, OMNIDOCBENCH, "v1.5"),
     score,
     ("page_edit", "teds"),
     whole,
@@ -330,8 +315,11 @@ MDPBENCH = replace(
     expects="MDPBench_public.json and the pictures, in folders of any name",
     source="https://huggingface.co/datasets/Delores-Lin/MDPBench (arXiv 2603.28130)",
     licence="MIT; the pages are of their publishers",
-    load=load_mdpbench,
+    load=lambda folder: _load(folder, MDPBENCH, "public"),
 )
 MDPBENCH_KO = replace(
-    MDPBENCH, name="mdpbench_ko", says="The Korean pages of MDPBench, the public half", load=load_mdpbench_ko
+    MDPBENCH,
+    name="mdpbench_ko",
+    says="The Korean pages of MDPBench, the public half",
+    load=lambda folder: _load(folder, MDPBENCH_KO, "public, Korean", ("korean", "ko")),
 )

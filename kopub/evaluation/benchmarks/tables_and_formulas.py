@@ -95,22 +95,20 @@ def formula_scores(sample: str, formulas: Sequence[Pair], cdm: Cdm | None) -> li
         characters.edits(gold, text, characters.normalized_formula(gold), characters.normalized_formula(text)).share
         for gold, text in formulas
     ]
-    return [SampleScore(sample, "formula_edit", sum(shares) / len(shares), len(shares)), _cdm(sample, formulas, cdm)]
-
-
-def _cdm(sample: str, formulas: Sequence[Pair], cdm: Cdm | None) -> SampleScore:
-    why_not = OFF if cdm is None else cdm.why_not()
-    if cdm is None or why_not:
-        return SampleScore(sample, "cdm", None, len(formulas), why_not)
-    try:
-        scores = cdm.score(formulas)
-    except ValueError as error:
-        return SampleScore(sample, "cdm", None, len(formulas), str(error))
-    drawn = [score for score in scores if score is not None]
-    if len(drawn) < len(scores):
-        reason = f"{len(scores) - len(drawn)} of {len(scores)} formulas could not be drawn"
-        return SampleScore(sample, "cdm", None, len(formulas), reason)
-    return SampleScore(sample, "cdm", sum(drawn) / len(drawn), len(drawn))
+    edit_score = SampleScore(sample, "formula_edit", sum(shares) / len(shares), len(shares))
+    value, why_not = None, OFF if cdm is None else cdm.why_not()
+    if cdm is not None and not why_not:
+        try:
+            scores = cdm.score(formulas)
+        except ValueError as error:
+            why_not = str(error)
+        else:
+            drawn = [score for score in scores if score is not None]
+            if len(drawn) < len(scores):
+                why_not = f"{len(scores) - len(drawn)} of {len(scores)} formulas could not be drawn"
+            else:
+                value = sum(drawn) / len(drawn)
+    return [edit_score, SampleScore(sample, "cdm", value, len(formulas), why_not)]
 
 
 _TABLE = re.compile(r"<(/?)table\b[^>]*>", re.IGNORECASE)

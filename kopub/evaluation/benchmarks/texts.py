@@ -33,7 +33,6 @@ from kopub.layout.regions import Task
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
-    from markdown_it.token import Token
 
 
 def score_page(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
@@ -79,20 +78,10 @@ def plain_text(markdown: str) -> str:
 
     Pictures, HTML tags and bullets are left out; formulas and the numbers of list entries stay.
     """
-    return "\n".join(part for part in map(str.strip, _blocks(_parser().parse(markdown))) if part)
-
-
-@cache
-def _parser() -> "MarkdownIt":
-    from markdown_it import MarkdownIt
-
-    return MarkdownIt("commonmark", {"html": True}).enable("table")
-
-
-def _blocks(tokens: "list[Token]") -> "Iterator[str]":
-    for token in tokens:
+    blocks: list[str] = []
+    for token in _parser().parse(markdown):
         if token.type == "list_item_open" and token.info:
-            yield f"{token.info}{token.markup}"
+            blocks.append(f"{token.info}{token.markup}")
         elif token.type == "inline":
             text = ""
             for part in token.children or ():
@@ -100,13 +89,21 @@ def _blocks(tokens: "list[Token]") -> "Iterator[str]":
                     text += part.content
                 elif part.type in ("softbreak", "hardbreak"):
                     text += "\n"
-            yield text
+            blocks.append(text)
         elif token.type in ("code_block", "fence"):
-            yield token.content
+            blocks.append(token.content)
         elif token.type == "html_block":
             from bs4 import BeautifulSoup
 
-            yield BeautifulSoup(token.content, "html.parser").get_text(" ")
+            blocks.append(BeautifulSoup(token.content, "html.parser").get_text(" "))
+    return "\n".join(filter(None, map(str.strip, blocks)))
+
+
+@cache
+def _parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": True}).enable("table")
 
 
 _AGREE = 0.1

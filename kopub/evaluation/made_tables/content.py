@@ -43,11 +43,6 @@ class MadeTable:
     columns: int
     rows: Sequence[Sequence[MadeCell]]
 
-    @property
-    def spans(self) -> bool:
-        """True if a cell spans several rows or columns."""
-        return any(cell.rows > 1 or cell.columns > 1 for row in self.rows for cell in row)
-
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
@@ -100,7 +95,13 @@ def _table(random: Random, rows: int, long: bool) -> MadeTable:
     note = random.random() < 0.5
     # Without rules around cells, nothing on the page tells a span.
     ruled = look in (Look.RULED, Look.COLOURED_HEAD)
-    head = list(_heads(random, kinds, note, tall=ruled and not long and random.random() < 0.4))
+    tall = ruled and not long and random.random() < 0.4
+    names = [MadeCell(_UNITS[kind]) for kind in kinds]
+    last = [MadeCell("비고", 2 if tall else 1)] if note else []
+    head = [[MadeCell("사업명"), *names, *last]]
+    if tall:
+        year = MadeCell(f"{2015 + random.randrange(10)}년", 1, len(kinds))
+        head = [[MadeCell("사업명", 2), year, *last], names]
     by_office = ruled and not long and random.random() < 0.5
     body: list[list[MadeCell]] = []
     left = 0
@@ -133,33 +134,22 @@ _UNITS = {
 }
 
 
-def _heads(random: Random, kinds: Sequence[str], note: bool, tall: bool) -> Iterator[list[MadeCell]]:
-    names = [MadeCell(_UNITS[kind]) for kind in kinds]
-    last = [MadeCell("비고", 2 if tall else 1)] if note else []
-    if not tall:
-        yield [MadeCell("사업명"), *names, *last]
-        return
-    yield [MadeCell("사업명", 2), MadeCell(f"{2015 + random.randrange(10)}년", 1, len(kinds)), *last]
-    yield names
-
-
 def _figures(random: Random, kinds: Sequence[str]) -> Iterator[MadeCell]:
     for kind in kinds:
-        yield MadeCell(_figure(random, kind), figure=True)
-
-
-def _figure(random: Random, kind: str) -> str:
-    match kind:
-        case "amount":
-            # So many digits that no other row has the same amount, by which its page is found.
-            return f"{random.randint(10_000_000, 9_999_999_999):,}"
-        case "change":
-            sign = random.choice(("△", "▲", "-", "", ""))
-            return f"{sign}{random.randint(1, 999_999):,}" if random.random() < 0.9 else "-"
-        case "share":
-            return f"{random.choice(('', '', '△', '-'))}{random.uniform(0, 150):.1f}%"
-        case "area":
-            return f"{random.randint(10, 99_999):,}㎡"
-        case "count":
-            return f"{random.randint(1, 2_000):,}{random.choice(('', '건', '명'))}"
-    return f"({random.randint(1, 99_999):,})" if random.random() < 0.5 else f"{random.randint(1, 99_999):,}"
+        match kind:
+            case "amount":
+                # So many digits that no other row has the same amount, by which its page is found.
+                text = f"{random.randint(10_000_000, 9_999_999_999):,}"
+            case "change":
+                sign = random.choice(("△", "▲", "-", "", ""))
+                text = f"{sign}{random.randint(1, 999_999):,}" if random.random() < 0.9 else "-"
+            case "share":
+                text = f"{random.choice(('', '', '△', '-'))}{random.uniform(0, 150):.1f}%"
+            case "area":
+                text = f"{random.randint(10, 99_999):,}㎡"
+            case "count":
+                text = f"{random.randint(1, 2_000):,}{random.choice(('', '건', '명'))}"
+            case _:
+                in_brackets = random.random() < 0.5
+                text = f"({random.randint(1, 99_999):,})" if in_brackets else f"{random.randint(1, 99_999):,}"
+        yield MadeCell(text, figure=True)

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from types import MappingProxyType
 
@@ -101,8 +101,17 @@ def _by_libreoffice(sheets: Sequence[Sheet], pdf: Path) -> None:
             f'<style:style style:name="w{width}" style:family="table-column"><style:table-column-properties '
             f'style:rel-column-width="{width + 2}*"/></style:style>'
         )
-    for look in Look:
-        styles += [_cell_style(look, part) for part in ("head", "top", "odd", "even", "last")]
+    tint = {(Look.COLOURED_HEAD, "head"): _HEAD, (Look.BANDS, "head"): _BAND, (Look.BANDS, "odd"): _BAND}
+    for look, part in product(Look, ("head", "top", "odd", "even", "last")):
+        sides = ["border"] if look in (Look.RULED, Look.COLOURED_HEAD) else []
+        if look is Look.HEAD_RULES:
+            sides = {"head": ["border-top", "border-bottom"], "last": ["border-bottom"]}.get(part, [])
+        borders = " ".join(f'fo:{side}="0.5pt solid {_RULE}"' for side in sides) or 'fo:border="none"'
+        fill = f'fo:background-color="{tint[look, part]}"' if (look, part) in tint else ""
+        styles.append(
+            f'<style:style style:name="{look.name}{part}" style:family="table-cell">'
+            f'<style:table-cell-properties fo:padding="0.08cm" {borders} {fill}/></style:style>'
+        )
     body = "".join(chain.from_iterable(map(_odt_sheet, sheets)))
     source.write_text(
         f'<?xml version="1.0" encoding="UTF-8"?><office:document {_SPACES} office:version="1.3" '
@@ -133,20 +142,6 @@ def _paragraph_style(name: str, points: int, side: str, more: str = "") -> str:
         f'<style:style style:name="{name}" style:family="paragraph">'
         f'<style:paragraph-properties fo:text-align="{"start" if side == "left" else "end"}" {more}/>'
         f"<style:text-properties {font} {font.replace('fo:font-size', 'style:font-size-asian')} {fonts}/></style:style>"
-    )
-
-
-def _cell_style(look: Look, part: str) -> str:
-    rule = f"0.5pt solid {_RULE}"
-    tint = {(Look.COLOURED_HEAD, "head"): _HEAD, (Look.BANDS, "head"): _BAND, (Look.BANDS, "odd"): _BAND}
-    sides = ["border"] if look in (Look.RULED, Look.COLOURED_HEAD) else []
-    if look is Look.HEAD_RULES:
-        sides = {"head": ["border-top", "border-bottom"], "last": ["border-bottom"]}.get(part, [])
-    borders = " ".join(f'fo:{side}="{rule}"' for side in sides) or 'fo:border="none"'
-    fill = f'fo:background-color="{tint[look, part]}"' if (look, part) in tint else ""
-    return (
-        f'<style:style style:name="{look.name}{part}" style:family="table-cell">'
-        f'<style:table-cell-properties fo:padding="0.08cm" {borders} {fill}/></style:style>'
     )
 
 
