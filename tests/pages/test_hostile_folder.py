@@ -68,9 +68,14 @@ def test_good_files_among_hostile_ones_come_out_and_nothing_of_the_machine_does(
     assert [row.doc_id for row in rows if row.data is None and not row.problem] == []
     assert not re.search(r"0x[0-9a-f]{6,}", " ".join(str(row.problem or row.damage) for row in rows))
     assert memory.most < MOST_MEMORY
-    before = folder.files()
+    # What only a busy machine kept from being made is tried again; what was given up is not.
+    settled: dict[str, tuple[int, int]] = {}
+    for shard, stamp in folder.files().items():
+        if not any(pq.read_table(folder.home / "rendered" / shard, columns=["failed"])["failed"].to_pylist()):
+            settled[shard] = stamp
     folder.index()
-    assert folder.files() == before
+    assert settled
+    assert settled.items() <= folder.files().items()
 
 
 class _Memory:
