@@ -157,7 +157,7 @@ class PPDocLayout(LayoutDetector):
         try:
             if self.device.strip() == "all":
                 return all_gpus()
-            devices = [device.strip() for device in self.device.split(",")]
+            devices = map(str.strip, self.device.split(","))
             indexes = {int(device.partition(":")[2] or 0) for device in devices if device.startswith("cuda")}
             return named_gpus(sorted(indexes))
         except (ValueError, EngineError):
@@ -238,9 +238,12 @@ class PPDocLayout(LayoutDetector):
         Counts are by label and rule, and seconds by stage. `seconds_decode` sums over all threads; the other stages run
         one at a time. A batch's figures are assigned to the first page that comes out after it.
         """
+        figures: dict[str, float] = {}
         before, self._reported = self._reported, self._sums()
-        figures = {name: value - before.get(name, 0.0) for name, value in self._reported.items()}
-        return {name: value for name, value in figures.items() if value}
+        for name, value in self._reported.items():
+            if new := value - before.get(name, 0.0):
+                figures[name] = new
+        return figures
 
     def report(self) -> dict[str, float | str]:
         """Return the figures not yet taken, fallbacks and peak memory.
@@ -250,16 +253,15 @@ class PPDocLayout(LayoutDetector):
         """
         model, total = self._model, self._seconds.get("total", 0.0)
         pages = sum(self._counts[f"pages_{state}"] for state in State)
-        figures = {name: value - self._reported.get(name, 0.0) for name, value in sorted(self._sums().items())}
-        rate: dict[str, float] = {}
+        figures: dict[str, float | str] = {}
+        for name, value in sorted(self._sums().items()):
+            if new := value - self._reported.get(name, 0.0):
+                figures[name] = round(new, 3)
         if total:
-            rate = {"seconds_total": round(total, 3), "pages_per_second": round(pages / total, 2)}
-        return {
-            **{name: round(value, 3) for name, value in figures.items() if value},
-            **rate,
-            "gpu_memory_peak_gb": round(model.memory_peak / 1e9, 2) if model else 0.0,
-            "fallbacks": ", ".join(model.fallbacks) if model else "",
-        }
+            figures |= {"seconds_total": round(total, 3), "pages_per_second": round(pages / total, 2)}
+        figures["gpu_memory_peak_gb"] = round(model.memory_peak / 1e9, 2) if model else 0.0
+        figures["fallbacks"] = ", ".join(model.fallbacks) if model else ""
+        return figures
 
     def release(self) -> None:
         """Free the model's memory unless `keep_loaded` is set; the next `detect` reloads it."""
@@ -281,9 +283,11 @@ class PPDocLayout(LayoutDetector):
 
     def _sums(self) -> dict[str, float]:
         """Return the counts and seconds of the present `detect`, which only grow."""
-        seconds = {**self._seconds, **(self._model.seconds if self._model else {})}
-        stages = {f"seconds_{stage}": value for stage, value in seconds.items() if stage != "total"}
-        return {**{name: float(count) for name, count in self._counts.items()}, **stages}
+        sums = {name: float(count) for name, count in self._counts.items()}
+        for stage, value in {**self._seconds, **(self._model.seconds if self._model else {})}.items():
+            if stage != "total":
+                sums[f"seconds_{stage}"] = value
+        return sums
 
     @property
     def _apart(self) -> bool:

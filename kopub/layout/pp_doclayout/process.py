@@ -236,10 +236,24 @@ def main(connection: Connection, memory: int) -> None:
 
 
 def _work(connection: Connection, memory: int) -> None:
-    replicas = _load_replicas(connection.recv())
-    if isinstance(replicas, LoadFailure):
-        connection.send(replicas)
-        return
+    start: ModelStart = connection.recv()
+    # In `sys.modules`, None means that there is no such package.
+    sys.modules.update(cast("dict[str, ModuleType]", dict.fromkeys(_NOT_NEEDED)))
+    try:
+        devices = named_devices(start.device)
+        import_packages(devices)
+        gc.freeze()  # imported modules stay, so no garbage collection needs to visit them
+        from kopub.layout.pp_doclayout.network import load
+        from kopub.layout.pp_doclayout.replicas import Replicas
+
+        replicas = Replicas(load(start.repo, start.revision), devices, start.rules, **start.options)
+    except EngineError as error:
+        return connection.send(LoadFailure(str(error)))
+    # Imports, a driver, memory: whatever the cause, the run reports it in one line, and the log has the details.
+    except Exception as error:
+        traceback.print_exc()
+        why = f"the layout model cannot be loaded: {first_line(f'{type(error).__name__}: {error}')}"
+        return connection.send(LoadFailure(why))
     loaded = ModelReady(replicas.under_way, replicas.batch_size)
     connection.send(loaded)
     parts, sending = None, threading.Lock()
@@ -253,25 +267,6 @@ def _work(connection: Connection, memory: int) -> None:
         pages = [ModelInput(*page, pixels[i], seconds=0.0) for i, page in enumerate(batch.pages)]
         findings = replicas.submit(pages, pixels)
         findings.add_done_callback(partial(_answer, connection, sending, replicas, batch.part))
-
-
-def _load_replicas(start: ModelStart) -> "Replicas | LoadFailure":
-    # In `sys.modules`, None means that there is no such package.
-    sys.modules.update(cast("dict[str, ModuleType]", dict.fromkeys(_NOT_NEEDED)))
-    try:
-        devices = named_devices(start.device)
-        import_packages(devices)
-        gc.freeze()  # imported modules stay, so no garbage collection needs to visit them
-        from kopub.layout.pp_doclayout.network import load
-        from kopub.layout.pp_doclayout.replicas import Replicas
-
-        return Replicas(load(start.repo, start.revision), devices, start.rules, **start.options)
-    except EngineError as error:
-        return LoadFailure(str(error))
-    # Imports, a driver, memory: whatever the cause, the run reports it in one line, and the log has the details.
-    except Exception as error:
-        traceback.print_exc()
-        return LoadFailure(f"the layout model cannot be loaded: {first_line(f'{type(error).__name__}: {error}')}")
 
 
 def _answer(
