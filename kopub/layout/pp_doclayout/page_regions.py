@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from kopub.errors import EngineError, UndecodableImage
+from kopub.errors import UndecodableImage
 from kopub.layout.ink import blank_reason, has_writing, ink_share
 from kopub.layout.pp_doclayout.postprocess import BoxRules, boxes_with_inner, postprocess, trace_outline
 from kopub.layout.regions import LABELS, Layout, Region, Task
@@ -176,31 +176,3 @@ def _layout(page: ModelInput, i: int, outputs: "Outputs", rules: LayoutRules, co
         regions.append(Region(index, label, task, score, bbox, polygon))
     counts.update(f"label_{region.label}" for region in regions)
     return Layout(page.page_id, State.OK, regions=tuple(regions))
-
-
-class Health:
-    """The distinction between a model that fails on every page and single failed pages."""
-
-    def __init__(self) -> None:
-        self._worked = False
-        self._failed: list[Layout] = []
-
-    def add(self, layout: Layout) -> None:
-        self._worked |= layout.state in {State.OK, State.BLANK}
-        if layout.state is State.FAILED and not self._worked:
-            self._failed.append(layout)
-
-    def check(self) -> None:
-        """Raise `EngineError` if pages failed and none succeeded.
-
-        A single page without regions may just be unusual; several mean that the model finds nothing.
-        """
-        if self._worked or not self._failed:
-            return
-        reason, count = Counter(layout.reason for layout in self._failed).most_common(1)[0]
-        if len(self._failed) > 1 or not isinstance(reason, Reason) or reason.form != NO_REGION:
-            form = (
-                "layout came out for none of {pages} pages ({times} times: {reason}); check the weights, layout.dtype "
-                "and layout.threshold"
-            )
-            raise EngineError(form, len(self._failed), count, reason)

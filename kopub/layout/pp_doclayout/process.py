@@ -112,12 +112,17 @@ class ModelProcess:
     """
 
     def __init__(self, start: ModelStart) -> None:
+        # The process keeps compiled code for the next one, and idle threads of OpenCV and OpenMP would spin on the
+        # cores that decode pages.
+        torch = find_spec("torch")
+        folders = [Path(torch.origin).parent] if torch is not None and torch.origin is not None else []
+        environment = {**os.environ, **lasting_caches(os.environ, folders)}
+        environment |= {"OPENCV_FOR_THREADS_NUM": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+        program = "kopub.layout.pp_doclayout.process:main"
         # An unnamed file, in memory if the system supports it.
         in_memory = hasattr(os, "memfd_create")
         with os.fdopen(os.memfd_create("layout-pages"), "wb") if in_memory else TemporaryFile() as memory:
-            self._connection, self._process = start_child(
-                "kopub.layout.pp_doclayout.process:main", memory.fileno(), group=0, environment=_environment()
-            )
+            self._connection, self._process = start_child(program, memory.fileno(), group=0, environment=environment)
             try:
                 self._connection.send(start)
                 if not self._connection.poll(_ANSWER_SECONDS):
@@ -207,15 +212,6 @@ class ModelProcess:
         code = self._process.wait()
         hint = "; SIGKILL is mostly the out-of-memory killer: see the system's log" if code == -signal.SIGKILL else ""
         return EngineError("the process of the layout model ended {how}{hint}", how_it_ended(code), hint)
-
-
-def _environment() -> dict[str, str]:
-    """Return the process's environment, in which compiled code is kept for the next one."""
-    torch = find_spec("torch")
-    folders = [Path(torch.origin).parent] if torch is not None and torch.origin is not None else []
-    # Idle threads of OpenCV and OpenMP would spin on the cores that decode pages.
-    waiting = {"OPENCV_FOR_THREADS_NUM": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    return {**os.environ, **lasting_caches(os.environ, folders), **waiting}
 
 
 _NOT_NEEDED = ("pandas", "scipy", "sklearn", "torchvision")
