@@ -228,12 +228,9 @@ class HomeSource:
         Raises `DamagedTable`: without a damaged one, its pages would seem to be complete.
         """
         for asset in _PAGE_TABLES:
-            self._require_sound(asset, shard)
+            if error := self._damaged.get((asset, shard)):
+                raise error
         return [asset for asset in _PAGE_TABLES if shard in self._stamps[asset]]
-
-    def _require_sound(self, asset: str, shard: str) -> None:
-        if error := self._damaged.get((asset, shard)):
-            raise error
 
     def _in_order(self, asset: str, shard: str, ids: pa.ChunkedArray, column: str) -> list[Any]:
         """Return a column of a table in the order of `ids`.
@@ -256,7 +253,8 @@ class HomeSource:
 
     def _find(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any] | None:
         """Return a page's row of a table; None where there is none."""
-        self._require_sound(table.name, place.shard)
+        if error := self._damaged.get((table.name, place.shard)):
+            raise error
         if place.shard not in self._stamps[table.name]:
             return None
         is_corrected = table in (TABLES.regions, TABLES.readings) and place.page_id in self._changes
