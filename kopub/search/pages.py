@@ -256,7 +256,7 @@ class Snapshot:
         return table.select(columns).filter(wanted)["page_id"].combine_chunks()
 
     def values(self, shards: Iterable[str], column: str) -> list[str]:
-        """Return the distinct values of a column of the pages of shards, such as their documents."""
+        """Return the distinct values of a column of the shards' pages, such as documents."""
         values: dict[str, None] = {}
         for shard in shards:
             values |= dict.fromkeys(self.opened(shard)[0][column].drop_null().unique().to_pylist())
