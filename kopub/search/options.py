@@ -41,6 +41,11 @@ class Where:
     has_figure: bool = False
     scripts: frozenset[str] = frozenset()
 
+    @property
+    def looks_at_pages(self) -> bool:
+        """True if the filter depends on more than the shard of a page."""
+        return bool(self.documents or self.scripts) or self.has_table or self.has_figure
+
 
 MOST = 100
 """Most pages that can be requested, more than anybody looks through."""

@@ -384,12 +384,11 @@ class Searcher:
         ):
             if unknown := sorted(names - set(of_corpus)):
                 raise error(phrase(form, unknown[0], did_you_mean(unknown[0], of_corpus)))
-        looks_at_pages = where.documents or where.scripts or where.has_table or where.has_figure
-        if not where.shards and not looks_at_pages:
+        if not where.shards and not where.looks_at_pages:
             return None
         ids = dict.fromkeys(self._shards, pa.array([], pa.string()))
         for shard in where.shards or self._shards:
-            ids[shard] = views.ids(shard, where) if looks_at_pages else None
+            ids[shard] = views.ids(shard, where) if where.looks_at_pages else None
         return ids.__getitem__
 
     def _embed(self, query: str) -> np.ndarray:
