@@ -217,12 +217,8 @@ class Corpus:
         if mode is not None and mode not in list(Mode):
             raise KopubError(f"there is no mode {mode!r}{did_you_mean(mode, list(Mode))}; there are {', '.join(Mode)}")
         answer = searcher.search(query, limit, None if mode is None else Mode(mode), where)
-
-        def page_now(page_id: str) -> Page:
-            # A page that the search found may be newer than this corpus.
-            return (self if page_id in self._positions else self.refreshed()).page(page_id)
-
-        return answer_of(answer, page_now, notes)
+        # A page that the search found may be newer than this corpus.
+        return answer_of(answer, lambda id: (self if id in self._positions else self.refreshed()).page(id), notes)
 
     def embed(self, texts: Sequence[str], *, queries: bool = False) -> np.ndarray:
         """Return the vectors of texts, or of `queries` that find them.
@@ -234,10 +230,11 @@ class Corpus:
             raise KopubError("embed takes a list of texts: embed([text])")
         embedder = embedder_of(self._source, self._profile)
         vectors = np.zeros((len(texts), embedder.dim), np.float32)
-        numbered = [(str(at), text) for at, text in enumerate(texts)]
-        for at, text in numbered:
+        numbered: list[tuple[str, str]] = []
+        for at, text in enumerate(texts):
             if not isinstance(text, str):
                 raise KopubError(f"text {at} is {text!r}, and must be a string")
+            numbered.append((str(at), text))
         for embedding in embedder.embed_queries(numbered) if queries else embedder.embed_texts(numbered):
             if embedding.vector is not None:
                 vectors[int(embedding.id)] = embedding.vector

@@ -118,10 +118,10 @@ class Document:
         read_from = (TABLES.readings.name, TABLES.regions.name, TABLES.pages.name)
         documents = []
         for part in parts:
-            of_part = [pages[at] for at in part]
-            numbers = page_numbers([page.number for page in of_part])
+            numbers = page_numbers([pages[at].number for at in part])
             read_pages: list[DocumentPage] = []
-            for page, number in zip(of_part, numbers, strict=True):
+            for at, number in zip(part, numbers, strict=True):
+                page = pages[at]
                 # A page is as in the readings, whatever happened to it later.
                 ended = decisive({asset: page.states[asset] for asset in read_from if asset in page.states})
                 regions: list[Region] = []
@@ -147,7 +147,7 @@ class Document:
                 )
                 read_pages.append(read_page)
             of_document = tuple(sorted(read_pages, key=lambda page: page.number))
-            document = ReadDocument(self.id or of_part[0].id, self.id, 0, of_document)
+            document = ReadDocument(self.id or pages[part[0]].id, self.id, 0, of_document)
             documents.append((document, structure_document(document).blocks))
         return tuple(documents)
 
@@ -170,7 +170,7 @@ class Documents(Sequence[Document]):
     def __getitem__(self, key: slice) -> list[Document]: ...
     def __getitem__(self, key: int | str | slice) -> Document | list[Document]:
         if isinstance(key, slice):
-            return [self._document(at) for at in range(len(self))[key]]
+            return list(map(self._document, range(len(self))[key]))
         if isinstance(key, str):
             if key not in self._numbers:
                 raise NoSuchPage(f"there is no document {key!r}{did_you_mean(key, self._ids)}")
@@ -178,7 +178,7 @@ class Documents(Sequence[Document]):
         return self._document(range(len(self))[key])
 
     def __iter__(self) -> Iterator[Document]:
-        return (self._document(at) for at in range(len(self)))
+        return map(self._document, range(len(self)))
 
     def __contains__(self, item: object) -> bool:
         return (item.id if isinstance(item, Document) else item) in self._numbers
@@ -199,4 +199,4 @@ class Documents(Sequence[Document]):
 
 
 def _join(texts: Iterable[str]) -> str:
-    return "\n\n".join(text for text in texts if text)
+    return "\n\n".join(filter(None, texts))

@@ -110,11 +110,6 @@ class _Unit:
     number: int | None
     problem: Failure | None = None
 
-    @property
-    def id(self) -> str:
-        suffix = self.file.path.suffix.lower()
-        return f"{self.file.id}{suffix}" if self.number is None else f"{self.file.id}_{self.number}"
-
 
 class Reading:
     """Files that are read in parts of a few pages.
@@ -197,8 +192,9 @@ class Reading:
                 failed = isinstance(drawing, Failure)
                 form = "{file}: {reason}"
                 reason = Reason(form, file=page.file.name, reason=drawing.reason) if failed else drawing.damage
+                suffix = page.file.path.suffix.lower() if page.number is None else f"_{page.number}"
                 row = {
-                    ID: page.id,
+                    ID: f"{page.file.id}{suffix}",
                     IMAGE: {BYTES: None if failed else drawing.data},
                     FILE_NAME: page.file.name,
                     PAGE_NUMBER: page.number,

@@ -80,16 +80,21 @@ TABLES: tuple[TableName, ...] = get_args(TableName)
 VECTORS: Mapping[str, TableName] = {"text": "text_vectors", "image": "image_vectors"}
 """The table of each kind of vector."""
 
-_PLACED = [
-    ("page_id", pa.string()),
-    ("index", pa.int32()),
-    ("label", pa.string()),
-    ("task", pa.string()),
-    ("score", pa.float32()),
-    ("bbox", pa.list_(pa.float32(), 4)),
-    ("bbox_2d", pa.list_(pa.int32(), 4)),
-]
-REGIONS = pa.schema([*_PLACED, *((name, pa.string()) for name in ("content", "state", "reason", "origin"))])
+REGIONS = pa.schema(
+    [
+        ("page_id", pa.string()),
+        ("index", pa.int32()),
+        ("label", pa.string()),
+        ("task", pa.string()),
+        ("score", pa.float32()),
+        ("bbox", pa.list_(pa.float32(), 4)),
+        ("bbox_2d", pa.list_(pa.int32(), 4)),
+        ("content", pa.string()),
+        ("state", pa.string()),
+        ("reason", pa.string()),
+        ("origin", pa.string()),
+    ]
+)
 """A row for each region, in reading order."""
 PAGES = pa.schema(
     [

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from kopub.api.pages import Page
-    from kopub.api.sources.release import ReleaseSource
     from kopub.api.sources.source import Source
     from kopub.search.answer import Answer as SearcherAnswer
     from kopub.texts.regions import Region
@@ -41,23 +40,21 @@ def searcher_of(source: "Source", profile: str | None) -> tuple[Searcher, list[s
     from kopub.api.sources.home import HomeSource
     from kopub.api.sources.release import ReleaseSource, ReleaseTables
 
+    settings, folder = _settings(source, profile)
     if isinstance(source, HomeSource):
-        settings = _settings(source.home, profile)
         place = source.corpus
         corpus = Corpus(home=str(place.home), url=place.url, cache_gb=place.cache_gb)
         return home_searcher(settings, corpus, ShardStore(url=source.store.url)), []
     assert isinstance(source, ReleaseSource)
 
-    folder = _cache_folder(source)
-    settings = _settings(folder, profile)
     tables = ReleaseTables(source, settings.embedding.recipe())
     embedding, notes = settings.embedding, []
     # Nobody chose the default profile, so its engine need not be the one that made the vectors.
     if profile is None:
         recipe = json.loads(json.dumps([embedding.recipe()]))
         # The first shard stands for all.
-        stored = (tables.metadata(asset, source.shards[0])[MADE_WITH] for asset in VECTORS.values())
-        if not any(json.loads(made_with)["engines"] == recipe for made_with in stored):
+        first = (tables.metadata(asset, source.shards[0]) for asset in VECTORS.values())
+        if recipe not in (json.loads(metadata[MADE_WITH])["engines"] for metadata in first):
             embedding = None
     if embedding is None:
         line = f"words alone are searched: the engine of profile {settings.profile_name} did not make the vectors"
@@ -79,13 +76,7 @@ def embedder_of(source: "Source", profile: str | None) -> Embedder:
 
     Raises `ConfigError`.
     """
-    from kopub.api.sources.home import HomeSource
-    from kopub.api.sources.release import ReleaseSource
-
-    if isinstance(source, HomeSource):
-        return _settings(source.home, profile).embedding
-    assert isinstance(source, ReleaseSource)
-    return _settings(_cache_folder(source), profile).embedding
+    return _settings(source, profile)[0].embedding
 
 
 def home_searcher(
@@ -120,22 +111,25 @@ def home_searcher(
     )
 
 
-def _settings(home: Path, profile: str | None) -> Settings:
-    variables = {"KOPUB_PROFILE": profile} if profile else {}
-    return read_settings({**os.environ, **variables, "KOPUB_HOME": str(home)})
+def _settings(source: "Source", profile: str | None) -> tuple[Settings, Path]:
+    """Return the settings for a source, and the folder for data about it.
 
-
-def _cache_folder(release: "ReleaseSource") -> Path:
-    """Return the folder in which a search keeps data of a release.
-
-    It is in the user's cache, since nothing is written into a release. Raises `ConfigError`.
+    Raises `ConfigError`.
     """
-    try:
-        base = Path(os.environ.get(_CACHE) or Path.home() / ".cache")
-    except RuntimeError:
-        line = f"this user has no home folder: set {_CACHE} to a folder for the files of a search"
-        raise ConfigError(line) from None
-    return base / "kopub" / "search" / fingerprint(release.location)
+    from kopub.api.sources.home import HomeSource
+
+    if isinstance(source, HomeSource):
+        folder = source.home
+    else:
+        # What a search keeps of a release is in the user's cache, since nothing is written into a release.
+        try:
+            base = Path(os.environ.get(_CACHE) or Path.home() / ".cache")
+        except RuntimeError:
+            line = f"this user has no home folder: set {_CACHE} to a folder for the files of a search"
+            raise ConfigError(line) from None
+        folder = base / "kopub" / "search" / fingerprint(source.location)
+    variables = {"KOPUB_PROFILE": profile} if profile else {}
+    return read_settings({**os.environ, **variables, "KOPUB_HOME": str(folder)}), folder
 
 
 @dataclass(frozen=True, slots=True)

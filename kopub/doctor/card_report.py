@@ -148,8 +148,9 @@ class CardMeasurement:
                 self._findings.append(finding)
                 yield finding
         # What was not measured has the findings of its self-test as the reason.
+        measured = {stage.stage for stage in self.stages}
         for section, engine in self._sections.items():
-            if not any(stage.stage in _STAGES[section] for stage in self.stages):
+            if measured.isdisjoint(_STAGES[section]):
                 reasons = [finding.says for finding in self._findings if finding.check == section]
                 for name in _STAGES[section]:
                     self.stages.append(StageFigures(name, engine.code_version.bare_name, problem="; ".join(reasons)))
@@ -201,21 +202,24 @@ class CardMeasurement:
                 yield layout.state, layout.reason, len(layout.regions)
         elif stage == "recognition":
             reread = {Task(task) for task in engines.recognition.reread}
-            laid_out = [(page, self._layouts[page.page_id].regions) for page in pages if page.page_id in self._layouts]
-            if not laid_out:
+            pages_to_read: list[PageToRead] = []
+            for page in pages:
+                if page.page_id in self._layouts:
+                    regions = self._layouts[page.page_id].regions
+                    pages_to_read.append(PageToRead(page, regions, known_texts(regions, reread)))
+            if not pages_to_read:
                 raise EngineError("no page has a layout to be read by")
-            pages_to_read = (PageToRead(page, regions, known_texts(regions, reread)) for page, regions in laid_out)
             for reading in read_unknown(engines.recognition.read, pages_to_read):
                 regions = self._layouts[reading.page_id].regions
                 yield reading.state, reading.reason, sum(region.task in READ_TASKS for region in regions)
-        elif stage == "page vectors":
-            yield from ((embedding.state, embedding.reason, 0) for embedding in engines.embedding.embed_images(pages))
         else:
             texts: list[tuple[str, str]] = []
             for copy in range(self._copies):
                 for name, text in self._samples.texts.items():
                     texts.append((f"{copy} {name}", f"{copy}. {text}"))
-            yield from ((embedding.state, embedding.reason, 0) for embedding in engines.embedding.embed_texts(texts))
+            embedder = engines.embedding
+            for embedding in embedder.embed_images(pages) if stage == "page vectors" else embedder.embed_texts(texts):
+                yield embedding.state, embedding.reason, 0
 
     def _ask(self, figures: StageFigures, section: str, engine: _Engine, counted: Span) -> None:
         """Add the figures of the memory sums, the engine and its server.
@@ -242,7 +246,14 @@ class CardMeasurement:
             figures.is_first_start = before == 0 if starts else None
             chosen += [f"{name} {value}" for name in _SIZES if (value := getattr(server, name)) is not None]
             chosen += [f"estimated: {ask.server}" for ask in own if ask.server][:1]
-            chosen += _log_lines(ServerFolder(runtime_folder() / server.key))
+            folder = ServerFolder(runtime_folder() / server.key)
+            with suppress(OSError):
+                log = folder.log(0).read_text("utf-8", errors="replace")
+                for pattern, form in _LOG_LINES:
+                    if matches := re.findall(pattern, log):
+                        chosen.append(form.format(matches[-1]))
+                if folder.stages:
+                    chosen.append(f"its start: {folder.stages}")
         figures.chosen = "; ".join(filter(None, chosen))
 
     def report(self) -> dict[str, Any]:
@@ -303,9 +314,9 @@ def as_text(report: Mapping[str, Any]) -> str:
     columns: list[list[str]] = []
     for title, name in _COLUMNS:
         values = [stage[name] for stage in report["stages"]]
-        if any(value is not None for value in values):
+        if values.count(None) < len(values):
             head.append(title)
-            columns.append([_cell(value) for value in values])
+            columns.append([*map(_cell, values)])
     widths = [max(map(len, (title, *cells))) for title, cells in zip(head, columns, strict=True)]
     table = [head, ["-" * width for width in widths], *zip(*columns, strict=True)]
     lines = [
@@ -408,18 +419,6 @@ _LOG_LINES = (
     (r"Graph capturing finished in .* took (-?[\d.]+) GiB", "graphs {} GiB"),
 )
 """Lines of vLLM's log, and what each says about a server; the last of each kind counts."""
-
-
-def _log_lines(folder: ServerFolder) -> list[str]:
-    """Return a server's kernels, memory and start times from its log."""
-    try:
-        log = folder.log(0).read_text("utf-8", errors="replace")
-    except OSError:
-        return []
-    lines = [form.format(matches[-1]) for pattern, form in _LOG_LINES if (matches := re.findall(pattern, log))]
-    return [*lines, folder.stages and f"its start: {folder.stages}"]
-
-
 _URL = re.compile(r"\w+://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
 _KEY = re.compile(r"\b(?:hf_|sk-|gh[pousr]_|github_pat_)\w{6,}")
 _SECRET = re.compile("TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)

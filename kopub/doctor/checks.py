@@ -278,9 +278,11 @@ def check_gpus(seen: Mapping[str, Any]) -> Finding:
 
 def need_gpus(engines: Mapping[str, Engine]) -> bool:
     """Return whether an engine or its managed server uses a local GPU."""
-    servers = map(managed_server, engines.values())
-    of_servers = any(server is not None and server.gpus for server in servers)
-    return of_servers or any(engine.gpu_memory for engine in engines.values())
+    for engine in engines.values():
+        server = managed_server(engine)
+        if engine.gpu_memory or (server is not None and server.gpus):
+            return True
+    return False
 
 
 def find_idle_card(engines: Mapping[str, Engine]) -> Finding | None:
@@ -296,8 +298,11 @@ def advise(card: GpuCard) -> str:
     fitting = fitting_profiles(card.model, card.memory)
     if not fitting:
         return "no profile is for so little memory (docs/gpu.md)"
-    own = next((profile.name for profile in fitting if not _reads_korean(profile)), fitting[0].name)
-    korean = next((profile.name for profile in fitting if _reads_korean(profile)), f"{own}+{_KOREAN}")
+    names: dict[bool, str] = {}
+    for profile in fitting:
+        names.setdefault(profile.sections["recognition"]["engine"] == _KOREAN, profile.name)
+    own = names.get(False, fitting[0].name)
+    korean = names.get(True, f"{own}+{_KOREAN}")
     return phrase("--profile {korean} reads Korean with it, --profile {own} the rest (docs/gpu.md)", korean, own)
 
 
@@ -319,10 +324,6 @@ def fitting_profiles(model: str, memory: int) -> list[Profile]:
         return own
     _, largest = max(fitting, key=lambda pair: pair[1].memory_gb)
     return [profile for profile, card in fitting if card.gpu == largest.gpu]
-
-
-def _reads_korean(profile: Profile) -> bool:
-    return profile.sections["recognition"]["engine"] == _KOREAN
 
 
 def check_memory(

@@ -4,6 +4,7 @@ import importlib
 import importlib.metadata
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,10 @@ def check_programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
             if server.find_program() is None:
                 continue  # its engine reports this
             program = server.program()
-            release = installed_release(server.command)
+            release = None
+            if list(server.command) == _OWN_COMMAND:
+                with suppress(importlib.metadata.PackageNotFoundError):
+                    release = importlib.metadata.version("vllm").partition("+")[0]
             if server.version and release and release != server.version.partition("+")[0]:
                 says = "vLLM {release} is installed, and the profile was made for {version}"
                 do = "pip install vllm=={version}, or change {section}.server.version"
@@ -198,18 +202,11 @@ def check_external(engines: Mapping[str, Engine]) -> Iterator[Finding]:
 
 def managed_servers(engines: Mapping[str, Engine]) -> dict[str, VLLMServer]:
     """Return the servers that this platform starts, by section."""
-    servers = {section: managed_server(engine) for section, engine in engines.items()}
-    return {section: server for section, server in servers.items() if server is not None}
-
-
-def installed_release(command: Sequence[str]) -> str | None:
-    """Return the release of vLLM in this environment, if that is what the command runs."""
-    if list(command) != _OWN_COMMAND:
-        return None
-    try:
-        return importlib.metadata.version("vllm").partition("+")[0]
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    servers: dict[str, VLLMServer] = {}
+    for section, engine in engines.items():
+        if (server := managed_server(engine)) is not None:
+            servers[section] = server
+    return servers
 
 
 def check_weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iterator[Finding]:
@@ -218,22 +215,31 @@ def check_weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iter
         return
     lists: dict[Weights, list[RepositoryFile]] = {}
     refused: dict[Weights, str] = {}
+    silent = ""
     for pin in pins if not is_offline() else ():
         try:
             lists[pin] = ask_hub(pin)
         except HubError as error:
             said = str(error)
-            refused[pin] = said.values["reason"] if isinstance(said, Reason) else said
-            if refused[pin].startswith(UNREACHABLE):
+            reason = said.values["reason"] if isinstance(said, Reason) else said
+            if reason.startswith(UNREACHABLE):
+                silent = reason
                 break
+            refused[pin] = reason
     caches = {pin: check_cache(pin, lists.get(pin) or read_cached_list(pin), step) for pin in pins}
-    cached = all(files.is_whole for files in caches.values())
-    yield _hub(list(refused.values()), cached)
-    online = {pin for pin in pins if pin in lists}
+    if is_offline():
+        yield ok("hub", "HF_HUB_OFFLINE is set: only {folder} is searched", folder=cache_folder())
+    elif not silent:
+        yield ok("hub", "it answers")
+    elif all(files.is_whole for files in caches.values()):
+        form, do = "{reason}; the weights are in its cache", "HF_HUB_OFFLINE=1 avoids waiting for it"
+        yield warning("hub", form, do, reason=checks.parts_of(silent)[0])
+    else:
+        yield problem("hub", *checks.parts_of(silent))
+    missing = 0
     for pin, files in caches.items():
-        refusal = refused.get(pin, "")
-        yield _weights(pin, files, pin in online, "" if refusal.startswith(UNREACHABLE) else refusal)
-    missing = sum(files.bytes_missing for files in caches.values())
+        yield _weights(pin, files, pin in lists, refused.get(pin, ""))
+        missing += files.bytes_missing
     if missing:
         free = free_bytes(cache_folder())
         form = "{free:.0f} GB free for weights in {folder}; {missing:.1f} are to be fetched"
@@ -242,19 +248,6 @@ def check_weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iter
             yield ok("disk for weights", says)
         else:
             yield problem("disk for weights", says, "free some space, or set HF_HUB_CACHE to another disk")
-
-
-def _hub(refusals: Sequence[str], cached: bool) -> Finding:
-    if is_offline():
-        return ok("hub", "HF_HUB_OFFLINE is set: only {folder} is searched", folder=cache_folder())
-    silent = [line for line in refusals if line.startswith(UNREACHABLE)]
-    if not silent:
-        return ok("hub", "it answers")
-    reason, do = checks.parts_of(silent[0])
-    if cached:
-        does = "HF_HUB_OFFLINE=1 avoids waiting for it"
-        return warning("hub", "{reason}; the weights are in its cache", does, reason=reason)
-    return problem("hub", reason, do)
 
 
 def _weights(pin: Weights, files: CachedFiles, listed: bool, refused: str) -> Finding:

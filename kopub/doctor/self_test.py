@@ -7,12 +7,13 @@ on the printed texts. Only the recognizer needs the result of another engine: th
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 from kopub.diff.compare import match
-from kopub.doctor.checks import Finding, Level, is_well, ok, problem, warning
+from kopub.doctor.checks import Finding, Level, ok, problem, warning
 from kopub.embedding.base import Embedder, Embedding
 from kopub.engine import Engine
 from kopub.errors import EngineError, counted
@@ -49,8 +50,9 @@ def read_samples() -> Samples:
     table = read_table(SAMPLES / manifest.queries.file) if manifest.queries else None
     for shard in manifest.shards:
         file = open_pages(SAMPLES / shard.file, shard.format)
-        rows = (file.row(index) for index in range(shard.rows))
-        pages += [Page(row.id, bytes(row.image)) for row in rows if row.id is not None and row.image is not None]
+        for row in map(file.row, range(shard.rows)):
+            if row.id is not None and row.image is not None:
+                pages.append(Page(row.id, bytes(row.image)))
         queries += from_table(table, shard.key) if table is not None else []
     texts = {page.page_id: (GOLD / f"{page.page_id}.txt").read_text("utf-8") for page in pages}
     return Samples(pages, texts, queries)
@@ -107,10 +109,10 @@ def self_test(
         ("recognition", engines.recognition, partial(_test_recognition, engines.recognition, samples, layouts, step)),
         ("embedding", engines.embedding, partial(_test_embedding, engines.embedding, samples, step)),
     ]
-    well = dict.fromkeys((section for section, *_ in tests), False)
+    well: set[str] = set()
     for section, engine, test in tests:
         judged = Judgement()
-        if section == "recognition" and not well["layout"]:
+        if section == "recognition" and "layout" not in well:
             yield warning(section, "it was not judged: the regions that it reads are the layout's", "fix that first")
             continue
         try:
@@ -118,8 +120,9 @@ def self_test(
         except EngineError as error:
             yield problem(section, "it cannot run: {reason}", "fix that, and run `kopub doctor` again", reason=error)
             continue
-        well[section] = is_well(judged.findings)
         wrong = [finding.says for finding in judged.findings if finding.level is Level.PROBLEM]
+        if not wrong:
+            well.add(section)
         keep(home, SelfTest.now(section, engine.recipe(), judged.figures, wrong))
         yield from judged.findings
         judged_one(section)
@@ -159,8 +162,10 @@ def _test_recognition(
     texts: dict[str, str] = {}
     lost: dict[str, str] = {}
     reread = {Task(task) for task in engine.reread}
-    laid_out = ((page, _regions(layouts, page.page_id)) for page in samples.pages)
-    pages = (PageToRead(page, regions, known_texts(regions, reread)) for page, regions in laid_out)
+    pages: list[PageToRead] = []
+    for page in samples.pages:
+        regions = _regions(layouts, page.page_id)
+        pages.append(PageToRead(page, regions, known_texts(regions, reread)))
     for done in read_unknown(engine.read, pages):
         texts[done.page_id] = page_text(done.regions)
         if done.state is not State.OK:
@@ -189,21 +194,29 @@ def _test_recognition(
 def _test_embedding(engine: Embedder, samples: Samples, step: Step, judged: Judgement) -> None:
     questions = {query.query_id: query.query for query in samples.queries}
     total = len(samples.pages) + len(samples.texts) + len(questions)
-    results: list[Embedding] = []
+    done = count(1)
+    unsound: list[Embedding] = []
 
     def vectors(embeddings: Iterator[Embedding]) -> dict[str, np.ndarray]:
-        by_id = {}
+        by_id: dict[str, np.ndarray] = {}
         for embedding in embeddings:
-            results.append(embedding)
-            if embedding.vector is not None:
-                by_id[embedding.id] = embedding.vector
-            step("embedding", len(results), total)
+            vector = embedding.vector
+            if vector is not None:
+                by_id[embedding.id] = vector
+            if not (
+                embedding.state is State.OK
+                and vector is not None
+                and vector.shape == (engine.dim,)
+                and np.isfinite(vector).all()
+                and abs(float(np.linalg.norm(vector)) - 1) < 5e-3
+            ):
+                unsound.append(embedding)
+            step("embedding", next(done), total)
         return by_id
 
     images = vectors(iter(engine.embed_images(samples.pages)))
     texts = vectors(iter(engine.embed_texts(samples.texts.items())))
     queries = vectors(iter(engine.embed_queries(questions.items())))
-    unsound = [embedding for embedding in results if not _is_sound(embedding, engine.dim)]
     if unsound:
         form = "{count} of {total} vectors are not sound ({id}: {reason})"
         says = phrase(form, len(unsound), total, unsound[0].id, unsound[0].reason or "its numbers")
@@ -259,13 +272,6 @@ def _regions(layouts: dict[str, Layout], page_id: str) -> Sequence[Region]:
     return layouts[page_id].regions if page_id in layouts and layouts[page_id].state in MADE else ()
 
 
-def _is_sound(embedding: Embedding, dim: int) -> bool:
-    vector = embedding.vector
-    if embedding.state is not State.OK or vector is None:
-        return False
-    return vector.shape == (dim,) and bool(np.isfinite(vector).all()) and abs(float(np.linalg.norm(vector)) - 1) < 5e-3
-
-
 SAME_BOX = 0.8
 """Least IoU at which two boxes are the same; between precisions, the region of a line of text moves by less."""
 
@@ -276,8 +282,11 @@ def character_error_rate(read: Mapping[str, str], printed: Mapping[str, str]) ->
     Texts are compared in NFC and without white space, because lines may be broken anywhere. A lost page counts as all
     wrong.
     """
-    errors = [character_errors(text, read.get(page_id, "")) for page_id, text in printed.items()]
-    edits, characters = sum(min(error.count, error.size) for error in errors), sum(error.size for error in errors)
+    edits = characters = 0
+    for page_id, text in printed.items():
+        error = character_errors(text, read.get(page_id, ""))
+        edits += min(error.count, error.size)
+        characters += error.size
     return edits / characters if characters else 0.0
 
 

@@ -16,7 +16,7 @@ from kopub.layout.base import LayoutDetector
 from kopub.layout.regions import LABELS, Layout, Region, Task
 from kopub.pages.arrow import ID
 from kopub.pages.arrow_stream import open_stream
-from kopub.pages.manifest import Manifest, Shard
+from kopub.pages.manifest import Manifest
 from kopub.pages.page import Page, inspect
 from kopub.pages.places import CorpusPlace
 from kopub.states import Reason, State
@@ -66,9 +66,18 @@ class GroundTruthLayout(LayoutDetector):
 
 
 def _layout(page: Page, entries: list[dict[str, Any]] | None) -> Layout:
+    regions: list[Region] = []
     try:
         info = inspect(page.data)
-        regions = tuple(_region(at, region, info.width, info.height) for at, region in enumerate(entries or ()))
+        for index, entry in enumerate(entries or ()):
+            label, box = entry["label"], tuple(entry["bbox"] or _WHOLE)
+            if label not in LABELS:
+                raise ValueError(f"{label!r:.40} is no label")
+            if len(box) != 4 or not all(0 <= edge <= 1 for edge in box) or box[0] >= box[2] or box[1] >= box[3]:
+                raise ValueError(f"{list(box)!r:.80} is no box of shares")
+            x1, y1, x2, y2 = box
+            bbox = (x1 * info.width, y1 * info.height, x2 * info.width, y2 * info.height)
+            regions.append(Region(index, label, Task(entry["task"]), 1.0, bbox))
     except UndecodableImage as error:
         return Layout(page.page_id, error.state, str(error))
     except (KeyError, TypeError, ValueError) as error:
@@ -76,18 +85,7 @@ def _layout(page: Page, entries: list[dict[str, Any]] | None) -> Layout:
         return Layout(page.page_id, State.FAILED, reason)
     if not regions:
         return Layout(page.page_id, State.FAILED, "the corpus names no region of this page")
-    return Layout(page.page_id, State.OK, regions=regions)
-
-
-def _region(index: int, entry: dict[str, Any], width: int, height: int) -> Region:
-    """Make a region from an entry of the corpus. Raises `ValueError` if it is unusable."""
-    label, box = entry["label"], tuple(entry["bbox"] or _WHOLE)
-    if label not in LABELS:
-        raise ValueError(f"{label!r:.40} is no label")
-    if len(box) != 4 or not all(0 <= edge <= 1 for edge in box) or box[0] >= box[2] or box[1] >= box[3]:
-        raise ValueError(f"{list(box)!r:.80} is no box of shares")
-    x1, y1, x2, y2 = box
-    return Region(index, label, Task(entry["task"]), 1.0, (x1 * width, y1 * height, x2 * width, y2 * height))
+    return Layout(page.page_id, State.OK, regions=tuple(regions))
 
 
 def named_regions(corpus: CorpusPlace) -> NamedRegions:
@@ -101,32 +99,20 @@ def named_regions(corpus: CorpusPlace) -> NamedRegions:
     for shard in manifest.shards:
         place = manifest.place(shard.file)
         try:
-            with manifest.index.held(shard.file, shard.sha256) as path:
-                for page_id, regions in _rows(path, shard, place):
+            with manifest.index.held(shard.file, shard.sha256) as path, pa.memory_map(str(path)) as file:
+                stored = pq.ParquetFile(file) if shard.format == "parquet" else open_stream(file)
+                schema = stored.schema_arrow if isinstance(stored, pq.ParquetFile) else stored.schema
+                if schema.names.count(REGIONS) != 1 or not schema.field(REGIONS).type.equals(TYPE):
+                    form = (
+                        "{place} has no column {column} of the type {type}: name the regions of its pages there, or "
+                        "let another layout engine find them"
+                    )
+                    raise SourceError(form, place, REGIONS, TYPE)
+                table = stored.read([ID, REGIONS]) if isinstance(stored, pq.ParquetFile) else stored.read_all()
+                table = table.select([ID, REGIONS])
+                table.validate(full=True)
+                for page_id, regions in zip(table[ID].to_pylist(), table[REGIONS].to_pylist(), strict=True):
                     regions_of.setdefault(page_id, regions)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise SourceError("{place} cannot be read: {error}", place, first_line(error)) from None
     return regions_of
-
-
-def _rows(path: Path, shard: Shard, place: str) -> list[tuple[str, list[dict[str, Any]] | None]]:
-    with pa.memory_map(str(path)) as file:
-        if shard.format == "parquet":
-            stored = pq.ParquetFile(file)
-            _check(stored.schema_arrow, place)
-            table = stored.read([ID, REGIONS])
-        else:
-            reader = open_stream(file)
-            _check(reader.schema, place)
-            table = reader.read_all().select([ID, REGIONS])
-        table.validate(full=True)
-        return list(zip(table[ID].to_pylist(), table[REGIONS].to_pylist(), strict=True))
-
-
-def _check(schema: pa.Schema, place: str) -> None:
-    if schema.names.count(REGIONS) != 1 or not schema.field(REGIONS).type.equals(TYPE):
-        form = (
-            "{place} has no column {column} of the type {type}: name the regions of its pages there, or let another "
-            "layout engine find them"
-        )
-        raise SourceError(form, place, REGIONS, TYPE)

@@ -121,7 +121,7 @@ def evaluate(
                     names.append((retriever, convention, question.query_id, question.type))
                     answers.append(question.pages if convention == "any" else question.pages[:1])
             scores = metrics.score(ranking[rows], answers)
-            columns = [[*column] for column in zip(*names, strict=True)] if names else [[]] * 4
+            columns = map(list, zip(*names, strict=True)) if names else [[]] * 4
             parts.append(pa.Table.from_arrays([*map(pa.array, columns), *map(pa.array, scores.T)], schema=RUN))
     return pa.concat_tables(parts)
 

@@ -4,7 +4,7 @@ import json
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
@@ -255,9 +255,12 @@ class Snapshot:
         columns = ["page_id", "doc_id", "has_table", "has_figure", "script"]
         return table.select(columns).filter(wanted)["page_id"].combine_chunks()
 
-    def values(self, shard: str, column: str) -> list[str]:
-        """Return the distinct values of a column of a shard's pages, such as its documents."""
-        return self.opened(shard)[0][column].drop_null().unique().to_pylist()
+    def values(self, shards: Iterable[str], column: str) -> list[str]:
+        """Return the distinct values of a column of the shards' pages, such as documents."""
+        values: dict[str, None] = {}
+        for shard in shards:
+            values |= dict.fromkeys(self.opened(shard)[0][column].drop_null().unique().to_pylist())
+        return list(values)
 
 
 def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table:

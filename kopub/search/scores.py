@@ -207,10 +207,14 @@ def pages_by_state(states: Mapping[str, int], unfinished: int, doubtful: int) ->
     An example is `57 pages: 54 ok, 1 partial, 2 quarantined; 3 need review`; each page is counted in one state.
     `unfinished` pages lack a table or have a stale one. `doubtful` pages have a text that looks wrong.
     """
-    counts = [phrase("{count:,} {state}", count, state.value) for state in State if (count := states.get(state, 0))]
+    counts: list[str] = []
+    total = unfinished
+    for state in State:
+        if count := states.get(state, 0):
+            counts.append(phrase("{count:,} {state}", count, state.value))
+            total += count
     counts += [phrase("{count:,} unfinished", unfinished)] if unfinished else []
-    pages = counted(sum(states.get(state, 0) for state in State) + unfinished, "page")
-    line = phrase("{pages}: {reason}", pages, joined(counts, "{first}, {then}") or "none")
+    line = phrase("{pages}: {reason}", counted(total, "page"), joined(counts, "{first}, {then}") or "none")
     form = "{first}; {count:,} needs review" if doubtful == 1 else "{first}; {count:,} need review"
     return phrase(form, line, doubtful) if doubtful else line
 

@@ -185,7 +185,7 @@ class Searcher:
     def documents(self) -> list[str]:
         """The documents of the corpus, in corpus order."""
         with self._lock:
-            return _values(self._pages.refreshed(self._look()), self._shards, "doc_id")
+            return self._pages.refreshed(self._look()).values(self._shards, "doc_id")
 
     def page(self, shard: str, page_id: str) -> View:
         """Return a page by shard and id; an unknown one has neither number nor regions."""
@@ -290,7 +290,7 @@ class Searcher:
 
     def _kinds(self, mode: Mode) -> list[Mode]:
         """Return the kinds of vectors that a mode compares; a fusion uses existing ones."""
-        if mode not in (*_FUSED, Mode.VECTORS):
+        if mode not in _WITH_VECTORS:
             return [kind for kind in VECTORS if kind is mode]
         choices = self._choices
         kinds = [kind for kind in VECTORS if kind in choices]
@@ -298,7 +298,7 @@ class Searcher:
 
     def _lacking(self, mode: Mode, kinds: Sequence[Mode]) -> list[str]:
         """Return notes on the kinds of vectors that a mode lacks."""
-        if mode not in (*_FUSED, Mode.VECTORS):
+        if mode not in _WITH_VECTORS:
             return []
         # What was made before passages were embedded is searched as it was, and `kopub plan` names what lacks.
         lacking = {*self._choices} - {*kinds, Mode.MEANING}
@@ -373,8 +373,8 @@ class Searcher:
         if unknown := sorted(where.shards - set(self._shards)):
             form = "there is no shard {shard}{guess}"
             raise NotInCorpus(phrase(form, unknown[0], did_you_mean(unknown[0], self._shards)))
-        documents = _values(views, self._shards, "doc_id") if where.documents else []
-        scripts = _values(views, self._shards, "script") if where.scripts else []
+        documents = views.values(self._shards, "doc_id") if where.documents else []
+        scripts = views.values(self._shards, "script") if where.scripts else []
         # As in a query, Hangul may be entered as single letters; the names of scripts are stored in capitals.
         composed = (name if name in documents else unicodedata.normalize("NFC", name) for name in where.documents)
         where = replace(where, documents=frozenset(composed), scripts=frozenset(map(str.upper, where.scripts)))
@@ -406,6 +406,7 @@ _MOST_WORDS = 0.5
 """From this share of the query's words, a region shows better why its page was found than the nearest passage does."""
 _FUSED = (Mode.FUSION, Mode.RERANKED)
 _WITH_WORDS = frozenset({Mode.BM25, *_FUSED})
+_WITH_VECTORS = frozenset({Mode.VECTORS, *_FUSED})
 
 
 def _composed(query: str) -> str:
@@ -417,10 +418,6 @@ def _composed(query: str) -> str:
         raise CannotSearch("the query is not valid Unicode: type it in a terminal with a UTF-8 locale")
     # Some systems enter Hangul as single letters (NFD), which a model reads as different words.
     return unicodedata.normalize("NFC", query)
-
-
-def _values(views: Snapshot, shards: Sequence[str], column: str) -> list[str]:
-    return list(dict.fromkeys(value for shard in shards for value in views.values(shard, column)))
 
 
 def _fuse(rankings: Mapping[Mode, Sequence[Neighbour]], weights: Mapping[str, float]) -> list[Neighbour]:

@@ -63,6 +63,8 @@ class VectorLookup:
         if not of_corpus:
             form = "the {kind} vectors are of another corpus than the indexed one: run `kopub run`"
             raise CannotSearch(phrase(form, kind))
+        of_passages = kind is Mode.MEANING
+        wanted = self._embedding.passage_dim if of_passages else self._embedding.dim
         fit: list[ShardVectors] = []
         unfit: dict[str, str] = {}
         for shard in of_corpus:
@@ -70,8 +72,16 @@ class VectorLookup:
             if vectors is None or vectors.version != published[shard]:
                 table = self._cache.get(asset, shard, published[shard], partial(self._with_vector, asset, shard))
                 vectors = self._read[kind, shard] = ShardVectors(shard, published[shard], table)
-            if problem := self._problem(kind, vectors):
-                unfit[shard] = problem
+            schema = vectors.table.schema
+            width = schema.field("vector").type.list_size
+            if width != wanted:
+                form = "have {width} dimensions, those of profile {profile} {wanted}"
+                unfit[shard] = phrase(form, width, self._profile, wanted)
+            elif json.loads((schema.metadata or {})[_ENGINES]) != (
+                self._passage_recipe if of_passages else self._recipe
+            ):
+                form = "were made with another engine, or another version of it, than that of profile {profile}"
+                unfit[shard] = phrase(form, self._profile)
             else:
                 fit.append(vectors)
         if not fit:
@@ -96,19 +106,6 @@ class VectorLookup:
         if asset in PARTS:
             table = with_vector(table)
         return table.replace_schema_metadata({_ENGINES: json.dumps(made_with["engines"])})
-
-    def _problem(self, kind: Mode, vectors: "ShardVectors") -> str | None:
-        """Return why the vectors do not suit this engine's queries, or None if they do."""
-        of_passages = kind is Mode.MEANING
-        width = vectors.table.schema.field("vector").type.list_size
-        wanted = self._embedding.passage_dim if of_passages else self._embedding.dim
-        if width != wanted:
-            return phrase("have {width} dimensions, those of profile {profile} {wanted}", width, self._profile, wanted)
-        recipe = self._passage_recipe if of_passages else self._recipe
-        if json.loads((vectors.table.schema.metadata or {})[_ENGINES]) != recipe:
-            form = "were made with another engine, or another version of it, than that of profile {profile}"
-            return phrase(form, self._profile)
-        return None
 
 
 def _as_json(values: Any) -> Any:
@@ -164,7 +161,7 @@ class Vectors:
                 of_shards = list(threads.map(lambda compare: compare(), compared))
         except RuntimeError:  # the machine has no room for one more thread
             of_shards = [compare() for compare in compared]
-        rows, scores = (np.concatenate(parts) for parts in zip(*of_shards, strict=True))
+        rows, scores = map(np.concatenate, zip(*of_shards, strict=True))
         shards = np.repeat(np.arange(len(of_shards)), [len(part) for part, _ in of_shards])
         best = np.arange(len(scores)) if len(scores) <= count else np.argpartition(-scores, count - 1)[:count]
         best = best[np.lexsort((best, -scores[best]))]

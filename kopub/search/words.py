@@ -162,8 +162,8 @@ class WordLookup:
         for page_id, more in zip(of_notes["page_id"].to_pylist(), of_notes["tokens"].to_pylist(), strict=True):
             words[page_id] = [*words.get(page_id, ()), *more]
         page_ids = self._store.read(TEXTS, shard, ["page_id"])["page_id"].to_pylist()
-        page_ids = [page_id for page_id in page_ids if page_id in words]
-        return pa.table([page_ids, [words[page_id] for page_id in page_ids]], schema=of_notes.schema)
+        in_order = {page_id: words[page_id] for page_id in page_ids if page_id in words}
+        return pa.table([list(in_order), list(in_order.values())], schema=of_notes.schema)
 
     def _tokens(self, shard: str, at: int, shards: int) -> pa.Table:
         """Return the words of a shard's pages.

@@ -114,7 +114,11 @@ class FileReader:
                 home, error = pipe.recv()
             if error:
                 raise KopubError(error)
-            reading.room = _room_of(Path(home))
+            settings = read_settings({**os.environ, "KOPUB_HOME": home})
+            corpus, store = Corpus(home=home), ShardStore(url=f"{home}/store", keep_versions=0)
+            settings = replace(settings, corpus=corpus, store=store)
+            check = CorpusCheck(store, lambda asset, shard: shard_source(corpus.manifest.shard(shard)))
+            reading.room = Room(settings, home_searcher(settings, corpus, store), check)
         except (EOFError, ConnectionError):
             _end(process)
             reading.error = f"its process ended {how_it_ended(process.returncode)}"
@@ -138,15 +142,6 @@ def read_in_child(pipe: Connection) -> None:
         pipe.send((str(part.home), ""))
     except KopubError as error:
         pipe.send(("", str(error)))
-
-
-def _room_of(home: Path) -> Room:
-    settings = read_settings({**os.environ, "KOPUB_HOME": str(home)})
-    corpus, store = Corpus(home=str(home)), ShardStore(url=str(home / "store"), keep_versions=0)
-    settings = replace(settings, corpus=corpus, store=store)
-    searcher = home_searcher(settings, corpus, store)
-    check = CorpusCheck(store, lambda asset, shard: shard_source(corpus.manifest.shard(shard)))
-    return Room(settings, searcher, check)
 
 
 def _end(process: Popen[bytes] | None) -> None:

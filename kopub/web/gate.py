@@ -7,7 +7,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cached_property
+from functools import cache
 from http import HTTPStatus
 
 from pydantic import BaseModel
@@ -56,7 +56,7 @@ class ApiGate:
     """
 
     def __init__(self, app: App, api_of: Callable[[], App], hosts: Iterable[str], token: str = "") -> None:
-        self._app, self._api_of, self._hosts, self._token = app, api_of, frozenset(hosts), token
+        self._app, self._api_of, self._hosts, self._token = app, cache(api_of), frozenset(hosts), token
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,7 +79,7 @@ class ApiGate:
         if scope["method"] == "HEAD":
             # FastAPI's routes only know GET; the server omits the body, because its own scope still says HEAD.
             scope = {**scope, "method": "GET"}
-        answering = asyncio.ensure_future(self._api(scope, receive, in_time))
+        answering = asyncio.ensure_future(self._api_of()(scope, receive, in_time))
         # A thread cannot be stopped, so its slot stays taken until it ends.
         answering.add_done_callback(lambda _: self._slots.release())
         await asyncio.wait({answering}, timeout=_SECONDS)
@@ -89,10 +89,6 @@ class ApiGate:
         answering.add_done_callback(lambda task: task.cancelled() or task.exception())
         says = f"the answer took more than {_SECONDS:.0f} s: ask for less, or ask again"
         await problem_response(503, says)(scope, receive, send)
-
-    @cached_property
-    def _api(self) -> App:
-        return self._api_of()
 
 
 def require_allowed(headers: Iterable[tuple[bytes, bytes]], names: Collection[str], token: str) -> None:

@@ -40,10 +40,17 @@ class OriginGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             return await self._app(scope, receive, send)
-        if refused := self._refused(scope):
-            return await _refuse(scope, send, *refused)
-
-        await self._app(scope, receive, with_headers(send, _OWN_PAGES_ONLY))
+        refused = self._refused(scope)
+        if refused is None:
+            return await self._app(scope, receive, with_headers(send, _OWN_PAGES_ONLY))
+        status, reason = refused
+        if scope["type"] == "websocket":
+            # Closing it before it is accepted sends status 403.
+            return await send({"type": "websocket.close", "code": 1008, "reason": reason[:120]})
+        body = f"{reason}\n".encode("utf-8", "replace")
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     def _refused(self, scope: Scope) -> tuple[int, str] | None:
         """Return the status and reason to refuse a request, else None."""
@@ -53,25 +60,19 @@ class OriginGuard:
             return 421, f"no host {', '.join(hosts) or 'name'} here; `kopub ui --allow-host NAME` adds one"
         if foreign := foreign_origins(headers, hosts[0]):
             return 403, f"refused: a page of {foreign[0]} asks, which is not of this server"
-        return _sent_unasked(scope, headers) if scope["type"] == "http" else None
-
-
-def _sent_unasked(scope: Scope, headers: Mapping[str, Sequence[str]]) -> tuple[int, str] | None:
-    """Return why to refuse a request that any page can cause, else None.
-
-    Browsers send such requests for a picture, a form or a plain fetch.
-    """
-    method, asks = scope["method"], scope["path"].rstrip("/").endswith("/graphql")
-    if method == "POST":
-        kinds = [kind.partition(";")[0].strip().lower() for kind in headers.get("content-type", [])]
-        if len(kinds) != 1 or kinds[0] not in _ASKS_FIRST:
-            return 415, "refused: a POST has the content type application/json here, which no form can send"
-    elif method not in ("GET", "HEAD"):
-        return 405, f"refused: {method} is not answered here"
-    # A client that accepts HTML gets GraphiQL, a page that uses POST.
-    elif asks and "text/html" not in headers.get("accept", [""])[0]:
-        return 405, "refused: GraphQL is asked by POST, with the content type application/json"
-    return None
+        if scope["type"] == "http":
+            # Any page can cause some requests, which browsers send for a picture, a form or a plain fetch.
+            method, asks = scope["method"], scope["path"].rstrip("/").endswith("/graphql")
+            if method == "POST":
+                kinds = [kind.partition(";")[0].strip().lower() for kind in headers.get("content-type", [])]
+                if len(kinds) != 1 or kinds[0] not in _ASKS_FIRST:
+                    return 415, "refused: a POST has the content type application/json here, which no form can send"
+            elif method not in ("GET", "HEAD"):
+                return 405, f"refused: {method} is not answered here"
+            # A client that accepts HTML gets GraphiQL, a page that uses POST.
+            elif asks and "text/html" not in headers.get("accept", [""])[0]:
+                return 405, "refused: GraphQL is asked by POST, with the content type application/json"
+        return None
 
 
 def with_headers(send: Send, headers: Iterable[tuple[bytes, bytes]]) -> Send:
@@ -107,16 +108,6 @@ def host_name(host: str) -> str | None:
         return split.hostname if split.netloc == host and split.username is None else None
     except ValueError:
         return None
-
-
-async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:
-    if scope["type"] == "websocket":
-        # Closing it before it is accepted sends status 403.
-        return await send({"type": "websocket.close", "code": 1008, "reason": reason[:120]})
-    body = f"{reason}\n".encode("utf-8", "replace")
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 class ForeignRequest(KopubError):

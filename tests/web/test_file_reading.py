@@ -6,7 +6,6 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -168,10 +167,10 @@ def test_a_process_that_has_ended_gets_no_signal(
 def test_a_file_that_cannot_be_shown_keeps_no_other_out(
     platform: Platform, reader: FileReader, monkeypatch: pytest.MonkeyPatch
 ):
-    def broken(home: Path) -> Room:
+    def broken(*_: object) -> Room:
         raise OSError("the drive is gone")
 
-    monkeypatch.setattr(file_reading, "_room_of", broken)
+    monkeypatch.setattr(file_reading, "Room", broken)
     room, (_, picture) = client(platform, reader), sample("install.ko_19")
     assert send(room, "one.png", picture).status_code == 303
     ended = followed(room)

@@ -1,5 +1,6 @@
 """A home: the tables of its store and the pages of its corpus."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -47,8 +48,24 @@ class HomeSource:
         self.corpus: CorpusPlace = place_of(where)
         self.store: TableStore = store
         self._manifest = Manifest.load(self.corpus)
-        self._damaged: dict[tuple[str, str], DamagedTable] = {}
-        self._stamps, self._other = self._look()
+        self._stamps: dict[str, dict[str, str]] = {}
+        """The marks of this corpus's tables, by asset and shard."""
+        self._other = Counter[str]()
+        """The number of shards whose table is of another corpus, by asset."""
+        footers, corrected = FooterCache(store), CorrectedTables(store)
+        contents = {shard.key: shard_source(shard) for shard in self._manifest.shards}
+        for asset in _PAGE_TABLES:
+            published, entries = corrected.published(asset), footers.tables(asset)
+            stamps = self._stamps[asset] = dict[str, str]()
+            for shard, content in contents.items():
+                if shard not in published:
+                    continue
+                roots = entries[shard].sources if shard in entries else None
+                if roots is not None and all(of == content for root, of in roots if root == TABLES.pages.name):
+                    stamps[shard] = published[shard]
+                elif (asset, shard) not in footers.damaged:
+                    self._other[asset] += 1
+        self._damaged: dict[tuple[str, str], DamagedTable] = footers.damaged
         # Changes that are newer than the marks are noticed by the next look, older ones never.
         self._changes = CorrectedTables(store).changes()
         self._corrected = CorrectedTables(store, self._changes)
@@ -70,7 +87,7 @@ class HomeSource:
     @property
     def notes(self) -> Sequence[str]:
         form = "{table} of {count} shards is left out: it is of another corpus than the indexed one"
-        notes = [Reason(form, table=asset, count=len(shards)) for asset, shards in self._other.items() if shards]
+        notes = [Reason(form, table=asset, count=count) for asset, count in self._other.items()]
         if missing := len(self._manifest.keys) - len(self.shards):
             form = "{missing} of {count} shards have no pages yet: run `kopub run`"
             notes.append(Reason(form, missing=missing, count=len(self._manifest.keys)))
@@ -110,8 +127,8 @@ class HomeSource:
         if name == "pages":
             catalogue, assets = self.catalogue(shard), self._assets(shard)
             facts = self._rows(TABLES.pages.name, shard).read(["page_id", *_FACTS])
-            columns: dict[str, Any] = {column: catalogue[column] for column in catalogue.column_names}
-            columns |= {column: facts[column] for column in _FACTS}
+            columns: dict[str, Any] = dict(zip(catalogue.column_names, catalogue.columns, strict=True))
+            columns |= zip(_FACTS, facts.select(_FACTS).columns, strict=True)
             columns["shard"] = [shard] * catalogue.num_rows
             for asset, column in ((TABLES.texts.name, "text"), (TABLES.readings.name, "markdown")):
                 texts: list[str | None] = [None] * len(facts)
@@ -119,7 +136,7 @@ class HomeSource:
                     texts = self._in_order(asset, shard, facts["page_id"], column)
                 # As in a release, a page without a text gets an empty one.
                 columns[column] = [defuse(text or "") if column == "markdown" else text or "" for text in texts]
-            return pa.table({column: columns[column] for column in rows.PAGES.names}, rows.PAGES)
+            return pa.table(columns, rows.PAGES)
         if name == "regions":
             if TABLES.regions.name not in self._assets(shard):
                 return None
@@ -136,13 +153,13 @@ class HomeSource:
 
     def facts(self, place: Place) -> Facts:
         page = self._row(TABLES.pages, place, _FACTS)
-        ends: dict[str, dict[str, Any]] = {}
+        states: dict[str, str] = {}
+        reasons: dict[str, str | None] = {}
         for asset in self._assets(place.shard):
             if row := self._find(_PAGE_TABLES[asset], place, ("state", "reason")):
-                ends[asset] = row
-        states = {asset: row["state"] for asset, row in ends.items()}
+                states[asset], reasons[asset] = row["state"], row["reason"]
         ended = decisive(states)
-        reason = ends[ended]["reason"] if ended else None
+        reason = reasons[ended] if ended else None
         why = Reason("{asset}: {reason}", asset=ended, reason=reason) if reason else Reason("{asset}", asset=ended)
         doubts = self._find(TABLES.texts, place, ["doubts"]) or {"doubts": None}
         return source.facts(page, states, ended and why, doubts["doubts"])
@@ -168,9 +185,12 @@ class HomeSource:
         )
 
     def vectors(self, place: Place) -> Mapping[str, np.ndarray]:
-        rows = {kind: self._find(table, place, ["vector"]) for kind, table in _VECTORS.items()}
-        vectors = {kind: source.vector(row["vector"]) for kind, row in rows.items() if row}
-        return {kind: vector for kind, vector in vectors.items() if vector is not None}
+        vectors: dict[str, np.ndarray] = {}
+        for kind, table in _VECTORS.items():
+            row = self._find(table, place, ["vector"])
+            if row and (vector := source.vector(row["vector"])) is not None:
+                vectors[kind] = vector
+        return vectors
 
     def pictures(self, place: Place) -> tuple[Picture, ...]:
         row = self._find(TABLES.readings, place, ["image_crops", "crop_images"])
@@ -181,11 +201,13 @@ class HomeSource:
 
     def lineage(self, place: Place) -> tuple[Step, ...]:
         tables: dict[str, pa.Table] = {}
+        runs: dict[str, pa.Table] = {}
+        metadata: dict[str, dict[str, str]] = {}
         for asset in self._assets(place.shard):
             if row := self._find(_PAGE_TABLES[asset], place, _MADE):
                 tables[asset] = pa.Table.from_pylist([row])
-        metadata = {asset: self.store.metadata(asset, place.shard) for asset in tables}
-        runs = {asset: ledger.read(self.store, asset, place.shard) for asset in tables}
+                runs[asset] = ledger.read(self.store, asset, place.shard)
+                metadata[asset] = self.store.metadata(asset, place.shard)
         return tuple(source.steps(lineage_rows(place.shard, tables, metadata, runs)))
 
     def upright(self, place: Place) -> UprightTransform | None:
@@ -200,41 +222,15 @@ class HomeSource:
         reader = ImageReader(open_shard(self._manifest, place.shard), place.shard)
         return bytes(reader.page(place.page_id, page["page_idx"], page["sha256"]).data)
 
-    def _look(self) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
-        """Return the marks of this corpus's tables, and shards of other corpora.
-
-        Both are by asset; marks are by shard too.
-        """
-        footers, corrected = FooterCache(self.store), CorrectedTables(self.store)
-        source = {shard.key: shard_source(shard) for shard in self._manifest.shards}
-        stamps: dict[str, dict[str, str]] = {}
-        other: dict[str, list[str]] = {}
-        for asset in _PAGE_TABLES:
-            published, entries = corrected.published(asset), footers.tables(asset)
-            of_corpus: set[str] = set()
-            for shard, entry in entries.items():
-                if all(content == source.get(shard) for root, content in entry.sources if root == TABLES.pages.name):
-                    of_corpus.add(shard)
-            indexed = [shard for shard in self._manifest.keys if shard in published]
-            stamps[asset] = {shard: published[shard] for shard in indexed if shard in of_corpus}
-            other[asset] = [
-                shard for shard in indexed if shard not in of_corpus and (asset, shard) not in footers.damaged
-            ]
-        self._damaged = footers.damaged
-        return stamps, other
-
     def _assets(self, shard: str) -> list[str]:
         """Return the tables that a shard has, in the order in which they are made.
 
         Raises `DamagedTable`: without a damaged one, its pages would seem to be complete.
         """
         for asset in _PAGE_TABLES:
-            self._require_sound(asset, shard)
+            if error := self._damaged.get((asset, shard)):
+                raise error
         return [asset for asset in _PAGE_TABLES if shard in self._stamps[asset]]
-
-    def _require_sound(self, asset: str, shard: str) -> None:
-        if error := self._damaged.get((asset, shard)):
-            raise error
 
     def _in_order(self, asset: str, shard: str, ids: pa.ChunkedArray, column: str) -> list[Any]:
         """Return a column of a table in the order of `ids`.
@@ -257,7 +253,8 @@ class HomeSource:
 
     def _find(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any] | None:
         """Return a page's row of a table; None where there is none."""
-        self._require_sound(table.name, place.shard)
+        if error := self._damaged.get((table.name, place.shard)):
+            raise error
         if place.shard not in self._stamps[table.name]:
             return None
         is_corrected = table in (TABLES.regions, TABLES.readings) and place.page_id in self._changes

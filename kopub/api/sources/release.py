@@ -265,8 +265,11 @@ class ReleaseTables:
         """Return the shards of a table, each with an identifier of its file."""
         if asset not in _CONFIG_OF_ASSET:
             return {}
-        stamps = {shard: self._release.stamp(_CONFIG_OF_ASSET[asset], shard) for shard in self._release.shards}
-        return {shard: stamp for shard, stamp in stamps.items() if stamp is not None}
+        stamps: dict[str, str] = {}
+        for shard in self._release.shards:
+            if (stamp := self._release.stamp(_CONFIG_OF_ASSET[asset], shard)) is not None:
+                stamps[shard] = stamp
+        return stamps
 
     def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return `columns` of a table. Raises `StoreError`."""
@@ -281,16 +284,10 @@ class ReleaseTables:
                 pages.append({"page_id": page_id, "regions": readings})
             return pa.Table.from_pylist(pages, _READINGS).select(list(columns))
         if asset == PASSAGE_VECTORS.name:
-            rows = self._release.rows(PASSAGES, shard).read(["page_id", "start", "end", "vector"]).combine_chunks()
-            parts = pa.StructArray.from_arrays(
-                [
-                    rows[name].chunk(0) if rows.num_rows else pa.array([], rows.schema.field(name).type)
-                    for name in _PASSAGE
-                ],
-                fields=[rows.schema.field(name) for name in _PASSAGE],
-            )
+            rows = self._release.rows(PASSAGES, shard).read(["page_id", *_PASSAGE])
             counts = Counter(rows["page_id"].to_pylist())
             ends = [0, *accumulate(counts.values())]
+            parts = rows.select(_PASSAGE).to_struct_array().combine_chunks()
             lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), parts)
             states = pa.array([State.OK.value] * len(counts), pa.string())
             return pa.table(
@@ -315,12 +312,16 @@ class ReleaseTables:
         row = next((row for row in lineage.to_pylist() if row["asset"] == asset and row["engine"]), None)
         if row is None:
             return {MADE_WITH: json.dumps({"engines": []})}
-        # A lineage lists the recipe's other fields among its parameters.
         parameters: dict[str, Any] = json.loads(row["parameters"] or "{}")
-        beside = {name: parameters.pop(name) for name in self._beside & parameters.keys()}
-        version = json.loads(row["code_version"] or "{}").get("engine")
-        own = {"engine": row["engine"], "version": version, "parameters": parameters}
-        engine = {**own, "weights": json.loads(row["versions"] or "{}"), **beside}
+        engine: dict[str, Any] = {
+            "engine": row["engine"],
+            "version": json.loads(row["code_version"] or "{}").get("engine"),
+            "parameters": parameters,
+            "weights": json.loads(row["versions"] or "{}"),
+        }
+        # A lineage lists the recipe's other fields among its parameters.
+        for name in self._beside & parameters.keys():
+            engine[name] = parameters.pop(name)
         return {MADE_WITH: json.dumps({"engines": [engine]})}
 
 

@@ -135,19 +135,16 @@ class ParquetRows:
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Return whole columns. Raises `StoreError`."""
-        self._require(columns)
-        with self._translate_errors(), self._lock:
+        with self._reading(columns):
             return self._file.read(list(columns))
 
     def slice(self, start: int, count: int, columns: Sequence[str]) -> pa.Table:
         """Return at most `count` rows from `start` on. Raises `StoreError`."""
-        self._require(columns)
         first, last = bisect_right(self._ends, start), bisect_right(self._ends, start + count - 1)
         groups = list(range(first, min(last + 1, len(self._ends)))) if count else []
         before = self._ends[first - 1] if first else 0
-        with self._translate_errors(), self._lock:
-            table = self._file.read_row_groups(groups, list(columns))
-        return table.slice(start - before, count)
+        with self._reading(columns):
+            return self._file.read_row_groups(groups, list(columns)).slice(start - before, count)
 
     def row(self, at: int, key: str, value: str, columns: Sequence[str]) -> dict[str, Any] | None:
         """Return the row whose column `key` has `value`.
@@ -160,14 +157,14 @@ class ParquetRows:
             rows = [] if place < 0 else self.slice(place, 1, [key, *columns]).to_pylist()
         return rows[0] if rows else None
 
-    def _require(self, columns: Sequence[str]) -> None:
+    @contextmanager
+    def _reading(self, columns: Sequence[str]) -> Iterator[None]:
+        """Hold the file while `columns` of it are read. Raises `StoreError` if that cannot be."""
         if column := lacking(self._file.schema_arrow, columns, self._schema):
             raise StoreError(f"{self._name} has no {column}, as another release made it: {self._again}")
-
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
         try:
-            yield
+            with self._lock:
+                yield
         except (pa.ArrowException, OSError) as error:
             raise StoreError(f"{self._name} is damaged ({first_line(error)}): {self._again}") from None
 

@@ -15,15 +15,22 @@ from kopub.errors import ConfigError, EngineError
 from kopub.fingerprints import CodeVersion, file_sha256
 from kopub.gpu import all_gpus, named_gpus
 from kopub.layout.base import SPECK, SPECK_FIELD, LayoutDetector
-from kopub.layout.pp_doclayout.devices import batch_error, import_packages, named_devices, visible_gpus
-from kopub.layout.pp_doclayout.page_regions import Findings, Health, LayoutRules, ModelInput, find_regions, prepare
+from kopub.layout.pp_doclayout.devices import batch_error, import_packages, named_devices
+from kopub.layout.pp_doclayout.page_regions import (
+    NO_REGION,
+    Findings,
+    LayoutRules,
+    ModelInput,
+    find_regions,
+    prepare,
+)
 from kopub.layout.pp_doclayout.postprocess import BoxRules, Containment, make_rules
 from kopub.layout.pp_doclayout.process import ModelProcess, ModelStart
 from kopub.layout.regions import Layout, check_labels, tasks_by_label
 from kopub.pages.page import Page
 from kopub.parallel import BackgroundTask, bounded_map, tuned_for_decoding
 from kopub.processes import give_back
-from kopub.states import State
+from kopub.states import Reason, State
 
 if TYPE_CHECKING:
     from kopub.layout.pp_doclayout.replicas import Replicas
@@ -148,7 +155,10 @@ class PPDocLayout(LayoutDetector):
 
     @property
     def gpus(self) -> int:
-        return visible_gpus(self.device)
+        try:
+            return len({name for name in named_devices(self.device) if name.startswith("cuda")})
+        except EngineError:
+            return 0  # loading the model reports that no GPU is visible
 
     @property
     def cards(self) -> tuple[str, ...]:
@@ -157,7 +167,7 @@ class PPDocLayout(LayoutDetector):
         try:
             if self.device.strip() == "all":
                 return all_gpus()
-            devices = [device.strip() for device in self.device.split(",")]
+            devices = map(str.strip, self.device.split(","))
             indexes = {int(device.partition(":")[2] or 0) for device in devices if device.startswith("cuda")}
             return named_gpus(sorted(indexes))
         except (ValueError, EngineError):
@@ -202,15 +212,16 @@ class PPDocLayout(LayoutDetector):
     def detect(self, pages: Iterable[Page]) -> Iterator[Layout]:
         require_installed([self])
         started = time.perf_counter()
-        health = Health()
+        failures: Counter[str | None] = Counter()
         for figures in (self._counts, self._seconds, self._reported, *([self._model.seconds] if self._model else [])):
             figures.clear()
         self.prepare()
         try:
             with tuned_for_decoding():
                 for layout in self._stream(pages):
-                    health.add(layout)
                     self._counts[f"pages_{layout.state}"] += 1
+                    if layout.state is State.FAILED:
+                        failures[layout.reason] += 1
                     yield layout
         except EngineError:
             # Its process may be broken, so the next shards get a new one.
@@ -220,7 +231,15 @@ class PPDocLayout(LayoutDetector):
             raise
         finally:
             self._seconds["total"] += time.perf_counter() - started
-        health.check()
+        if failures and not (self._counts[f"pages_{State.OK}"] or self._counts[f"pages_{State.BLANK}"]):
+            reason, count = failures.most_common(1)[0]
+            # A single page without regions may just be unusual; several mean that the model finds nothing.
+            if failures.total() > 1 or not isinstance(reason, Reason) or reason.form != NO_REGION:
+                form = (
+                    "layout came out for none of {pages} pages ({times} times: {reason}); check the weights, "
+                    "layout.dtype and layout.threshold"
+                )
+                raise EngineError(form, failures.total(), count, reason)
 
     def reference(self, page: Page) -> Layout:
         """Return the layout from transformers' own forward pass, in float32 on the host."""
@@ -238,9 +257,12 @@ class PPDocLayout(LayoutDetector):
         Counts are by label and rule, and seconds by stage. `seconds_decode` sums over all threads; the other stages run
         one at a time. A batch's figures are assigned to the first page that comes out after it.
         """
+        figures: dict[str, float] = {}
         before, self._reported = self._reported, self._sums()
-        figures = {name: value - before.get(name, 0.0) for name, value in self._reported.items()}
-        return {name: value for name, value in figures.items() if value}
+        for name, value in self._reported.items():
+            if new := value - before.get(name, 0.0):
+                figures[name] = new
+        return figures
 
     def report(self) -> dict[str, float | str]:
         """Return the figures not yet taken, fallbacks and peak memory.
@@ -250,16 +272,15 @@ class PPDocLayout(LayoutDetector):
         """
         model, total = self._model, self._seconds.get("total", 0.0)
         pages = sum(self._counts[f"pages_{state}"] for state in State)
-        figures = {name: value - self._reported.get(name, 0.0) for name, value in sorted(self._sums().items())}
-        rate: dict[str, float] = {}
+        figures: dict[str, float | str] = {}
+        for name, value in sorted(self._sums().items()):
+            if new := value - self._reported.get(name, 0.0):
+                figures[name] = round(new, 3)
         if total:
-            rate = {"seconds_total": round(total, 3), "pages_per_second": round(pages / total, 2)}
-        return {
-            **{name: round(value, 3) for name, value in figures.items() if value},
-            **rate,
-            "gpu_memory_peak_gb": round(model.memory_peak / 1e9, 2) if model else 0.0,
-            "fallbacks": ", ".join(model.fallbacks) if model else "",
-        }
+            figures |= {"seconds_total": round(total, 3), "pages_per_second": round(pages / total, 2)}
+        figures["gpu_memory_peak_gb"] = round(model.memory_peak / 1e9, 2) if model else 0.0
+        figures["fallbacks"] = ", ".join(model.fallbacks) if model else ""
+        return figures
 
     def release(self) -> None:
         """Free the model's memory unless `keep_loaded` is set; the next `detect` reloads it."""
@@ -281,9 +302,11 @@ class PPDocLayout(LayoutDetector):
 
     def _sums(self) -> dict[str, float]:
         """Return the counts and seconds of the present `detect`, which only grow."""
-        seconds = {**self._seconds, **(self._model.seconds if self._model else {})}
-        stages = {f"seconds_{stage}": value for stage, value in seconds.items() if stage != "total"}
-        return {**{name: float(count) for name, count in self._counts.items()}, **stages}
+        sums = {name: float(count) for name, count in self._counts.items()}
+        for stage, value in {**self._seconds, **(self._model.seconds if self._model else {})}.items():
+            if stage != "total":
+                sums[f"seconds_{stage}"] = value
+        return sums
 
     @property
     def _apart(self) -> bool:

@@ -58,14 +58,6 @@ def named_devices(device: str) -> list[str]:
     return [f"cuda:{index}" for index in range(count)]
 
 
-def visible_gpus(device: str) -> int:
-    """Count the GPUs among the devices of `layout.device`; 0 if none is visible."""
-    try:
-        return len({name for name in named_devices(device) if name.startswith("cuda")})
-    except EngineError:
-        return 0
-
-
 def import_packages(devices: Sequence[str] = ()) -> None:
     """Import what `load` needs, while CUDA starts on `devices`, which takes a second."""
     # Garbage collection would take a quarter of the time.

@@ -69,11 +69,6 @@ def reference(repo: str, revision: str, pixels: NDArray[np.uint8]) -> Outputs:
     return Outputs(outputs.logits.sigmoid().numpy(), outputs.pred_boxes.numpy(), votes.numpy(), None, None)
 
 
-def _joined_masks(parts: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-    present = [part for part in parts if part is not None]
-    return torch.cat(present) if present else None
-
-
 class LayoutModel:
     """The network on one device, ready for batches of at most `batch_size` pages.
 
@@ -103,8 +98,11 @@ class LayoutModel:
         self._eager = self._run = partial(forward, self._network, polygons=polygons)
         if compiled:
             self._run = torch.compile(self._eager, dynamic=False)
-        # cuDNN keeps what it learns about convolutions per thread, so one thread runs every batch.
-        self._thread = ThreadPoolExecutor(1, "layout-model", self._take_device)
+        # cuDNN keeps what it learns about convolutions per thread, so one thread runs every batch. Calls that name no
+        # device are for the model's GPU there.
+        is_one_of_several = self._on_gpu and torch.device(device).index is not None
+        begin = partial(torch.cuda.set_device, device) if is_one_of_several else None
+        self._thread = ThreadPoolExecutor(1, "layout-model", begin)
         # Tuning delays a run by 3 s and saves 9 ms per batch, which gains nothing if decoding is the bottleneck.
         self._tunes = self._on_gpu and compiled
         self._tuned = not self._tunes
@@ -120,11 +118,6 @@ class LayoutModel:
                 fuse_relu(self._network)
             except RuntimeError as error:
                 fall_back(self.fallbacks, "ReLU not fused", first_line(error))
-
-    def _take_device(self) -> None:
-        """Make the model's GPU the thread's default, for calls that name no device."""
-        if self._on_gpu and torch.device(self._device).index is not None:
-            torch.cuda.set_device(self._device)
 
     def close(self) -> None:
         """Finish the submitted batches, and free the memory for good."""
@@ -196,21 +189,39 @@ class LayoutModel:
             fall_back(self.fallbacks, f"batch halved to {self.batch_size}", why)
         if len(parts) == 1:
             return parts[0]
+        mask_queries = [part.mask_queries for part in parts if part.mask_queries is not None]
+        mask_features = [part.mask_features for part in parts if part.mask_features is not None]
         return Outputs(
             np.concatenate([part.scores for part in parts]),
             np.concatenate([part.boxes for part in parts]),
             np.concatenate([part.votes for part in parts]),
-            _joined_masks([part.mask_queries for part in parts]),
-            _joined_masks([part.mask_features for part in parts]),
+            torch.cat(mask_queries) if mask_queries else None,
+            torch.cat(mask_features) if mask_features else None,
         )
 
     def _batch(self, pages: Pixels, seconds: StageSeconds) -> Outputs:
         n = len(pages)
         with torch.inference_mode():
             started = time.perf_counter()
-            pixels = self._stage(pages)
+            pixels = self._pixels
+            if pixels is None:
+                shape = (self.batch_size, SIDE, SIDE, 3)
+                pixels = self._pixels = torch.zeros(shape, dtype=torch.uint8, device=self._device)
+            if isinstance(pages, np.ndarray):
+                host = torch.from_numpy(pages)
+            else:
+                # Single pages are copied into one array, which a GPU can read directly.
+                if self._gathered is None:
+                    self._gathered = torch.zeros(pixels.shape, dtype=torch.uint8, pin_memory=self._on_gpu)
+                host = self._gathered[:n]
+                # numpy copies them, because torch would wake a thread on every core, and the cores are decoding.
+                for place, page in zip(host.numpy(), pages, strict=True):
+                    place[:] = page
+            pixels[:n].copy_(host, non_blocking=True)
+            # A compiled network and a graph accept only one shape, so their last batch is padded.
+            any_shape = self._run is self._eager and self._graph is None
             staged = self._now()
-            raw = self.run(pixels)
+            raw = self.run(pixels[:n] if any_shape else pixels)
             computed = self._now()
             outputs = Outputs(
                 raw.scores[:n].cpu().numpy(),
@@ -223,34 +234,12 @@ class LayoutModel:
             seconds.add("model", computed - staged)
         return outputs
 
-    def _stage(self, pages: Pixels) -> torch.Tensor:
-        """Copy pages to the device.
-
-        A compiled network and a graph accept only one shape, so their last batch is padded.
-        """
-        pixels = self._pixels
-        if pixels is None:
-            shape = (self.batch_size, SIDE, SIDE, 3)
-            pixels = self._pixels = torch.zeros(shape, dtype=torch.uint8, device=self._device)
-        filled = pixels[: len(pages)]
-        if isinstance(pages, np.ndarray):
-            host = torch.from_numpy(pages)
-        else:
-            # Single pages are copied into one array, which a GPU can read directly.
-            if self._gathered is None:
-                self._gathered = torch.zeros(pixels.shape, dtype=torch.uint8, pin_memory=self._on_gpu)
-            host = self._gathered[: len(pages)]
-            # numpy copies them, because torch would wake a thread on every core, and the cores are decoding.
-            for place, page in zip(host.numpy(), pages, strict=True):
-                place[:] = page
-        filled.copy_(host, non_blocking=True)
-        any_shape = self._run is self._eager and self._graph is None
-        return filled if any_shape else pixels
-
     def run(self, pixels: torch.Tensor) -> RawOutputs:
         """Run one pass over a batch on the device, uint8 (B, SIDE, SIDE, 3).
 
-        B is always the same if `_stage` pads.
+        B is always the same if batches are padded. In the first pass, cuDNN times its convolution algorithms: its
+        default choices took 1.7 ms instead of 0.4 for each 48-channel convolution, and 52 ms instead of 43 for the
+        network (H200, 64 pages); timing takes 3 s.
         """
         if self._graph is not None:
             return self._graph(pixels)
@@ -258,29 +247,21 @@ class LayoutModel:
             return self._forward(pixels)
         self._tuned = True
         with _TUNING:
-            return self._tune(pixels)
-
-    def _tune(self, pixels: torch.Tensor) -> RawOutputs:
-        """Run the first pass, in which cuDNN times its convolution algorithms.
-
-        Its default choices took 1.7 ms instead of 0.4 for each 48-channel convolution, and 52 ms instead of 43 for the
-        network (H200, 64 pages); timing takes 3 s. An algorithm may request any amount of scratch space, so there is a
-        limit.
-        """
-        device = pixels.device
-        limit = min(1.0, TUNING_MEMORY / torch.cuda.get_device_properties(device).total_memory)
-        torch.cuda.set_per_process_memory_fraction(limit, device)
-        torch.backends.cudnn.benchmark = True
-        try:
+            # An algorithm may request any amount of scratch space, so there is a limit.
+            device = pixels.device
+            limit = min(1.0, TUNING_MEMORY / torch.cuda.get_device_properties(device).total_memory)
+            torch.cuda.set_per_process_memory_fraction(limit, device)
+            torch.backends.cudnn.benchmark = True
+            try:
+                return self._forward(pixels)
+            except torch.OutOfMemoryError:
+                # The batch itself needs more than the limit, so it runs without tuning.
+                pass
+            finally:
+                torch.backends.cudnn.benchmark = False
+                torch.cuda.set_per_process_memory_fraction(1.0, device)
+                torch.cuda.empty_cache()
             return self._forward(pixels)
-        except torch.OutOfMemoryError:
-            # The batch itself needs more than the limit, so it runs without tuning.
-            pass
-        finally:
-            torch.backends.cudnn.benchmark = False
-            torch.cuda.set_per_process_memory_fraction(1.0, device)
-            torch.cuda.empty_cache()
-        return self._forward(pixels)
 
     def _forward(self, pixels: torch.Tensor) -> RawOutputs:
         try:

@@ -7,7 +7,6 @@ rows of the feature map instead of using `grid_sample`.
 """
 
 import threading
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +27,8 @@ from kopub.weights.hub import Weights
 
 _LOADING = threading.Lock()
 """The lock for loading: if two networks are loaded at once, transformers leaves tensors out."""
+_EDGE = 1e-5
+"""Distance from 0 and 1 within which the logit of a share of the page is cut off."""
 Module = Any
 """An `nn.Module` of transformers, whose children type checkers would take for tensors."""
 
@@ -98,11 +99,21 @@ def forward(network: PPDocLayoutV3ForObjectDetection, pixels: Tensor, polygons: 
     stride4, *features = model.backbone.model(scaled.to(model.dtype)).feature_maps
     projected = [project(feature) for project, feature in zip(model.encoder_input_proj, features, strict=True)]
     encoded = model.encoder(projected, (stride4,))
-    levels = zip(model.decoder_input_proj, encoded.last_hidden_state, strict=True)
-    maps = [project(level) for project, level in levels]
-    rows = torch.cat([level.flatten(2).transpose(1, 2) for level in maps], 1)
-    shapes = [(level.shape[-2], level.shape[-1]) for level in maps]
-    memory = Memory(rows, shapes, *_extents(shapes, rows.device))
+    maps: list[Tensor] = []
+    shapes: list[tuple[int, int]] = []
+    extents: list[Tensor] = []
+    start = 0
+    for project, level in zip(model.decoder_input_proj, encoded.last_hidden_state, strict=True):
+        feature = project(level)
+        height, width = feature.shape[-2:]
+        maps.append(feature.flatten(2).transpose(1, 2))
+        shapes.append((height, width))
+        # They are filled in on the device, because copying them from the host would wait until the device is idle.
+        for number in (width, height, start):
+            extents.append(torch.full((), number, device=feature.device, dtype=torch.int32))
+        start += height * width
+    rows, numbers = torch.cat(maps, 1), torch.stack(extents).view(-1, 1, 3)
+    memory = Memory(rows, shapes, numbers[..., :2], numbers[..., 2])
 
     hidden, boxes = _proposals(model, memory, encoded.mask_feat)
     for layer in model.decoder.layers:
@@ -112,7 +123,7 @@ def forward(network: PPDocLayoutV3ForObjectDetection, pixels: Tensor, polygons: 
         attended = _cross_attention(layer.encoder_attn, hidden + position, memory, boxes)
         hidden = layer.encoder_attn_layer_norm(hidden + attended)
         hidden = layer.final_layer_norm(hidden + layer.mlp(hidden))
-        boxes = torch.sigmoid(model.decoder.bbox_embed(hidden).float() + _logit(boxes))
+        boxes = torch.sigmoid(model.decoder.bbox_embed(hidden).float() + boxes.logit(eps=_EDGE))
 
     out = model.decoder_norm(hidden)
     order = model.decoder_global_pointer(model.decoder_order_head[-1](out))
@@ -125,22 +136,11 @@ def forward(network: PPDocLayoutV3ForObjectDetection, pixels: Tensor, polygons: 
     )
 
 
-def _extents(shapes: list[tuple[int, int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return `sizes` and `starts` of a `Memory`.
-
-    They are filled in on the device, because copying them from the host would wait until the device is idle.
-    """
-
-    def column(numbers: list[int]) -> Tensor:
-        return torch.stack([torch.full((), number, device=device, dtype=torch.int32) for number in numbers])[:, None]
-
-    areas = [height * width for height, width in shapes]
-    sizes = torch.stack([column([width for _, width in shapes]), column([height for height, _ in shapes])], -1)
-    return sizes, column([sum(areas[:i]) for i in range(len(areas))])
-
-
 def _proposals(model: Module, memory: Memory, mask_features: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the Q best positions of the feature maps, with boxes around their masks."""
+    """Return the Q best positions of the feature maps, with boxes around their masks.
+
+    The boxes are (B, Q, 4), centre and size, 0 to 1; all zeros around a mask without a positive value.
+    """
     rows = memory.rows
     _, valid = model.generate_anchors(tuple(memory.shapes), device=rows.device, dtype=rows.dtype)
     positions = model.enc_output(valid.to(rows.dtype) * rows)
@@ -149,69 +149,47 @@ def _proposals(model: Module, memory: Memory, mask_features: Tensor) -> tuple[Te
     queries = model.mask_query_head(model.decoder_norm(target))
     # Queries come last, so that the extents of all masks are read along contiguous memory.
     masks = torch.bmm(mask_features.flatten(2).transpose(1, 2), queries.transpose(1, 2))
-    boxes = _boxes_around(masks.unflatten(1, mask_features.shape[-2:]))
-    return target, torch.sigmoid(_logit(boxes))
-
-
-def _boxes_around(masks: Tensor) -> Tensor:
-    """Return the boxes (B, Q, 4) around positive values in (B, H, W, Q).
-
-    They are centre and size, 0 to 1; all zeros if nothing is positive.
-    """
-
-    def extent(line: Tensor) -> tuple[Tensor, Tensor]:
+    masks = masks.unflatten(1, mask_features.shape[-2:])
+    extents: list[tuple[Tensor, Tensor]] = []
+    for line in (masks.amax(1), masks.amax(2)):
         length = line.shape[1]
         places = torch.arange(length, device=line.device, dtype=torch.float32)[:, None]
         first = torch.where(line > 0, places, length).amin(1)
         last = torch.where(line > 0, places + 1, 0).amax(1)
-        return torch.minimum(first, last) / length, last / length
-
-    left, right = extent(masks.amax(1))
-    top, bottom = extent(masks.amax(2))
-    return torch.stack([(left + right) / 2, (top + bottom) / 2, right - left, bottom - top], -1)
+        extents.append((torch.minimum(first, last) / length, last / length))
+    (left, right), (top, bottom) = extents
+    boxes = torch.stack([(left + right) / 2, (top + bottom) / 2, right - left, bottom - top], -1)
+    return target, torch.sigmoid(boxes.logit(eps=_EDGE))
 
 
 def _cross_attention(attention: Module, query: Tensor, memory: Memory, boxes: Tensor) -> Tensor:
+    """Return what each query takes from bilinear samples of the feature maps, zero outside."""
     batch, queries, _ = query.shape
     heads, levels, points = attention.n_heads, attention.n_levels, attention.n_points
     value = attention.value_proj(memory.rows).unflatten(-1, (heads, -1))
     offsets = attention.sampling_offsets(query).view(batch, queries, heads, levels, points, 2).float()
     weights = attention.attention_weights(query).view(batch, queries, heads, -1).float().softmax(-1)
+    weights = weights.view(batch, queries, heads, levels, points)
     box = boxes[:, :, None, None, None]
-    places = box[..., :2] + offsets / points * box[..., 2:] / 2
-    gathered = _sample(value, memory, places, weights.view(batch, queries, heads, levels, points))
-    return attention.output_proj(gathered.flatten(2))
-
-
-def _sample(value: Tensor, memory: Memory, places: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted sum of bilinear samples, zero outside: (B, Q, heads, dim).
-
-    `value` is (B, S, heads, dim), the feature maps of `memory` one after another; `places` are (B, Q, heads, levels,
-    points, 2) x and y, 0 to 1 across the map; `weights` lack the last axis.
-    """
-    batch = torch.arange(value.shape[0], device=value.device)[:, None, None]
-    head = torch.arange(value.shape[2], device=value.device)
-    total = torch.zeros((), device=value.device)
-    # Summed term by term, the compiler makes one kernel that reads whole rows of `value`. A gather with an axis to sum
-    # over would be one line, but took 1 ms per layer instead of 0.2 (H200, 64 pages).
-    for rows, factors in _corners(memory, places, weights):
-        for point in range(rows.shape[-1]):
-            total = total + value[batch, rows[..., point], head].float() * factors[..., point, None]
-    return total.to(value.dtype)
-
-
-def _corners(memory: Memory, places: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the four pixels around each place: their rows and their shares of the weight."""
-    width, height = memory.sizes.unbind(-1)
-    exact = places * memory.sizes - 0.5
+    # The pixels of a map, counted from the centre of its first one.
+    exact = (box[..., :2] + offsets / points * box[..., 2:] / 2) * memory.sizes - 0.5
     low = exact.floor()
     part_x, part_y = (exact - low).unbind(-1)
     low_x, low_y = low.to(torch.int32).unbind(-1)
+    width, height = memory.sizes.unbind(-1)
+    page = torch.arange(batch, device=value.device)[:, None, None]
+    head = torch.arange(heads, device=value.device)
+    total = torch.zeros((), device=value.device)
+    # Summed term by term, the compiler makes one kernel that reads whole rows of `value`. A gather with an axis to sum
+    # over would be one line, but took 1 ms per layer instead of 0.2 (H200, 64 pages).
     for y, share_y in ((low_y, 1 - part_y), (low_y + 1, part_y)):
         for x, share_x in ((low_x, 1 - part_x), (low_x + 1, part_x)):
             inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
             rows = memory.starts + y.clamp(min=0).minimum(height - 1) * width + x.clamp(min=0).minimum(width - 1)
-            yield rows.flatten(3), torch.where(inside, weights * share_x * share_y, 0).flatten(3)
+            rows, factors = rows.flatten(3), torch.where(inside, weights * share_x * share_y, 0).flatten(3)
+            for point in range(rows.shape[-1]):
+                total = total + value[page, rows[..., point], head].float() * factors[..., point, None]
+    return attention.output_proj(total.to(value.dtype).flatten(2))
 
 
 def order_votes(logits: Tensor) -> Tensor:
@@ -222,10 +200,6 @@ def order_votes(logits: Tensor) -> Tensor:
     before = logits.sigmoid()
     after = 1 - before.transpose(1, 2)
     return before.triu(1).sum(1) + after.tril(-1).sum(1)
-
-
-def _logit(share: Tensor) -> Tensor:
-    return share.logit(eps=1e-5)
 
 
 def fuse(network: PPDocLayoutV3ForObjectDetection) -> None:

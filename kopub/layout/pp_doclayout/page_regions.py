@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from kopub.errors import EngineError, UndecodableImage
+from kopub.errors import UndecodableImage
 from kopub.layout.ink import blank_reason, has_writing, ink_share
 from kopub.layout.pp_doclayout.postprocess import BoxRules, boxes_with_inner, postprocess, trace_outline
 from kopub.layout.regions import LABELS, Layout, Region, Task
@@ -50,11 +50,15 @@ def prepare(page: Page, gpu_jpeg: bool) -> ModelInput:
     """Decode and shrink one page; a fault becomes its state, never an exception."""
     started = time.perf_counter()
     try:
-        pixels, width, height = (
-            _decode_and_shrink_on_gpu(page.data)
-            if gpu_jpeg and _plain_jpeg(page.data)
-            else _decode_and_shrink(page.packed or page.data)
-        )
+        is_plain = False
+        if gpu_jpeg and bytes(page.data[:3]) == _JPEG_START:
+            # nvJPEG neither turns a page nor knows other colours.
+            with Image.open(io.BytesIO(page.data), formats=("JPEG",)) as image:
+                is_plain = image.mode in {"RGB", "L"} and image.getexif().get(_EXIF_ORIENTATION, 1) == 1
+        if is_plain:
+            pixels, width, height = _decode_and_shrink_on_gpu(page.data)
+        else:
+            pixels, width, height = _decode_and_shrink(page.packed or page.data)
     except UndecodableImage as error:
         return ModelInput(page.page_id, 0, 0, None, time.perf_counter() - started, error.state, str(error))
     except Exception as error:
@@ -67,14 +71,6 @@ def _decode_and_shrink(data: Picture) -> tuple[np.ndarray, int, int]:
     image = decode(data)
     height, width = image.shape[:2]
     return cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_CUBIC), width, height
-
-
-def _plain_jpeg(data: bytes | memoryview) -> bool:
-    """Return whether a page is an upright RGB or grey JPEG."""
-    if bytes(data[:3]) != _JPEG_START:
-        return False
-    with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
-        return image.mode in {"RGB", "L"} and image.getexif().get(_EXIF_ORIENTATION, 1) == 1
 
 
 def _decode_and_shrink_on_gpu(data: bytes | memoryview) -> tuple[np.ndarray, int, int]:
@@ -158,8 +154,6 @@ def _layout(page: ModelInput, i: int, outputs: "Outputs", rules: LayoutRules, co
     detections = postprocess(scores, boxes, votes, page.width, page.height, rules.boxes)
     counts.update({f"dropped_{rule}": count for rule, count in detections.dropped.items()})
     if len(detections) == 0:
-        import cv2
-
         assert page.pixels is not None
         gray = np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8)
         if has_writing(gray, rules.speck):
@@ -182,31 +176,3 @@ def _layout(page: ModelInput, i: int, outputs: "Outputs", rules: LayoutRules, co
         regions.append(Region(index, label, task, score, bbox, polygon))
     counts.update(f"label_{region.label}" for region in regions)
     return Layout(page.page_id, State.OK, regions=tuple(regions))
-
-
-class Health:
-    """The distinction between a model that fails on every page and single failed pages."""
-
-    def __init__(self) -> None:
-        self._worked = False
-        self._failed: list[Layout] = []
-
-    def add(self, layout: Layout) -> None:
-        self._worked |= layout.state in {State.OK, State.BLANK}
-        if layout.state is State.FAILED and not self._worked:
-            self._failed.append(layout)
-
-    def check(self) -> None:
-        """Raise `EngineError` if pages failed and none succeeded.
-
-        A single page without regions may just be unusual; several mean that the model finds nothing.
-        """
-        if self._worked or not self._failed:
-            return
-        reason, count = Counter(layout.reason for layout in self._failed).most_common(1)[0]
-        if len(self._failed) > 1 or not isinstance(reason, Reason) or reason.form != NO_REGION:
-            form = (
-                "layout came out for none of {pages} pages ({times} times: {reason}); check the weights, layout.dtype "
-                "and layout.threshold"
-            )
-            raise EngineError(form, len(self._failed), count, reason)

@@ -112,12 +112,17 @@ class ModelProcess:
     """
 
     def __init__(self, start: ModelStart) -> None:
+        # The process keeps compiled code for the next one, and idle threads of OpenCV and OpenMP would spin on the
+        # cores that decode pages.
+        torch = find_spec("torch")
+        folders = [Path(torch.origin).parent] if torch is not None and torch.origin is not None else []
+        environment = {**os.environ, **lasting_caches(os.environ, folders)}
+        environment |= {"OPENCV_FOR_THREADS_NUM": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+        program = "kopub.layout.pp_doclayout.process:main"
         # An unnamed file, in memory if the system supports it.
         in_memory = hasattr(os, "memfd_create")
         with os.fdopen(os.memfd_create("layout-pages"), "wb") if in_memory else TemporaryFile() as memory:
-            self._connection, self._process = start_child(
-                "kopub.layout.pp_doclayout.process:main", memory.fileno(), group=0, environment=_environment()
-            )
+            self._connection, self._process = start_child(program, memory.fileno(), group=0, environment=environment)
             try:
                 self._connection.send(start)
                 if not self._connection.poll(_ANSWER_SECONDS):
@@ -209,15 +214,6 @@ class ModelProcess:
         return EngineError("the process of the layout model ended {how}{hint}", how_it_ended(code), hint)
 
 
-def _environment() -> dict[str, str]:
-    """Return the process's environment, in which compiled code is kept for the next one."""
-    torch = find_spec("torch")
-    folders = [Path(torch.origin).parent] if torch is not None and torch.origin is not None else []
-    # Idle threads of OpenCV and OpenMP would spin on the cores that decode pages.
-    waiting = {"OPENCV_FOR_THREADS_NUM": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    return {**os.environ, **lasting_caches(os.environ, folders), **waiting}
-
-
 _NOT_NEEDED = ("pandas", "scipy", "sklearn", "torchvision")
 """Packages that transformers imports if they are installed, for texts and losses, which takes a quarter of the time of
 all imports."""
@@ -236,10 +232,24 @@ def main(connection: Connection, memory: int) -> None:
 
 
 def _work(connection: Connection, memory: int) -> None:
-    replicas = _load_replicas(connection.recv())
-    if isinstance(replicas, LoadFailure):
-        connection.send(replicas)
-        return
+    start: ModelStart = connection.recv()
+    # In `sys.modules`, None means that there is no such package.
+    sys.modules.update(cast("dict[str, ModuleType]", dict.fromkeys(_NOT_NEEDED)))
+    try:
+        devices = named_devices(start.device)
+        import_packages(devices)
+        gc.freeze()  # imported modules stay, so no garbage collection needs to visit them
+        from kopub.layout.pp_doclayout.network import load
+        from kopub.layout.pp_doclayout.replicas import Replicas
+
+        replicas = Replicas(load(start.repo, start.revision), devices, start.rules, **start.options)
+    except EngineError as error:
+        return connection.send(LoadFailure(str(error)))
+    # Imports, a driver, memory: whatever the cause, the run reports it in one line, and the log has the details.
+    except Exception as error:
+        traceback.print_exc()
+        why = f"the layout model cannot be loaded: {first_line(f'{type(error).__name__}: {error}')}"
+        return connection.send(LoadFailure(why))
     loaded = ModelReady(replicas.under_way, replicas.batch_size)
     connection.send(loaded)
     parts, sending = None, threading.Lock()
@@ -253,25 +263,6 @@ def _work(connection: Connection, memory: int) -> None:
         pages = [ModelInput(*page, pixels[i], seconds=0.0) for i, page in enumerate(batch.pages)]
         findings = replicas.submit(pages, pixels)
         findings.add_done_callback(partial(_answer, connection, sending, replicas, batch.part))
-
-
-def _load_replicas(start: ModelStart) -> "Replicas | LoadFailure":
-    # In `sys.modules`, None means that there is no such package.
-    sys.modules.update(cast("dict[str, ModuleType]", dict.fromkeys(_NOT_NEEDED)))
-    try:
-        devices = named_devices(start.device)
-        import_packages(devices)
-        gc.freeze()  # imported modules stay, so no garbage collection needs to visit them
-        from kopub.layout.pp_doclayout.network import load
-        from kopub.layout.pp_doclayout.replicas import Replicas
-
-        return Replicas(load(start.repo, start.revision), devices, start.rules, **start.options)
-    except EngineError as error:
-        return LoadFailure(str(error))
-    # Imports, a driver, memory: whatever the cause, the run reports it in one line, and the log has the details.
-    except Exception as error:
-        traceback.print_exc()
-        return LoadFailure(f"the layout model cannot be loaded: {first_line(f'{type(error).__name__}: {error}')}")
 
 
 def _answer(

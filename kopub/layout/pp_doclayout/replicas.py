@@ -69,9 +69,12 @@ class Replicas:
         return max(model.memory_peak for model in self._models)
 
     def pin(self, memory: NDArray[np.uint8]) -> None:
-        """Let the GPUs read pages submitted from `memory` directly."""
-        if any(device.startswith("cuda") for device in self._devices) and (error := pin(memory)):
-            fall_back(self._not_pinned, "pages not pinned", f"CUDA error {error}")
+        """Let the GPUs read pages submitted from `memory` directly, without the driver's copy."""
+        if any(device.startswith("cuda") for device in self._devices):
+            cudart: Any = torch.cuda.cudart()
+            # CUDA keeps an error for the thread that caused it, so this must not be a thread that runs a network.
+            if error := int(cudart.cudaHostRegister(memory.ctypes.data, memory.nbytes, _FOR_EVERY_GPU)):
+                fall_back(self._not_pinned, "pages not pinned", f"CUDA error {error}")
 
     def submit(self, pages: Sequence[ModelInput], pixels: Pixels) -> Future[list[Findings]]:
         """Find the regions of decoded pages on the first free device.
@@ -101,10 +104,3 @@ class Replicas:
         self._finder.shutdown(wait=True, cancel_futures=True)
         for model in self._models:
             model.close()
-
-
-def pin(memory: NDArray[np.uint8]) -> int:
-    """Let GPUs read host memory without the driver's copy; return CUDA's error, or 0."""
-    cudart: Any = torch.cuda.cudart()
-    # CUDA keeps an error for the thread that caused it, so this must not be a thread that runs a network.
-    return int(cudart.cudaHostRegister(memory.ctypes.data, memory.nbytes, _FOR_EVERY_GPU))

@@ -181,10 +181,6 @@ def _history(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, An
     return {"steps": steps, "origin": origin, "origin_problem": problem, "several_sources": several}
 
 
-def _answer(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
-    return {"answers": answers_of(room.now.scored, page, room.settings.store, request.t)}
-
-
 def _versions(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
     try:
         return {"diff": page_versions(room.settings.store, page.shard, page.id), "problem": None}
@@ -200,7 +196,9 @@ def _edit(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
 _MORE: Mapping[str, Callable[[Room, kopub.Page, ViewRequest], dict[str, Any]]] = {
     MARKDOWN: _markdown,
     HISTORY: _history,
-    ANSWER: _answer,
+    ANSWER: lambda room, page, request: {
+        "answers": answers_of(room.now.scored, page, room.settings.store, request.t),
+    },
     VERSIONS: _versions,
     EDIT: _edit,
 }
