@@ -174,16 +174,18 @@ def test_a_slide_has_its_tables_charts_and_notes_without_hidden_slides(converted
 def test_a_web_page_in_cp949_has_its_structure_without_what_it_hides(converted: Callable) -> None:
     hidden = '<p hidden>숨은 글</p><div style="display: none"><p>숨은 글</p></div><!-- 주석 --><select><option>고를 글'
     page = (
-        f"<html><head><title>제목</title></head><body><h1>채용 공고</h1>{hidden}</select>"
+        f"<html><head><title>제목</title></head><body><ul><li>공고</li></ul><h1>채용 공고</h1>{hidden}</select>"
         "<table><tr><td>행정</td><td>3명</td></tr></table>"
-        "<pre>def f(x):\n    return x</pre><ul><li>서류</li></ul></body></html>"
+        "<pre>def f(x):\n    return x</pre><ul><li>서류</li></ul><footer><ul><li>공고</li></ul></footer>"
     )
     [pieces] = converted("a.html", page.encode("cp949"))
     assert texts(pieces) == [
+        ("text", "공고"),
         ("doc_title", "채용 공고"),
         ("table", "행정\n3명"),
         ("algorithm", "def f(x):\n    return x"),
         ("text", "서류"),
+        ("text", "공고"),
     ]
 
 
