@@ -225,7 +225,10 @@ def _headings(piece: Piece, words: PrintedWords, page: int, before: int) -> dict
 
 
 def _of_rows(rows: Mapping[int, Sequence[PieceCell]], tall: Sequence[PieceCell]) -> tuple[PieceCell, ...]:
-    """Return the cells of some rows of a table as its only ones, with empty cells below the `tall` ones above."""
+    """Return the cells of some rows of a table as its only ones.
+
+    `tall` are all its cells of several rows; one that begins above these rows is empty in them.
+    """
     numbers = {row: at for at, row in enumerate(sorted(rows))}
     cells = [replace(cell, text="") for cell in tall if cell.row not in rows]
     for row in sorted(rows):
