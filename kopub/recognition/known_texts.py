@@ -52,8 +52,8 @@ class PageToRead:
     """A page, its regions, and their known texts by index.
 
     The texts in `claimed` are accepted as long as the page's `samples` are read as expected. If one is not, the regions
-    are read, and each keeps its claimed text only if its own reading agrees. `parts` complete the readings of regions,
-    as `with_print` says, under the same condition.
+    are read, and each keeps its claimed text only if its own reading agrees or is empty. `parts` complete the readings
+    of regions, as `with_print` says, under the same condition.
     """
 
     page: Page
@@ -190,7 +190,12 @@ class _Router:
                 continue
             if claimed is None and not page.doubted and (printed := page.parts.get(read.index)) is not None:
                 texts.append(with_print(read, printed))
-            elif claimed is None or read.state is State.FAILED or not agree(claimed.content, read.content):
+            elif (
+                claimed is None
+                or read.state is State.FAILED
+                # Faint print is read as nothing, which says nothing against its text.
+                or (letters(read.content) and not agree(claimed.content, read.content))
+            ):
                 texts.append(read)
             else:
                 texts.append(replace(read, content=claimed.content, origin=claimed.origin, finish_reason=_GIVEN))

@@ -39,6 +39,7 @@ CODE = CodeVersion(
         "signs that stand alone are compared too",
         6: "words drawn into and behind a row are of the row; numbers that came out nowhere on a page are named",
         7: "words between rules of a picture or of dots fill the cells of a table",
+        8: "a line with a fraction is no sample, and faint print that is read as nothing keeps the text of the layer",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""
@@ -56,6 +57,8 @@ _FEWEST, _BEST, _MOST = 6, 40, 100
 """Letters of a line that is read as a sample: fewer prove little, more take too long."""
 _PLAIN = 0.7
 """Share of letters and digits in a line from which every reader should be able to read it."""
+_FRACTION = re.compile("[⁄¼-¾⅐-⅞]")
+"""A sign of a fraction, whose small figures readers mistake."""
 _LEGIBLE = 10
 """Pixels of the lowest line that a reader can read."""
 _FEWEST_DIGITS = 4
@@ -159,7 +162,7 @@ def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) 
         # The boxes of turned lines are not places on the page, and no reader sees what is not drawn.
         turned = any(word.marks & (Mark.UP | Mark.DOWN | Mark.UNDRAWN) for word in line.words)
         is_legible = min(line.box) >= 0 and not turned and height >= _LEGIBLE
-        is_plain = readable >= _PLAIN * len("".join(text.split()))
+        is_plain = readable >= _PLAIN * len("".join(text.split())) and not _FRACTION.search(text)
         if is_legible and is_plain and _FEWEST <= len(characters) <= _MOST:
             digits = sum(map(str.isdigit, text))
             candidates.append(_Candidate(line, text, len(characters), digits, height))

@@ -5,8 +5,10 @@
 
 import io
 import sys
+import time
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import docx
@@ -172,16 +174,18 @@ def test_a_slide_has_its_tables_charts_and_notes_without_hidden_slides(converted
 def test_a_web_page_in_cp949_has_its_structure_without_what_it_hides(converted: Callable) -> None:
     hidden = '<p hidden>숨은 글</p><div style="display: none"><p>숨은 글</p></div><!-- 주석 --><select><option>고를 글'
     page = (
-        f"<html><head><title>제목</title></head><body><h1>채용 공고</h1>{hidden}</select>"
+        f"<html><head><title>제목</title></head><body><ul><li>공고</li></ul><h1>채용 공고</h1>{hidden}</select>"
         "<table><tr><td>행정</td><td>3명</td></tr></table>"
-        "<pre>def f(x):\n    return x</pre><ul><li>서류</li></ul></body></html>"
+        "<pre>def f(x):\n    return x</pre><ul><li>서류</li></ul><footer><ul><li>공고</li></ul></footer>"
     )
     [pieces] = converted("a.html", page.encode("cp949"))
     assert texts(pieces) == [
+        ("text", "공고"),
         ("doc_title", "채용 공고"),
         ("table", "행정\n3명"),
         ("algorithm", "def f(x):\n    return x"),
         ("text", "서류"),
+        ("text", "공고"),
     ]
 
 
@@ -259,8 +263,34 @@ def test_no_page_cuts_a_row_of_a_sheet_though_the_next_has_the_number_that_it_la
     cells = [PieceCell(row, at, 1, 1, text) for row, held in enumerate(rows) for at, text in enumerate(held)]
     pages = [" ".join(text for row in half for text in row).split() for half in (rows[:3], rows[3:])]
     pages = [[word for word in pages[0] if word != "103"], ["103", *pages[1]]]
-    placed = place_pieces([Piece("table", tuple(cells), is_sheet=True)], pages)
+    placed = place_pieces([Piece("table", tuple(cells), sheet="과제")], pages)
     assert [grid(piece) for at in (0, 1) for piece in placed.pages[at]] == [rows[:3], rows[3:]]
+
+
+def test_the_rows_of_a_sheet_are_on_its_pages_though_another_sheet_prints_the_like() -> None:
+    sheets = ("상반기", "하반기")
+    rows = [[("서울 지점", "—", str(9 + at)), ("부산 지점", "—", "—"), ("합계", "—", str(9 + at))] for at in (0, 1)]
+    pieces: list[Piece] = []
+    pages: list[list[str]] = []
+    for name, of_sheet in zip(sheets, rows, strict=True):
+        cells = [PieceCell(row, at, 1, 1, text) for row, texts in enumerate(of_sheet) for at, text in enumerate(texts)]
+        pieces += [Piece.of("text", "단위: 백만 원"), Piece("table", tuple(cells))]
+        pieces[-2:] = [replace(piece, sheet=name) for piece in pieces[-2:]]
+        # A turned text is printed last.
+        pages.append([*(word for texts in of_sheet for text in texts for word in text.split()), "단위:", "백만", "원"])
+    placed = place_pieces(pieces, pages, dict(zip(sheets, (0, 1), strict=True)))
+    assert [grid(placed.pages[at][1]) for at in (0, 1)] == [[list(row) for row in of_sheet] for of_sheet in rows]
+
+
+def test_a_table_of_four_times_the_rows_takes_about_four_times_as_long() -> None:
+    def seconds(rows: int) -> float:
+        cells = [PieceCell(row, at, 1, 1, f"{row}{sign}") for row in range(rows) for at, sign in enumerate("가나다")]
+        pages = [[cell.text for cell in cells[at : at + 120]] for at in range(0, len(cells), 120)]
+        begin = time.process_time()
+        assert len(place_pieces([Piece("table", tuple(cells))], pages).pages) == len(pages)
+        return time.process_time() - begin
+
+    assert seconds(6000) < 9 * seconds(1500)
 
 
 def test_a_cell_that_is_found_on_a_later_page_takes_no_other_rows_there() -> None:

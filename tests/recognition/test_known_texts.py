@@ -186,6 +186,15 @@ def test_a_page_with_a_sample_that_reads_otherwise_is_read_and_keeps_what_its_re
     assert len(found["p"].crops) == 1
 
 
+def test_faint_print_that_is_read_as_nothing_keeps_its_claimed_text():
+    def read(pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        for taken, regions in pages:
+            yield page_reading(taken.page_id, [RegionText(each.index, each.label, " ") for each in regions], ())
+
+    (reading,) = read_unknown(read, [with_layer("read")])
+    assert [text.content for text in reading.regions] == ["read!", "something else", " "]
+
+
 @pytest.mark.parametrize("failing", [(3,), (0, 3), ()], ids=["its sample", "its sample and a region", "left out"])
 def test_a_sample_that_failed_or_was_left_out_proves_nothing(failing: tuple[int, ...]):
     def read(pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:

@@ -240,7 +240,7 @@ def test_a_line_of_the_body_one_of_another_size_and_the_one_with_most_digits_are
 
 @pytest.mark.parametrize(
     "words",
-    [line("ελληνικά γράμματα"), line("( ) [ ] { } = = a"), line("a word", marks=Mark.UP)],
+    [line("ελληνικά γράμματα"), line("( ) [ ] { } = = a"), line("a word", marks=Mark.UP), line("up to 1 ⁄4 inch")],
 )
 def test_what_the_reader_may_not_read_is_no_sample(words: list[Word]):
     found = extract_texts(layer(words), [region(0, 0, 0, WIDTH, HEIGHT)], frozenset({"LATIN", "GREEK"}))

@@ -273,6 +273,9 @@ def _convert_file(path: Path, folder: Path) -> Conversion:
     try:
         with PdfDocument(pdf) as document:
             pages = [page.get_textpage().get_text_range().split() for page in document]
+            # LibreOffice marks the first page of each sheet.
+            marks = [(mark.get_title(), mark.get_dest()) for mark in document.get_toc()]
+            sheets = {title: place.get_index() or 0 for title, place in marks if place is not None}
     except PdfiumError:
         raise UndecodableImage("its conversion made a damaged PDF") from None
     try:
@@ -280,7 +283,7 @@ def _convert_file(path: Path, folder: Path) -> Conversion:
     except office.UnreadablePieces as error:
         odd = Reason("only the print of the document was read, for its structure is odd: {error}", error=str(error))
         return Conversion(pdf, {0: odd})
-    placed = place_pieces(pieces, pages)
+    placed = place_pieces(pieces, pages, sheets)
     lost: dict[int, str] = {}
     for at, texts in placed.unprinted.items():
         text = "".join(texts)

@@ -42,6 +42,7 @@ PIECES = CodeVersion(
         4: "a row that a page cuts keeps its cells, a table in a cell is on its own page, and the charset of a web "
         "page is not guessed a second time",
         5: "a short number takes no part of a longer one",
+        6: "the cells of a sheet are on its own pages, and the head and foot of a web page are printed once",
     },
 )
 """A new version converts office files again."""

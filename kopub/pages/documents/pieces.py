@@ -36,7 +36,8 @@ class Piece:
     `label` is a label of regions. A table has cells in the order of their rows; anything else has one. `slide` is the
     number of its slide among those that are shown, from 0. `box` is the place (x1, y1, x2, y2) of a chart in shares of
     its page. A piece that is not `printed`, such as a speaker's note, is on the page of its neighbours. `level` is that
-    of a title, 1 for the uppermost below the document's own. No page cuts a row of a sheet.
+    of a title, 1 for the uppermost below the document's own. `sheet` is the name of its sheet, no row of which a page
+    cuts.
     """
 
     label: str
@@ -45,7 +46,7 @@ class Piece:
     box: tuple[float, float, float, float] | None = None
     printed: bool = True
     level: int = 1
-    is_sheet: bool = False
+    sheet: str | None = None
 
     @classmethod
     def of(cls, label: str, text: str, slide: int | None = None, level: int = 1) -> Self:

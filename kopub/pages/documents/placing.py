@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +36,30 @@ class PlacedPieces:
     unprinted: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
-def place_pieces(pieces: Sequence[Piece], pages: Sequence[Sequence[str]]) -> PlacedPieces:
+def place_pieces(
+    pieces: Sequence[Piece], pages: Sequence[Sequence[str]], sheets: Mapping[str, int] | None = None
+) -> PlacedPieces:
     """Return the pieces by the page that prints them, given the words of each page.
 
     A piece over several pages is divided. What is not printed is on the page of the piece before it. Pieces of slides
-    are on their own pages if there are as many of both. Running heads and feet are on every page that prints them.
+    are on their own pages if there are as many of both, and those of sheets if the first page of each sheet is given by
+    its name. Running heads and feet are on every page that prints them.
     """
+    starts = sheets or {}
+    if not all(piece.sheet in starts for piece in pieces):
+        return _placed(pieces, pages)
+    placed: dict[int, tuple[Piece, ...]] = {}
+    unprinted: dict[int, tuple[str, ...]] = {}
+    for sheet, own in groupby(pieces, lambda piece: piece.sheet or ""):
+        first = starts[sheet]
+        end = min((start for start in starts.values() if start > first), default=len(pages))
+        of_sheet = _placed(list(own), pages[first:end])
+        placed |= {first + at: of_page for at, of_page in of_sheet.pages.items()}
+        unprinted |= {first + at: texts for at, texts in of_sheet.unprinted.items()}
+    return PlacedPieces(placed, unprinted)
+
+
+def _placed(pieces: Sequence[Piece], pages: Sequence[Sequence[str]]) -> PlacedPieces:
     words = PrintedWords(pages)
     slides = max((piece.slide for piece in pieces if piece.slide is not None), default=-1) + 1
     placed: dict[int, list[Piece]] = defaultdict(list)
@@ -141,7 +160,7 @@ def _table(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[in
             rows[cell.row][at] += len(letters_of(text))
     if not printed or printed < _TABLE_PLACED * letters:
         return []
-    pages_of_rows = _pages_of_rows(rows, piece.is_sheet)
+    pages_of_rows = _pages_of_rows(rows, piece.sheet is not None)
     pages: dict[int, dict[int, list[PieceCell]]] = defaultdict(dict)
     """The cells of each row of each page; a row may have none of its own."""
     for row, own in enumerate(pages_of_rows):
@@ -158,9 +177,10 @@ def _table(piece: Piece, words: PrintedWords, page: int | None) -> list[tuple[in
         for at in own:
             pages[at][cell.row].append(replace(cell, text=" ".join(by_page[at])))
     tables: list[tuple[int, Piece]] = []
+    tall = [cell for cell in piece.cells if cell.row_span > 1]
     for at, cells in sorted(pages.items()):
         headings = _headings(piece, words, at, min(cells)) if tables else {}
-        tables.append((at, _of_rows(piece, {**headings, **cells})))
+        tables.append((at, replace(piece, cells=_of_rows({**headings, **cells}, tall))))
     return tables
 
 
@@ -175,7 +195,8 @@ def _pages_of_rows(rows: Sequence[Counter[int]], are_whole: bool) -> list[list[i
     before: list[NDArray[np.intp]] = []
     """For each row and its last page, the last page of the row above."""
     for row in rows:
-        own = np.array([row[at] for at in pages])
+        own = np.zeros(len(pages))
+        own[np.searchsorted(pages, list(row))] = list(row.values())
         sums = np.cumsum(own)
         gain = best if are_whole else best - sums + own
         tops = np.maximum.accumulate(gain)
@@ -193,8 +214,9 @@ def _pages_of_rows(rows: Sequence[Counter[int]], are_whole: bool) -> list[list[i
 def _headings(piece: Piece, words: PrintedWords, page: int, before: int) -> dict[int, list[PieceCell]]:
     """Return the first rows of a table that a page prints again."""
     again: dict[int, list[PieceCell]] = {}
+    first = list(takewhile(lambda cell: cell.row < _MOST_HEADINGS, piece.cells))
     for row in range(min(_MOST_HEADINGS, before)):
-        cells = [cell for cell in piece.cells if cell.row == row]
+        cells = [cell for cell in first if cell.row == row]
         texts = [cell.text for cell in cells if cell.text]
         if not texts or any(words.take(text, page) is None for text in texts):
             break
@@ -202,10 +224,13 @@ def _headings(piece: Piece, words: PrintedWords, page: int, before: int) -> dict
     return again
 
 
-def _of_rows(piece: Piece, rows: Mapping[int, Sequence[PieceCell]]) -> Piece:
-    """Return the table of some rows, with empty cells below longer ones."""
+def _of_rows(rows: Mapping[int, Sequence[PieceCell]], tall: Sequence[PieceCell]) -> tuple[PieceCell, ...]:
+    """Return the cells of some rows of a table as its only ones.
+
+    `tall` are all its cells of several rows; one that begins above these rows is empty in them.
+    """
     numbers = {row: at for at, row in enumerate(sorted(rows))}
-    cells = [replace(cell, text="") for cell in piece.cells if cell.row not in rows]
+    cells = [replace(cell, text="") for cell in tall if cell.row not in rows]
     for row in sorted(rows):
         cells += rows[row]
     of_rows: list[PieceCell] = []
@@ -213,4 +238,4 @@ def _of_rows(piece: Piece, rows: Mapping[int, Sequence[PieceCell]]) -> Piece:
         covered = [numbers[row] for row in range(cell.row, cell.row + cell.row_span) if row in numbers]
         if covered:
             of_rows.append(replace(cell, row=covered[0], row_span=len(covered)))
-    return replace(piece, cells=tuple(sorted(of_rows, key=lambda cell: (cell.row, cell.column))))
+    return tuple(sorted(of_rows, key=lambda cell: (cell.row, cell.column)))

@@ -45,9 +45,9 @@ def read_sheets(path: Path) -> list[Piece]:
     pieces: list[Piece] = []
     for sheet in sheets:
         if sheet.cells and len(sheets) > 1:
-            pieces.append(Piece.of("paragraph_title", sheet.name))
+            pieces.append(replace(Piece.of("paragraph_title", sheet.name), sheet=sheet.name))
         for block in _blocks(_shown(sheet)):
-            pieces += _of_block(block)
+            pieces += (replace(piece, sheet=sheet.name) for piece in _of_block(block))
     return pieces
 
 
@@ -101,4 +101,4 @@ def _of_block(cells: Sequence[PieceCell]) -> Iterator[Piece]:
     rest = list(chain.from_iterable(rows))
     first_row, first_column = rest[0].row, min(cell.column for cell in rest)
     table = [replace(cell, row=cell.row - first_row, column=cell.column - first_column) for cell in rest]
-    yield Piece(TABLE, tuple(with_empty_cells(table)), is_sheet=True)
+    yield Piece(TABLE, tuple(with_empty_cells(table)))

@@ -52,7 +52,13 @@ def read_pieces(name: str, content: bytes) -> list[Piece]:
         if kind is InputFormat.DOCX:
             content = as_printed(content)
         opened = InputDocument(BytesIO(content), kind, reader, filename=name)
-        return list(_Pieces(opened._backend.convert()))  # pyright: ignore[reportAttributeAccessIssue]
+        document: DoclingDocument = opened._backend.convert()  # pyright: ignore[reportAttributeAccessIssue]
+        if kind is InputFormat.HTML:
+            # A web page prints its head and foot once; docling takes all before the first title for a head.
+            for item in (*document.groups, *document.texts, *document.tables):
+                if item.content_layer == "furniture":
+                    item.content_layer = document.body.content_layer
+        return list(_Pieces(document))
     finally:
         # Whatever else runs in this process may need them.
         for model in _MODELS:
