@@ -104,11 +104,11 @@ def _in_xml(content: bytes) -> Iterator[str]:
             is_part = key == "Target" and values.get("TargetMode") != "External" and target.startswith(("/", ".."))
             if not is_link and not is_part and _OUTSIDE.match(target) and not _WITHIN.match(target):
                 yield target
-        fields += [value for key, value in values.items() if key == "instr"]
+        fields.append(values.get("instr", ""))
         if name == "instrText":
             fields.append(element.text or "")
         if name == "style" and _STYLES.search("".join(element.itertext())):
             yield "a style sheet"
-        yield from (value for value in values.values() if _STYLES.search(str(value)))
+        yield from filter(_STYLES.search, values.values())
     instructions = "".join("".join(fields).split()).upper()
     yield from (f"{field}…" for field in _FIELDS if field in instructions.replace("HYPERLINK", ""))

@@ -161,7 +161,7 @@ class TextLayer:
         fields: dict[str, Any] = {
             "size": [self.width, self.height],
             "words": [word.text for word in self.words],
-            "boxes": _edges(word.box for word in self.words),
+            "boxes": list(chain.from_iterable(word.box for word in self.words)),
             "marks": [int(word.marks) for word in self.words],
             "outside": self.outside,
             "cell": self.cell,
@@ -170,16 +170,16 @@ class TextLayer:
         }
         # What a page lacks is left out, as it is from layers of older releases.
         if self.rules:
-            fields["rules"] = _edges(self.rules)
+            fields["rules"] = list(chain.from_iterable(self.rules))
         if self.fills:
-            fields["fills"] = _edges(self.fills)
+            fields["fills"] = list(chain.from_iterable(self.fills))
         if self.pieces:
             fields["pieces"] = [piece.to_json() for piece in self.pieces]
         if self.tags:
             fields["tags"] = list(map(astuple, self.tags))
             fields["tagged"] = [word.tag for word in self.words]
         if self.pictures:
-            fields["pictures"] = _edges(self.pictures)
+            fields["pictures"] = list(chain.from_iterable(self.pictures))
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
@@ -215,10 +215,6 @@ class TextLayer:
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError, zlib.error) as error:
             return cls.failed(f"it is damaged: {first_line(error)}")
-
-
-def _edges(boxes: Iterable[Box[int]]) -> list[int]:
-    return list(chain.from_iterable(boxes))
 
 
 def _boxes(edges: Iterable[int]) -> Iterator[Box[int]]:
