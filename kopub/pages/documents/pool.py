@@ -15,7 +15,7 @@ from threading import BoundedSemaphore
 from typing import Any, Self
 
 from kopub.pages.documents import page_maker
-from kopub.pages.documents.conversion import Conversions, converter, is_converted
+from kopub.pages.documents.conversion import Conversions, converter, is_converted, pieces_of_page
 from kopub.pages.documents.folder import LeftOut, SourceFile, marked
 from kopub.pages.documents.text_layer import Extent, Failure, RenderedImage
 from kopub.pages.places import SourcePath, on_disk, sha256_of
@@ -120,7 +120,7 @@ class RenderPool:
                 file = converted.pdf
                 if arguments:
                     lost = converted.lost.get(arguments[0])
-                    arguments.append(tuple(converted.pieces.get(arguments[0], ())))
+                    arguments.append(pieces_of_page(converted, arguments[0]))
             answer = self._answer(file, (method, file, *arguments))
         return replace(answer, damage=lost) if lost and isinstance(answer, RenderedImage) else answer
 
