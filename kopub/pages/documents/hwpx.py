@@ -4,6 +4,7 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import IO, Any
 
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
@@ -94,11 +95,11 @@ def _name(element: Any) -> str:
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
+@dataclass(frozen=True)
 class _Section:
     """A reader of a section's elements."""
 
-    def __init__(self, levels: dict[str, int]) -> None:
-        self._levels = levels
+    levels: dict[str, int]
 
     def paragraphs(self, around: Any) -> list[HwpParagraph]:
         """Return the paragraphs among some elements, or directly below one."""
@@ -111,7 +112,7 @@ class _Section:
             for run in element:
                 for child in run:
                     self._add(child, texts, tied)
-            level = self._levels.get(element.get("paraPrIDRef"), 0)
+            level = self.levels.get(element.get("paraPrIDRef"), 0)
             paragraphs.append(HwpParagraph("".join(texts), level, tied))
         return paragraphs
 

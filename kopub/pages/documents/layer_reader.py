@@ -27,7 +27,7 @@ from kopub.pages.documents.drawn_objects import (
 from kopub.pages.documents.fonts import lacks_font
 from kopub.pages.documents.form_fields import field_texts
 from kopub.pages.documents.structure_tags import StructureTags
-from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word, characters_of
+from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
 from kopub.pages.nameless import nameless
 
 _Place = tuple[float, float, float, float]
@@ -87,9 +87,14 @@ def read_layer(page: PdfPage, pixels: NDArray[np.uint8]) -> TextLayer | None:
     if not drawn and not fields:
         return None
     grey = pixels if pixels.ndim == 2 else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), np.uint8)
+    # Text that the crop box cuts off is still on the sheet.
+    sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
+    outside = 0
     words: list[Word] = []
     last: dict[str, Box] = {}
     for word in drawn:
+        if not is_within(word.box, sheet):
+            outside += len(word.text)
         if not is_within(word.box, (0, 0, width, height)):
             continue
         before, last[word.text] = last.get(word.text), word.box
@@ -101,9 +106,6 @@ def read_layer(page: PdfPage, pixels: NDArray[np.uint8]) -> TextLayer | None:
         # A field without a frame that holds nothing is not printed.
         if not _with_ink_mark(value, grey).marks & Mark.NO_INK:
             words.append(value)
-    # Text that the crop box cuts off is still on the sheet.
-    sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
-    outside = characters_of(word for word in drawn if not is_within(word.box, sheet))
     cell = max(1, -(-max(width, height) // _CELLS))
     bare = _bare(grey, words, cell)
     return TextLayer(width, height, tuple(words), outside, cell, bare, rules=rules, fills=fills, tags=tuple(tags.tags))
@@ -245,7 +247,7 @@ def _begins_word(page: ctypes.c_void_p, pending: _OpenWord, index: int, letter: 
     a, b = raw.FS_RECTF(), raw.FS_RECTF()
     for place, rect in ((pending.places[-1], a), (index, b)):
         raw.FPDFText_GetLooseCharBox(page, place, rect)
-    small, large = sorted(abs(rect.top - rect.bottom) for rect in (a, b))
+    small, large = sorted((abs(a.top - a.bottom), abs(b.top - b.bottom)))
     return small <= _SMALL * large
 
 
@@ -277,9 +279,10 @@ def _finish(page: ctypes.c_void_p, pending: _OpenWord, drawing: _Drawing) -> Ite
     mode = raw.FPDFTextObj_GetTextRenderMode(drawn) if drawn else None
     is_hidden = mode == raw.FPDF_TEXTRENDERMODE_INVISIBLE or (mode == raw.FPDF_TEXTRENDERMODE_FILL and is_clear(drawn))
     marks, boxes = pending.marks, pending.boxes
+    first, last = boxes[0], boxes[-1]
     if drawn and not is_hidden and lacks_font(drawn, pending.letters):
         marks |= Mark.UNDRAWN
-    across, down = (boxes[-1][axis] + boxes[-1][axis + 2] - boxes[0][axis] - boxes[0][axis + 2] for axis in (0, 1))
+    across, down = last[0] + last[2] - first[0] - first[2], last[1] + last[3] - first[1] - first[3]
     if abs(down) > abs(across):
         marks |= Mark.DOWN if down > 0 else Mark.UP
     starts = [0]
@@ -314,13 +317,13 @@ def _bare(grey: NDArray[np.uint8], words: Sequence[Word], cell: int) -> NDArray[
     # A printed stroke is wider than the pixels that are skipped.
     step = max(1, cell // _LOOKED_AT)
     grey = np.ascontiguousarray(grey[::step, ::step])
-    tops, lefts = (np.arange(count) * cell // step for count in (rows, columns))
+    tops, lefts = np.arange(rows) * cell // step, np.arange(columns) * cell // step
     darkest = np.minimum.reduceat(np.minimum.reduceat(grey, tops, axis=0), lefts, axis=1)
     lightest = np.maximum.reduceat(np.maximum.reduceat(grey, tops, axis=0), lefts, axis=1)
     bare = lightest.astype(np.int16) - darkest >= _INK
     for word in words:
         x1, y1, x2, y2 = word.box
         margin = _MARGIN * min(x2 - x1, y2 - y1)
-        top, left = (max(0, int((edge - margin) // cell)) for edge in (y1, x1))
+        top, left = max(0, int((y1 - margin) // cell)), max(0, int((x1 - margin) // cell))
         bare[top : int((y2 + margin) // cell) + 1, left : int((x2 + margin) // cell) + 1] = False
     return bare

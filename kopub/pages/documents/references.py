@@ -52,9 +52,11 @@ def without_references(path: Path, folder: Path) -> Path:
         cleaned = _RTF_WORDS.sub(rb"\\*\\removed", content)
     elif path.suffix.lower() in (".html", ".htm"):
         soup = BeautifulSoup(web_page.decoded(content), "lxml")
-        styles = [style for style in soup("style") if _STYLES.search(style.text)]
-        for element in soup.find_all([*_WEB_ELEMENTS]) + styles:
+        for element in soup.find_all([*_WEB_ELEMENTS]):
             element.decompose()
+        for style in soup("style"):
+            if _STYLES.search(style.text):
+                style.decompose()
         for element in soup.find_all(True):
             for name, value in list(element.attrs.items()):
                 if name in _WEB_ATTRIBUTES or (name == "style" and _STYLES.search(str(value))):

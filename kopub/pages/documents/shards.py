@@ -268,7 +268,7 @@ def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
         return
     with on_disk(path) as file:
         # Shards of older releases have sentences alone.
-        columns = [name for name in (PROBLEM, PARTS) if name in pq.read_schema(file).names]
+        columns = [PROBLEM, PARTS] if PARTS in pq.read_schema(file).names else [PROBLEM]
         problems = pq.read_table(file, columns=columns).to_pylist()
     for form, rows in (
         ("could not be made: {reason}", shard.failed[:_NAMED]),

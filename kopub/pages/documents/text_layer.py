@@ -226,13 +226,13 @@ def layer_id(stored: str | None) -> str | None:
     return None if stored is None else fingerprint([stored])
 
 
+@dataclass(frozen=True, slots=True)
 class StoredLayers:
     """The text layers of one shard, by row; `stored` is how its file holds them."""
 
-    def __init__(self, place: str, shard_key: str, stored: Sequence[str | None]) -> None:
-        self._place = place
-        self._shard_key = shard_key
-        self._stored = stored
+    place: str
+    shard_key: str
+    stored: Sequence[str | None]
 
     def layer(self, page_id: str, row: int, text_layer_id: str | None) -> TextLayer | None:
         """Return the layer at `row`, from 0; None without an id in `raw_pages`.
@@ -241,13 +241,13 @@ class StoredLayers:
         """
         if text_layer_id is None:
             return None
-        stored = self._stored[row] if row < len(self._stored) else None
+        stored = self.stored[row] if row < len(self.stored) else None
         if stored is None or layer_id(stored) != text_layer_id:
             form = (
                 "{place}: row {row} does not hold the text layer that raw_pages saw of {page}: materialize raw_pages "
                 "of {shard} again"
             )
-            raise SourceError(form, self._place, row, quoted(page_id), self._shard_key)
+            raise SourceError(form, self.place, row, quoted(page_id), self.shard_key)
         return TextLayer.from_json(stored)
 
 

@@ -23,7 +23,7 @@ def as_printed(content: bytes) -> bytes:
     number = 0
     for element in telling:
         around = element.getparent()
-        name, place = (tag.rpartition("}")[2] for tag in (element.tag, around.tag))
+        name, place = element.tag.rpartition("}")[2], around.tag.rpartition("}")[2]
         if name == "footnoteReference":
             number += 1
             mark = element.makeelement(element.tag.replace(name, "t"))
