@@ -155,7 +155,7 @@ def _text(content: bytes, controls: Iterator[str]) -> str:
 
 
 def _control(control: _Record, levels: Sequence[int]) -> tuple[str, list[HwpTable | HwpBox | HwpFormula]]:
-    """Return what a control prints within the text, such as the number of a note, and its objects."""
+    """Return the number that a control prints within the text, and its objects."""
     kind, content = control.content[:4], control.content
     number: list[str | int] = []
     if kind == _EQUATIONS:

@@ -132,10 +132,11 @@ class Pdfs:
     def make(
         self, path: Path, page: int, dpi: int, pieces: Sequence[Piece] = (), with_text: bool = True
     ) -> RenderedImage:
-        """Return the page, counted from 0, as a PNG in grey or RGB, and its text layer.
+        """Return the page as a PNG in grey or RGB, and its text layer.
 
-        It shows the crop box, upright, with annotations and form fields. `dpi` is lowered for a page that would have
-        more than `MAX_PIXELS`. `pieces` are those of the document of which the PDF was made. Raises `UndecodableImage`.
+        Pages count from 0. The PNG shows the crop box, upright, with annotations and form fields. `dpi` is lowered for
+        a page that would have more than `MAX_PIXELS`. `pieces` are those of the document of which the PDF was made.
+        Raises `UndecodableImage`.
         """
         try:
             document = self._opened(path)
