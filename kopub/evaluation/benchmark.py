@@ -200,9 +200,7 @@ class SamplePicture:
             return RenderedImage(self.load())
         if self.page is None:
             return RenderedImage(self.path.read_bytes())
-        if self.with_layer:
-            return _renderer().make(self.path, self.page - 1, DPI)
-        return RenderedImage(_renderer().render(self.path, self.page - 1, DPI))
+        return _renderer().make(self.path, self.page - 1, DPI, with_text=self.with_layer)
 
 
 @cache

@@ -2,19 +2,22 @@
 
 import io
 import os
+import pickle
 import struct
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from pypdfium2 import PdfDocument
 
 from kopub.boxes import Box
 from kopub.errors import SourceError, UndecodableImage
 from kopub.pages.documents import conversion, hwp
-from kopub.pages.documents.conversion import Conversion, Conversions
+from kopub.pages.documents.conversion import Conversion, Conversions, pieces_of_page
 from kopub.pages.documents.fonts import korean_faces
 from kopub.pages.documents.hwp_formulas import latex_of
 from kopub.pages.documents.missing_letters import with_missing_letters
@@ -355,10 +358,23 @@ def converted(path: Path, content: bytes) -> Conversion:
     conversions = Conversions()
     try:
         made = conversions.pdf("a", path)
+        assert isinstance(made, Conversion), made
+        return replace(made, pieces={at: pieces_of_page(made, at) for at in range(len(PdfDocument(made.pdf)))})
     finally:
         conversions.end()
-    assert isinstance(made, Conversion), made
-    return made
+
+
+@converts
+def test_what_is_kept_of_a_conversion_does_not_grow_with_its_document(tmp_path: Path) -> None:
+    (tmp_path / "a.hwpx").write_bytes(hwpx(*map(paragraph, SENTENCES)))
+    conversions = Conversions()
+    try:
+        made = conversions.pdf("a", tmp_path / "a.hwpx")
+        assert isinstance(made, Conversion)
+        assert len(pickle.dumps(made)) < 1000
+        assert pieces_of_page(made, 0)[0].text == SENTENCES[0]
+    finally:
+        conversions.end()
 
 
 def cells(piece: Piece) -> list[tuple[int, int, int, int, str]]:

@@ -19,9 +19,10 @@ from docx.oxml import parse_xml
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
+from pypdfium2 import PdfDocument
 
 from kopub.pages.documents import conversion, office
-from kopub.pages.documents.conversion import Conversion, Conversions
+from kopub.pages.documents.conversion import Conversion, Conversions, pieces_of_page
 from kopub.pages.documents.pieces import Piece, PieceCell, PrintedWords
 from kopub.pages.documents.placing import place_pieces
 from tests.support.sources import office_files
@@ -45,10 +46,21 @@ def converted(tmp_path: Path):
         made = conversions.pdf(name, tmp_path / name)
         assert isinstance(made, Conversion), made
         assert made.lost == {}
-        return [list(made.pieces[at]) for at in sorted(made.pieces)]
+        pages = (list(pieces_of_page(made, at)) for at in range(len(PdfDocument(made.pdf))))
+        return list(filter(None, pages))
 
     yield convert
     conversions.end()
+
+
+def test_a_lack_of_memory_is_no_odd_structure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhaust(*_: object) -> list[Piece]:
+        raise MemoryError
+
+    monkeypatch.setattr(office, "read_pieces", exhaust)
+    (tmp_path / "a.docx").write_bytes(b"")
+    with pytest.raises(MemoryError):
+        office.pieces(tmp_path / "a.docx", tmp_path / "document.pdf")
 
 
 def saved(document) -> bytes:

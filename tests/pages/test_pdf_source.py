@@ -152,7 +152,7 @@ def test_a_huge_page_is_drawn_as_large_as_pages_may_be(
 ) -> None:
     monkeypatch.setattr(pdfs, "MAX_PIXELS", 100_000)
     path = folder.put("a.pdf", pdf(sheet(b"", box=box)))
-    info = inspect(Pdfs().render(path, 0, 2000))
+    info = inspect(Pdfs().make(path, 0, 2000).data)
     width, height = map(int, box.split()[2:])
     assert 90_000 < info.width * info.height <= 100_000
     assert (info.width - 1) / info.height < width / height < info.width / (info.height - 1)

@@ -12,7 +12,7 @@ from pypdfium2 import PdfDocument, PdfImage
 
 from kopub.config.settings import ROOT
 from kopub.pages.documents import conversion, office, plain
-from kopub.pages.documents.conversion import Conversions
+from kopub.pages.documents.conversion import Conversions, pieces_of_page
 from kopub.pages.documents.folder import find_documents
 from kopub.pages.documents.pieces import Conversion
 from kopub.pages.documents.text_layer import Failure
@@ -65,7 +65,7 @@ def test_a_plain_file_says_what_it_says(
     made = conversions.pdf(name, tmp_path / name)
     assert isinstance(made, Conversion), made
     assert made.lost == {}
-    [pieces] = made.pieces.values()
+    pieces = pieces_of_page(made, 0)
     assert [(piece.label, "".join(piece.text.replace("\u200b", "").split(" "))) for piece in pieces] == [
         (label, text.replace(" ", "")) for label, text in held
     ]
@@ -111,7 +111,7 @@ def test_a_mail_comes_with_its_attachments_and_names_those_that_cannot_be_read(
     assert "첨부를 보십시오" in texts[1]
     assert not [text for text in texts if "숨은 글" in text or "글로만" in text]
     assert "△48,163" in texts[2]
-    assert [piece.text for piece in made.pieces[3]] == ["역\n007"]
+    assert [piece.text for piece in pieces_of_page(made, 3)] == ["역\n007"]
     assert pictures == [0, 1, 0, 0, 1]
     assert made.lost == {
         1: "the attachment 묶음.zip was not read: no PDF, image, HWP, office or text file; "

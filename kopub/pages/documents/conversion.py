@@ -4,6 +4,7 @@ The process converts one file, places what the file says on the pages of the PDF
 parent, and takes down everything that it started.
 """
 
+import json
 import os
 import resource
 import shutil
@@ -14,7 +15,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock, Thread
@@ -31,7 +32,7 @@ from kopub.fingerprints import CodeVersion
 from kopub.folders import runtime_folder
 from kopub.pages.documents import hwp, mail, office
 from kopub.pages.documents.fonts import KOREAN_FONTS, has_korean_font
-from kopub.pages.documents.pieces import Conversion
+from kopub.pages.documents.pieces import Conversion, Piece
 from kopub.pages.documents.placing import place_pieces
 from kopub.pages.documents.text_layer import Failure
 from kopub.processes import OF_REQUEST, how_it_ended, private_memory, start_child
@@ -66,6 +67,8 @@ _TOO_LONG = Reason("its conversion took more than {seconds} seconds of computing
 _MOST_WRITTEN = 1 << 30
 """Bytes of the largest file that a conversion may write."""
 
+_PIECES = "pieces{}.json"
+"""The file beside a PDF with the pieces of a page."""
 _SHOWN = 40
 _SUFFIXES = hwp.SUFFIXES | office.SUFFIXES
 """Suffixes of files that are converted."""
@@ -83,7 +86,7 @@ def lacks(suffix: str) -> str | None:
 
 def all_lacking() -> list[str]:
     """Say what this machine lacks to convert files of any suffix, each line once."""
-    return list(dict.fromkeys(line for suffix in sorted(_SUFFIXES) if (line := lacks(suffix))))
+    return list(dict.fromkeys(filter(None, map(lacks, sorted(_SUFFIXES)))))
 
 
 def converter(suffix: str) -> str | None:
@@ -128,7 +131,10 @@ class Conversions:
         self._cancelled = False
 
     def pdf(self, name: str, path: Path) -> Conversion | Failure:
-        """Return the PDF of the document `name`, whose file is now at `path`."""
+        """Return the PDF of the document `name`, whose file is now at `path`.
+
+        The pieces are beside it, for `pieces_of_page`: those of many documents are more than memory has room for.
+        """
         with self._lock:
             task = self._tasks[name]
         with task.lock:
@@ -206,6 +212,12 @@ class Conversions:
                 self._running.discard(process)
 
 
+def pieces_of_page(conversion: Conversion, page: int) -> tuple[Piece, ...]:
+    """Return the pieces on a page, from 0, of a document that `Conversions` converted."""
+    stored = conversion.pdf.with_name(_PIECES.format(page))
+    return tuple(map(Piece.from_json, json.loads(stored.read_text()))) if stored.exists() else ()
+
+
 def _too_large(most: int) -> Failure:
     return Failure(Reason("its conversion needs more than {size:g} GB of memory", size=most / (1 << 30)))
 
@@ -233,7 +245,11 @@ def work(connection: Connection) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # converters print only about their own workings
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     try:
-        connection.send(_convert_file(path, folder))
+        conversion = _convert_file(path, folder)
+        for page, pieces in conversion.pieces.items():
+            stored = json.dumps([piece.to_json() for piece in pieces])
+            conversion.pdf.with_name(_PIECES.format(page)).write_text(stored)
+        connection.send(replace(conversion, pieces={}))
     except UndecodableImage as error:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         is_late = used.ru_utime + used.ru_stime >= _COMPUTING_SECONDS - 1

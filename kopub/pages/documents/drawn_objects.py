@@ -6,7 +6,7 @@ The module does not load a PDF library by itself.
 import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice, pairwise, product, starmap
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,11 +107,10 @@ def address(drawn: object) -> int:
 def _bounds(drawn: PdfObject) -> tuple[float, float, float, float]:
     """Return (left, bottom, right, top) on the page; PDFium gives them relative to a form."""
     left, bottom, right, top = drawn.get_bounds()
-    corners = [(x, y) for x in (left, right) for y in (bottom, top)]
+    corners = list(product((left, right), (bottom, top)))
     form = drawn.container
     while form is not None:
-        matrix = form.get_matrix()
-        corners = [matrix.on_point(x, y) for x, y in corners]
+        corners = list(starmap(form.get_matrix().on_point, corners))
         form = form.container
     xs, ys = zip(*corners, strict=True)
     return min(xs), min(ys), max(xs), max(ys)
@@ -131,16 +130,8 @@ def pictures_of(page: PdfPage, width: int, height: int) -> Iterator[Box]:
         yield _pixels(placement, _bounds(drawn))
 
 
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    """The ruling lines of a page and its filled boxes, in pixels."""
-
-    rules: tuple[Box, ...] = ()
-    fills: tuple[Box, ...] = ()
-
-
-def shapes_of(page: PdfPage, placement: Placement) -> Shapes:
-    """Return the level and upright lines, and the filled boxes, of a page.
+def shapes_of(page: PdfPage, placement: Placement) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
+    """Return the level and upright lines, and the filled boxes, of a page in pixels.
 
     A stroked box gives its four sides, a thin filled one is a line. Curves and slanting lines are left out.
     """
@@ -163,7 +154,7 @@ def shapes_of(page: PdfPage, placement: Placement) -> Shapes:
         for corners in _lines_of(path, forms):
             clip = _clip_of(path, forms) if clip is None else clip
             x1, y1, x2, y2 = box = _clipped(corners, clip)
-            is_box = len(corners) >= 4 and all(_is_straight(a, b) for a, b in pairwise(corners))
+            is_box = len(corners) >= 4 and all(starmap(_is_straight, pairwise(corners)))
             if filled and is_box and min(x2 - x1, y2 - y1) > _THICKEST:
                 fills[_pixels(placement, box)] = None
             elif filled and is_box and min(x2 - x1, y2 - y1) >= 0 and max(x2 - x1, y2 - y1) >= _SHORTEST:
@@ -174,7 +165,7 @@ def shapes_of(page: PdfPage, placement: Placement) -> Shapes:
                 x1, y1, x2, y2 = box = _clipped((a, b), clip)
                 if _is_straight(a, b) and min(x2 - x1, y2 - y1) >= 0 and max(x2 - x1, y2 - y1) >= _SHORTEST:
                     rules[_pixels(placement, box)] = None
-    return Shapes(tuple(rules), tuple(fills))
+    return tuple(rules), tuple(fills)
 
 
 def _clip_of(path: PdfObject, forms: PdfMatrix) -> list[float]:

@@ -130,7 +130,10 @@ def _no_document(path: SourcePath) -> str | None:
 def _written(names: Iterable[str]) -> str | None:
     """Return why to leave out a folder with these names in it, else None."""
     there = set(names)
-    return next((reason for marks, reason in _WRITTEN.items() if there.issuperset(marks)), None)
+    for marks, reason in _WRITTEN.items():
+        if there.issuperset(marks):
+            return reason
+    return None
 
 
 def _files(source: SourcePath) -> Iterator[tuple[SourcePath, str]]:
@@ -169,7 +172,7 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield Path(place)
         else:
             hidden = [name for name in folders if name[0] == "."]
-            yield from (Path(place, name) for name in [*names, *hidden])
+            yield from map(Path(place).joinpath, [*names, *hidden])
         # `os.walk` enters what is left in its list.
         folders[:] = entered
         walked.add(real)

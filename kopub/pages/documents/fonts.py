@@ -55,13 +55,14 @@ def korean_faces() -> tuple[str, ...]:
     korean = ctypes.c_void_p(fontconfig.FcNameParse(b":lang=ko"))
     listing = fontconfig.FcFontList(settings, korean, wanted)
     fonts = ctypes.cast(listing, ctypes.POINTER(_FontSet)).contents if listing else _FontSet()
-
-    def text(font: int, name: bytes) -> str:
-        value = ctypes.c_char_p()
-        fontconfig.FcPatternGetString(ctypes.c_void_p(fonts.patterns[font]), name, 0, ctypes.byref(value))
-        return (value.value or b"").decode("utf-8", "replace")
-
-    names = {f"{text(font, b'family')} {text(font, b'style')}" for font in range(fonts.count)}
+    names: set[str] = set()
+    for font in range(fonts.count):
+        parts: list[str] = []
+        for part in (b"family", b"style"):
+            value = ctypes.c_char_p()
+            fontconfig.FcPatternGetString(ctypes.c_void_p(fonts.patterns[font]), part, 0, ctypes.byref(value))
+            parts.append((value.value or b"").decode("utf-8", "replace"))
+        names.add(" ".join(parts))
     return tuple(sorted(name.removesuffix(" Regular") for name in names))
 
 

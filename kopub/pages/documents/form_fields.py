@@ -27,26 +27,20 @@ def field_texts(page: PdfPage, placement: Placement) -> Iterator[tuple[str, Box]
             hidden = raw.FPDFAnnot_GetFlags(annotation) & (raw.FPDF_ANNOT_FLAG_HIDDEN | raw.FPDF_ANNOT_FLAG_NOVIEW)
             if raw.FPDFAnnot_GetSubtype(annotation) != raw.FPDF_ANNOT_WIDGET or hidden:
                 continue
+            text, flags = "", raw.FPDFAnnot_GetFormFieldFlags(form, annotation)
+            match raw.FPDFAnnot_GetFormFieldType(form, annotation):
+                case raw.FPDF_FORMFIELD_CHECKBOX:
+                    text = "☑" if raw.FPDFAnnot_IsChecked(form, annotation) else "☐"
+                case raw.FPDF_FORMFIELD_RADIOBUTTON:
+                    text = "◉" if raw.FPDFAnnot_IsChecked(form, annotation) else "○"
+                case raw.FPDF_FORMFIELD_TEXTFIELD | raw.FPDF_FORMFIELD_COMBOBOX if not flags & _PASSWORD:
+                    letters = (ctypes.c_ushort * _MOST)()
+                    size = raw.FPDFAnnot_GetFormFieldValue(form, annotation, letters, ctypes.sizeof(letters))
+                    if size <= ctypes.sizeof(letters):
+                        text = " ".join(bytes(letters)[: size - 2].decode("utf-16-le", "ignore").split())
             box = raw.FS_RECTF()
-            text = _text(form, annotation)
             if text and raw.FPDFAnnot_GetRect(annotation, box):
                 edges = placement.box(box.left, box.bottom, box.right, box.top)
                 yield text, Box._make(map(round, edges))
         finally:
             raw.FPDFPage_CloseAnnot(annotation)
-
-
-def _text(form: object, annotation: object) -> str:
-    match raw.FPDFAnnot_GetFormFieldType(form, annotation):
-        case raw.FPDF_FORMFIELD_CHECKBOX:
-            return "☑" if raw.FPDFAnnot_IsChecked(form, annotation) else "☐"
-        case raw.FPDF_FORMFIELD_RADIOBUTTON:
-            return "◉" if raw.FPDFAnnot_IsChecked(form, annotation) else "○"
-        case raw.FPDF_FORMFIELD_TEXTFIELD | raw.FPDF_FORMFIELD_COMBOBOX:
-            if raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & _PASSWORD:
-                return ""
-            letters = (ctypes.c_ushort * _MOST)()
-            size = raw.FPDFAnnot_GetFormFieldValue(form, annotation, letters, ctypes.sizeof(letters))
-            value = bytes(letters)[: size - 2] if size <= ctypes.sizeof(letters) else b""
-            return " ".join(value.decode("utf-16-le", "ignore").split())
-    return ""

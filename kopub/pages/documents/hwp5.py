@@ -71,14 +71,15 @@ def paragraphs(file: Any) -> Iterator[HwpParagraph]:
         left -= len(stream)
         if left < 0:
             raise too_large()
-        records = _records(stream)
-        if name == ["DocInfo"]:
-            for shape in _all(records, _PARA_SHAPE):
-                (properties,) = struct.unpack_from("<I", shape.content)
+        root, *records = _records(stream)
+        if name != ["DocInfo"]:
+            yield from _paragraphs(root.below, levels)
+            continue
+        for record in records:
+            if record.tag == _PARA_SHAPE:
+                (properties,) = struct.unpack_from("<I", record.content)
                 # Two bits say whether such a paragraph is in the outline, the next three its level.
                 levels.append((properties >> 25 & 7) + 1 if properties >> 23 & 3 == 1 else 0)
-        else:
-            yield from _paragraphs(records, levels)
 
 
 def _stream(file: Any, name: list[str]) -> bytes:
@@ -89,9 +90,9 @@ def _stream(file: Any, name: list[str]) -> bytes:
 
 
 def _records(stream: bytes) -> list[_Record]:
-    """Return the uppermost records of a stream."""
-    root = _Record(0, b"")
-    open_records = [root]
+    """Return the records of a stream in order, behind one above the uppermost."""
+    records = [_Record(0, b"")]
+    open_records = records.copy()
     at = 0
     while at + 4 <= len(stream):
         (head,) = struct.unpack_from("<I", stream, at)
@@ -108,32 +109,31 @@ def _records(stream: bytes) -> list[_Record]:
         del open_records[level + 1 :]
         open_records[-1].below.append(record)
         open_records.append(record)
-    return root.below
-
-
-def _all(records: Sequence[_Record], tag: int) -> Iterator[_Record]:
-    for record in records:
-        if record.tag == tag:
-            yield record
-        yield from _all(record.below, tag)
+        records.append(record)
+    return records
 
 
 def _paragraphs(records: Sequence[_Record], levels: Sequence[int]) -> list[HwpParagraph]:
     """Return the paragraphs among some records."""
-    return [_paragraph(record, levels) for record in records if record.tag == _PARAGRAPH]
-
-
-def _paragraph(record: _Record, levels: Sequence[int]) -> HwpParagraph:
-    texts: list[str] = []
-    tied: list[HwpTable | HwpBox | HwpFormula] = []
-    controls = [part for part in record.below if part.tag == _CONTROL]
-    for control in controls:
-        tied += _objects(control, levels)
-    for part in record.below:
-        if part.tag == _TEXT:
-            texts.append(_text(part.content, map(_printed, controls)))
-    (shape,) = struct.unpack_from("<H", record.content, 8)
-    return HwpParagraph("".join(texts), levels[shape] if shape < len(levels) else 0, tied)
+    paragraphs: list[HwpParagraph] = []
+    for record in records:
+        if record.tag != _PARAGRAPH:
+            continue
+        tied: list[HwpTable | HwpBox | HwpFormula] = []
+        numbers: list[str] = []
+        text = ""
+        for control in record.below:
+            if control.tag == _CONTROL:
+                number, objects = _control(control, levels)
+                numbers.append(number)
+                tied += objects
+        # The controls of a text stand behind it.
+        for part in record.below:
+            if part.tag == _TEXT:
+                text += _text(part.content, iter(numbers))
+        (shape,) = struct.unpack_from("<H", record.content, 8)
+        paragraphs.append(HwpParagraph(text, levels[shape] if shape < len(levels) else 0, tied))
+    return paragraphs
 
 
 def _text(content: bytes, controls: Iterator[str]) -> str:
@@ -154,34 +154,29 @@ def _text(content: bytes, controls: Iterator[str]) -> str:
     return "".join(letters).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _printed(control: _Record) -> str:
-    """Return the number that a control prints within the text, such as a note's."""
+def _control(control: _Record, levels: Sequence[int]) -> tuple[str, list[HwpTable | HwpBox | HwpFormula]]:
+    """Return the number that a control prints within the text, and its objects."""
     kind, content = control.content[:4], control.content
+    number: list[str | int] = []
     if kind == _EQUATIONS:
-        return BLANK
-    if _LABELS.get(kind) == "footnote" and len(content) >= 12:
-        number, before, after = struct.unpack_from("<I2H", content, 4)
+        number = [BLANK]
+    elif _LABELS.get(kind) == "footnote" and len(content) >= 12:
+        value, before, after = struct.unpack_from("<I2H", content, 4)
+        number = [chr(before) if before else "", value, chr(after) if after else ""]
     elif kind == _NUMBERS and len(content) >= 16 and content[4] & 15 and not content[5]:
-        number, _, before, after = struct.unpack_from("<4H", content, 8)
-    else:
-        return ""
-    return "".join((chr(before) if before else "", str(number), chr(after) if after else ""))
-
-
-def _objects(control: _Record, levels: Sequence[int]) -> "Iterator[HwpTable | HwpBox | HwpFormula]":
-    """Yield the table, boxes and equations of a control."""
-    kind = control.content[:4]
-    if kind == _HIDDEN:
-        return
+        value, _, before, after = struct.unpack_from("<4H", content, 8)
+        number = [chr(before) if before else "", value, chr(after) if after else ""]
+    objects: list[HwpTable | HwpBox | HwpFormula] = []
     if kind == _TABLES:
-        yield _table(control, levels)
-        return
-    for part in control.below:
-        if part.tag == _EQUATION and len(part.content) >= 6:
-            (length,) = struct.unpack_from("<H", part.content, 4)
-            yield HwpFormula(part.content[6 : 6 + 2 * length].decode("utf-16-le", "replace"))
-    for box in _boxes(control.below, levels):
-        yield HwpBox(box, _LABELS.get(kind, "text"))
+        objects.append(_table(control, levels))
+    elif kind != _HIDDEN:
+        for part in control.below:
+            if part.tag == _EQUATION and len(part.content) >= 6:
+                (length,) = struct.unpack_from("<H", part.content, 4)
+                objects.append(HwpFormula(part.content[6 : 6 + 2 * length].decode("utf-16-le", "replace")))
+        for box in _boxes(control.below, levels):
+            objects.append(HwpBox(box, _LABELS.get(kind, "text")))
+    return "".join(map(str, number)), objects
 
 
 def _boxes(records: Sequence[_Record], levels: Sequence[int]) -> Iterator[list[HwpParagraph]]:
@@ -210,5 +205,5 @@ def _table(control: _Record, levels: Sequence[int]) -> HwpTable:
             content = []
             cells.append(HwpCell(row, column, max(1, row_span), max(1, column_span), content))
         elif part.tag == _PARAGRAPH:
-            content.append(_paragraph(part, levels))
+            content += _paragraphs([part], levels)
     return HwpTable(cells, caption)

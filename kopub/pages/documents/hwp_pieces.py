@@ -67,25 +67,19 @@ def pieces_of(content: Sequence[HwpParagraph], label: str = "text") -> Iterator[
             if isinstance(tied, HwpBox):
                 yield from pieces_of(tied.content, label if tied.label == "text" else tied.label)
             elif isinstance(tied, HwpTable):
-                yield from _of_table(tied)
+                yield from pieces_of(tied.caption, "figure_title")
+                apart: list[HwpTable | HwpBox] = []
+                cells: list[PieceCell] = []
+                for cell in tied.cells:
+                    text = "\n".join(_lines(cell.content, apart))
+                    cells.append(PieceCell(cell.row, cell.column, cell.row_span, cell.column_span, text))
+                # A table without text is none.
+                if any(cell.text for cell in cells):
+                    yield Piece(TABLE, tuple(with_empty_cells(cells)))
+                # The tables and notes in its cells are behind it.
+                yield from pieces_of([HwpParagraph("", objects=apart)])
             elif formula := latex_of(tied.script):
                 yield Piece.of(FORMULA, formula)
-
-
-def _of_table(table: HwpTable) -> Iterator[Piece]:
-    """Yield a table and its caption, then the tables and notes in its cells.
-
-    A table without text is none.
-    """
-    yield from pieces_of(table.caption, "figure_title")
-    apart: list[HwpTable | HwpBox] = []
-    cells = [
-        PieceCell(cell.row, cell.column, cell.row_span, cell.column_span, "\n".join(_lines(cell.content, apart)))
-        for cell in table.cells
-    ]
-    if any(cell.text for cell in cells):
-        yield Piece(TABLE, tuple(with_empty_cells(cells)))
-    yield from pieces_of([HwpParagraph("", objects=apart)])
 
 
 def _lines(content: Sequence[HwpParagraph], apart: "list[HwpTable | HwpBox]") -> Iterator[str]:

@@ -4,6 +4,7 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import IO, Any
 
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
@@ -94,14 +95,14 @@ def _name(element: Any) -> str:
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
+@dataclass(frozen=True)
 class _Section:
     """A reader of a section's elements."""
 
-    def __init__(self, levels: dict[str, int]) -> None:
-        self._levels = levels
+    levels: dict[str, int]
 
     def paragraphs(self, around: Any) -> list[HwpParagraph]:
-        """Return the paragraphs directly below an element."""
+        """Return the paragraphs among some elements, or directly below one."""
         paragraphs: list[HwpParagraph] = []
         for element in around:
             if _name(element) != "p":
@@ -111,7 +112,7 @@ class _Section:
             for run in element:
                 for child in run:
                     self._add(child, texts, tied)
-            level = self._levels.get(element.get("paraPrIDRef"), 0)
+            level = self.levels.get(element.get("paraPrIDRef"), 0)
             paragraphs.append(HwpParagraph("".join(texts), level, tied))
         return paragraphs
 
@@ -128,15 +129,17 @@ class _Section:
             tied.append(self._table(element))
         elif name == "equation":
             texts.append(BLANK)
-            tied += [HwpFormula("".join(script.itertext())) for script in element if _name(script) == "script"]
+            tied += (HwpFormula("".join(script.itertext())) for script in element.iterfind("{*}script"))
         elif name in ("compose", "textart"):
             texts.append(element.get("composeText") or element.get("text") or "")
         elif name == "autoNum" and element.get("numType") in _NUMBERED:
             texts.append(_number(element))
         elif name in _LABELS:
+            number = next(element.iter("{*}autoNum"), None)
+            own = f"{element.get('number')})" if element.get("number") else ""
             # The number of a note is printed where it is referred to as well.
-            texts += [_mark(element)] if name in _NOTES else []
-            tied += [HwpBox(self.paragraphs(within), _LABELS[name]) for within in element]
+            texts += [own if number is None else _number(number)] if name in _NOTES else []
+            tied += (HwpBox(self.paragraphs(within), _LABELS[name]) for within in element)
         elif name in ("mainText", "subText"):
             texts.append(element.text or "")
         elif name == "subList":
@@ -152,23 +155,9 @@ class _Section:
             address, span = cell.find("{*}cellAddr"), cell.find("{*}cellSpan")
             row, column = int(address.get("rowAddr")), int(address.get("colAddr"))
             row_span, column_span = max(1, int(span.get("rowSpan"))), max(1, int(span.get("colSpan")))
-            cells.append(HwpCell(row, column, row_span, column_span, self._all_paragraphs(cell, "{*}subList")))
-        return HwpTable(cells, self._all_paragraphs(table, "{*}caption/{*}subList"))
-
-    def _all_paragraphs(self, around: Any, place: str) -> list[HwpParagraph]:
-        """Return the paragraphs of all lists at a place."""
-        paragraphs: list[HwpParagraph] = []
-        for within in around.iterfind(place):
-            paragraphs += self.paragraphs(within)
-        return paragraphs
-
-
-def _mark(note: Any) -> str:
-    """Return the mark with which a text refers to a note."""
-    number = next(note.iter("{*}autoNum"), None)
-    if number is not None:
-        return _number(number)
-    return f"{note.get('number')})" if note.get("number") else ""
+            content = self.paragraphs(cell.iterfind("{*}subList/{*}p"))
+            cells.append(HwpCell(row, column, row_span, column_span, content))
+        return HwpTable(cells, self.paragraphs(table.iterfind("{*}caption/{*}subList/{*}p")))
 
 
 def _number(element: Any) -> str:

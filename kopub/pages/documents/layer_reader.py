@@ -6,9 +6,9 @@ The module does not load a PDF library by itself.
 import ctypes
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, takewhile
+from itertools import islice
 
 import cv2
 import numpy as np
@@ -27,7 +27,7 @@ from kopub.pages.documents.drawn_objects import (
 from kopub.pages.documents.fonts import lacks_font
 from kopub.pages.documents.form_fields import field_texts
 from kopub.pages.documents.structure_tags import StructureTags
-from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word, characters_of
+from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
 from kopub.pages.nameless import nameless
 
 _Place = tuple[float, float, float, float]
@@ -76,9 +76,10 @@ def read_layer(page: PdfPage, pixels: NDArray[np.uint8]) -> TextLayer | None:
         if count > _MOST:
             return TextLayer.failed(f"it has {count:,} characters")
         placement = Placement.of(page, width, height)
-        shapes = shapes_of(page, placement)
+        rules, fills = shapes_of(page, placement)
+        upright = sorted(((x1 + x2) / 2, y1, y2) for x1, y1, x2, y2 in rules if y2 - y1 > x2 - x1)
         tags = StructureTags(page)
-        drawing = _Drawing(Coverings(page, placement), _Fences(shapes.rules), tags)
+        drawing = _Drawing(Coverings(page, placement), upright, tags)
         drawn = drawing.fonts.marked(list(_words(text.raw, count, placement, drawing)))
         fields = [Word(typed, box, Mark.LINE) for typed, box in field_texts(page, placement)]
     finally:
@@ -86,9 +87,14 @@ def read_layer(page: PdfPage, pixels: NDArray[np.uint8]) -> TextLayer | None:
     if not drawn and not fields:
         return None
     grey = pixels if pixels.ndim == 2 else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), np.uint8)
+    # Text that the crop box cuts off is still on the sheet.
+    sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
+    outside = 0
     words: list[Word] = []
     last: dict[str, Box] = {}
     for word in drawn:
+        if not is_within(word.box, sheet):
+            outside += len(word.text)
         if not is_within(word.box, (0, 0, width, height)):
             continue
         before, last[word.text] = last.get(word.text), word.box
@@ -100,44 +106,23 @@ def read_layer(page: PdfPage, pixels: NDArray[np.uint8]) -> TextLayer | None:
         # A field without a frame that holds nothing is not printed.
         if not _with_ink_mark(value, grey).marks & Mark.NO_INK:
             words.append(value)
-    # Text that the crop box cuts off is still on the sheet.
-    sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
-    outside = characters_of(word for word in drawn if not is_within(word.box, sheet))
     cell = max(1, -(-max(width, height) // _CELLS))
     bare = _bare(grey, words, cell)
-    return TextLayer(
-        width, height, tuple(words), outside, cell, bare, rules=shapes.rules, fills=shapes.fills, tags=tuple(tags.tags)
-    )
+    return TextLayer(width, height, tuple(words), outside, cell, bare, rules=rules, fills=fills, tags=tuple(tags.tags))
 
 
-class _Fences:
-    """The upright rules of a page, which part the letters of cells."""
-
-    def __init__(self, rules: Iterable[Box]) -> None:
-        upright = (rule for rule in rules if rule.height > rule.width)
-        self._rules = sorted(((x1 + x2) / 2, y1, y2) for x1, y1, x2, y2 in upright)
-
-    def part(self, a: Sequence[float], b: Sequence[float]) -> bool:
-        """Return whether a rule stands between the middles of two boxes."""
-        start, end = sorted(((a[0] + a[2]) / 2, (b[0] + b[2]) / 2))
-        first = bisect_right(self._rules, (start,))
-        y = (a[1] + a[3]) / 2
-        between = takewhile(lambda rule: rule[0] < end, islice(self._rules, first, None))
-        return any(top <= y <= bottom for _, top, bottom in between)
-
-
+@dataclass
 class _Fonts:
     """The widths of letters in each font, which tell those of even width."""
 
-    def __init__(self) -> None:
-        self._widths: dict[int, dict[str, float]] = defaultdict(dict)
-        self._of_words: list[int] = []
+    widths: dict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    of_words: list[int] = field(default_factory=list)
 
     def note(self, page: ctypes.c_void_p, drawn: ctypes.c_void_p | None, pending: "_OpenWord", words: int) -> None:
         """Measure the letters of a word that is drawn as so many words."""
         font = address(raw.FPDFTextObj_GetFont(drawn)) if drawn else 0
-        self._of_words += [font] * words
-        widths = self._widths[font]
+        self.of_words += [font] * words
+        widths = self.widths[font]
         for letter, index in zip(pending.letters, pending.places, strict=True):
             if letter in _NARROW or letter in _WIDE:
                 if letter in widths:
@@ -149,7 +134,7 @@ class _Fonts:
     def marked(self, words: Sequence[Word]) -> list[Word]:
         """Return all words that were noted, with the mark of fonts of even width."""
         even: set[int] = set()
-        for font, widths in self._widths.items():
+        for font, widths in self.widths.items():
             # Only a font with both kinds of letters shows that its narrow ones are as wide as others.
             if font and not (_NARROW.isdisjoint(widths) or _WIDE.isdisjoint(widths)):
                 widest = max(widths.values())
@@ -157,7 +142,7 @@ class _Fonts:
                     even.add(font)
         return [
             replace(word, marks=word.marks | Mark.FIXED) if font in even else word
-            for word, font in zip(words, self._of_words, strict=True)
+            for word, font in zip(words, self.of_words, strict=True)
         ]
 
 
@@ -166,44 +151,21 @@ class _Drawing:
     """The drawing around the letters of a page, and their fonts."""
 
     pictures: Coverings
-    fences: _Fences
+    upright: Sequence[tuple[float, int, int]]
+    """The middle, top and bottom of each upright rule, from the left; they part the letters of cells."""
     tags: StructureTags
     fonts: _Fonts = field(default_factory=_Fonts)
 
 
+@dataclass
 class _OpenWord:
     """A word being assembled from characters."""
 
-    def __init__(self, marks: Mark) -> None:
-        self.letters: list[str] = []
-        self.marks = marks
-        self.boxes: list[_Place] = []
-        self.places: list[int] = []
-
-    def add(self, index: int, letter: str, box: _Place, unmapped: bool) -> None:
-        self.places.append(index)
-        self.letters.append(letter)
-        self.boxes.append(box)
-        if unmapped:
-            self.marks |= Mark.UNMAPPED
-
-    def words(self) -> Iterator[Word]:
-        """Yield the word; a column of vertical writing, whose blanks PDFium drops, as several."""
-        marks = self.marks
-        first, last = self.boxes[0], self.boxes[-1]
-        across, down = (last[axis] + last[axis + 2] - first[axis] - first[axis + 2] for axis in (0, 1))
-        if abs(down) > abs(across):
-            marks |= Mark.DOWN if down > 0 else Mark.UP
-        starts = [0]
-        even = sum(letter >= _EVEN for letter in self.letters)
-        if marks & Mark.DOWN and 2 * even > len(self.letters) > 2:
-            steps = np.diff([(box[1] + box[3]) / 2 for box in self.boxes])
-            starts += [at + 1 for at in np.flatnonzero(steps > _BLANK * np.median(steps)).tolist()]
-        for start, end in zip(starts, [*starts[1:], len(self.boxes)], strict=True):
-            x1, y1, x2, y2 = zip(*self.boxes[start:end], strict=True)
-            box = Box(round(min(x1)), round(min(y1)), round(max(x2)), round(max(y2)))
-            yield Word("".join(self.letters[start:end]), box, marks)
-            marks &= ~Mark.LINE
+    marks: Mark
+    letters: list[str] = field(default_factory=list)
+    boxes: list[_Place] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    """The numbers of the letters on the page."""
 
 
 def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Drawing) -> Iterator[Word]:
@@ -226,14 +188,20 @@ def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Dr
             if 0 <= top.value - bottom.value < _FLAT:  # a letter that is not drawn has no height
                 top.value += _CAPITAL * raw.FPDFText_GetFontSize(page, index)
             box = placement.box(left.value, bottom.value, right.value, top.value)
-            apart = pending.boxes and max(box[1] - pending.boxes[-1][3], pending.boxes[-1][1] - box[3]) > 0
-            is_new_line = bool(apart) and begins_line(page, index)
-            parted = pending.boxes and (is_new_line or drawing.fences.part(pending.boxes[-1], box))
-            if parted or _begins_word(page, pending, index, letter, box):
+            before = pending.boxes[-1] if pending.boxes else box
+            is_new_line = max(box[1] - before[3], before[1] - box[3]) > 0 and begins_line(page, index)
+            if pending.boxes and (
+                is_new_line
+                or _is_parted(before, box, drawing.upright)
+                or _begins_word(page, pending, index, letter, box)
+            ):
                 yield from _finish(page, pending, drawing)
                 pending = _OpenWord(Mark.LINE if is_new_line else NO_MARK)
             unmapped = raw.FPDFText_HasUnicodeMapError(page, index) == 1
-            pending.add(index, nameless(code) if unmapped else letter, box, unmapped)
+            pending.marks |= Mark.UNMAPPED if unmapped else NO_MARK
+            pending.letters.append(nameless(code) if unmapped else letter)
+            pending.boxes.append(box)
+            pending.places.append(index)
             continue
         ends_line = divided or letter in "\r\n"
         if ends_line and not divided and pending.letters and _goes_on(page, index, count):
@@ -249,15 +217,27 @@ def _words(page: ctypes.c_void_p, count: int, placement: Placement, drawing: _Dr
         yield from _finish(page, pending, drawing)
 
 
+def _is_parted(a: _Place, b: _Place, upright: Sequence[tuple[float, int, int]]) -> bool:
+    """Return whether an upright rule stands between the middles of two boxes."""
+    start, end = sorted(((a[0] + a[2]) / 2, (b[0] + b[2]) / 2))
+    y = (a[1] + a[3]) / 2
+    for x, top, bottom in islice(upright, bisect_right(upright, (start,)), None):
+        if x >= end:
+            break
+        if top <= y <= bottom:
+            return True
+    return False
+
+
 def _begins_word(page: ctypes.c_void_p, pending: _OpenWord, index: int, letter: str, box: _Place) -> bool:
     """Return whether a letter that PDFium joins to a word of its row begins another.
 
     It does if it was drawn later to stand before the word, as signs in another font are. The raised number of a note
     would be a digit of the number that it stands at.
     """
-    if not pending.boxes or min(box[3], pending.boxes[-1][3]) <= max(box[1], pending.boxes[-1][1]):
-        return False
     first, last = pending.boxes[0], pending.boxes[-1]
+    if min(box[3], last[3]) <= max(box[1], last[1]):
+        return False
     if first != last and (box[2] <= first[0] if first[0] < last[0] else box[0] >= first[2]):
         return True
     is_figure = letter.isdigit() and pending.letters[-1].isdigit()
@@ -267,7 +247,7 @@ def _begins_word(page: ctypes.c_void_p, pending: _OpenWord, index: int, letter: 
     a, b = raw.FS_RECTF(), raw.FS_RECTF()
     for place, rect in ((pending.places[-1], a), (index, b)):
         raw.FPDFText_GetLooseCharBox(page, place, rect)
-    small, large = sorted(abs(rect.top - rect.bottom) for rect in (a, b))
+    small, large = sorted((abs(a.top - a.bottom), abs(b.top - b.bottom)))
     return small <= _SMALL * large
 
 
@@ -294,17 +274,31 @@ def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:
 
 
 def _finish(page: ctypes.c_void_p, pending: _OpenWord, drawing: _Drawing) -> Iterator[Word]:
+    """Yield a word; a column of vertical writing, whose blanks PDFium drops, as several."""
     drawn = raw.FPDFText_GetTextObject(page, pending.places[0])
     mode = raw.FPDFTextObj_GetTextRenderMode(drawn) if drawn else None
     is_hidden = mode == raw.FPDF_TEXTRENDERMODE_INVISIBLE or (mode == raw.FPDF_TEXTRENDERMODE_FILL and is_clear(drawn))
+    marks, boxes = pending.marks, pending.boxes
+    first, last = boxes[0], boxes[-1]
     if drawn and not is_hidden and lacks_font(drawn, pending.letters):
-        pending.marks |= Mark.UNDRAWN
-    words = list(pending.words())
-    drawing.fonts.note(page, drawn, pending, len(words))
+        marks |= Mark.UNDRAWN
+    across, down = last[0] + last[2] - first[0] - first[2], last[1] + last[3] - first[1] - first[3]
+    if abs(down) > abs(across):
+        marks |= Mark.DOWN if down > 0 else Mark.UP
+    starts = [0]
+    even = sum(letter >= _EVEN for letter in pending.letters)
+    if marks & Mark.DOWN and 2 * even > len(boxes) > 2:
+        _, tops, _, bottoms = np.transpose(boxes)
+        steps = np.diff((tops + bottoms) / 2)
+        starts += (np.flatnonzero(steps > _BLANK * np.median(steps)) + 1).tolist()
+    drawing.fonts.note(page, drawn, pending, len(starts))
     tag = drawing.tags.of(drawn) if drawn else -1
-    for word in words:
-        hidden = drawn and (is_hidden or drawing.pictures.hide(drawn, word.box))
-        yield replace(word, marks=word.marks | (Mark.INVISIBLE if hidden else NO_MARK), tag=tag)
+    for start, end in zip(starts, [*starts[1:], len(boxes)], strict=True):
+        x1, y1, x2, y2 = zip(*boxes[start:end], strict=True)
+        box = Box(round(min(x1)), round(min(y1)), round(max(x2)), round(max(y2)))
+        hidden = drawn and (is_hidden or drawing.pictures.hide(drawn, box))
+        yield Word("".join(pending.letters[start:end]), box, marks | (Mark.INVISIBLE if hidden else NO_MARK), tag)
+        marks &= ~Mark.LINE
 
 
 def _with_ink_mark(word: Word, grey: NDArray[np.uint8]) -> Word:
@@ -323,13 +317,13 @@ def _bare(grey: NDArray[np.uint8], words: Sequence[Word], cell: int) -> NDArray[
     # A printed stroke is wider than the pixels that are skipped.
     step = max(1, cell // _LOOKED_AT)
     grey = np.ascontiguousarray(grey[::step, ::step])
-    tops, lefts = (np.arange(count) * cell // step for count in (rows, columns))
+    tops, lefts = np.arange(rows) * cell // step, np.arange(columns) * cell // step
     darkest = np.minimum.reduceat(np.minimum.reduceat(grey, tops, axis=0), lefts, axis=1)
     lightest = np.maximum.reduceat(np.maximum.reduceat(grey, tops, axis=0), lefts, axis=1)
     bare = lightest.astype(np.int16) - darkest >= _INK
     for word in words:
         x1, y1, x2, y2 = word.box
         margin = _MARGIN * min(x2 - x1, y2 - y1)
-        top, left = (max(0, int((edge - margin) // cell)) for edge in (y1, x1))
+        top, left = max(0, int((y1 - margin) // cell)), max(0, int((x1 - margin) // cell))
         bare[top : int((y2 + margin) // cell) + 1, left : int((x2 + margin) // cell) + 1] = False
     return bare

@@ -48,7 +48,7 @@ def convert(path: Path, folder: Path, convert_file: Convert) -> Conversion:
     body = message.get_body(("html", "plain"))
     attached = list(_attached(message, body))
     inline = {cid: part for part in attached if (cid := part.get("Content-ID", "").strip("<> \t"))}
-    page, in_text = _web_page(message, body, inline, [_name(part) for part in attached])
+    page, in_text = _web_page(message, body, inline, list(map(_name, attached)))
     attached = [part for part in attached if part not in in_text]
     own = folder / "message"
     own.mkdir()

@@ -24,18 +24,15 @@ def with_missing_letters(words: Sequence[Word]) -> Iterator[Word]:
     rest = list(reversed(words))
     while rest:
         word = rest.pop()
-        below = rest[-1] if rest else None
-        if below is not None and _are_halves(word, below, tallest):
-            sign = chr(int(word.text + below.text, 16))
+        lower = rest[-1] if rest else word
+        above, below = word.box, lower.box
+        # The lower line of a number is right below the upper one, between the same sides.
+        off = _AWRY * above.height
+        is_level = abs(above.x1 - below.x1) <= off and abs(above.x2 - below.x2) <= off
+        is_near = abs(below.y1 - above.y2) <= off and below.y2 - above.y1 <= tallest
+        are_lines = len(word.text) == len(lower.text) and all(map(_HALF.fullmatch, (word.text, lower.text)))
+        if rest and is_level and is_near and are_lines:
+            sign = chr(int(word.text + lower.text, 16))
             if unicodedata.category(sign) in _SYMBOLS:
-                word = Word(sign, union([word.box, rest.pop().box]), word.marks)
+                word = Word(sign, union([above, rest.pop().box]), word.marks)
         yield word
-
-
-def _are_halves(upper: Word, lower: Word, tallest: float) -> bool:
-    if len(upper.text) != len(lower.text) or not (_HALF.fullmatch(upper.text) and _HALF.fullmatch(lower.text)):
-        return False
-    above, below = upper.box, lower.box
-    off = _AWRY * above.height
-    is_level = abs(above.x1 - below.x1) <= off and abs(above.x2 - below.x2) <= off
-    return is_level and abs(below.y1 - above.y2) <= off and below.y2 - above.y1 <= tallest

@@ -124,6 +124,8 @@ def pieces(path: Path, pdf: Path) -> list[Piece]:
             return read_pieces("page.html", codecs.BOM_UTF8 + web_page.printed(_web_page(path)))
         copy = _copy(pdf, suffix) or path
         return read_pieces(f"document{copy.suffix.lower()}", copy.read_bytes())
+    except MemoryError:
+        raise
     # Readers raise many kinds of exceptions for odd files, whose print has most of the text all the same.
     except Exception as error:
         raise UnreadablePieces(visible(first_line(error), 100)) from error

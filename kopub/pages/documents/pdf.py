@@ -129,20 +129,14 @@ class Pdfs:
         pages, document = self.pages(path), self._opened(path)
         return Extent(pages, document.count_attachments(), len(document) - pages)
 
-    def render(self, path: Path, page: int, dpi: int) -> bytes:
-        """Return the page, counted from 0, as a PNG in grey or RGB.
-
-        It shows the crop box, upright, with annotations and form fields. `dpi` is lowered for a page that would have
-        more than `MAX_PIXELS`. Raises `UndecodableImage`.
-        """
-        return self.make(path, page, dpi, with_text=False).data
-
     def make(
         self, path: Path, page: int, dpi: int, pieces: Sequence[Piece] = (), with_text: bool = True
     ) -> RenderedImage:
-        """Return the page as `render` draws it, with its text layer. Raises `UndecodableImage`.
+        """Return the page as a PNG in grey or RGB, and its text layer.
 
-        `pieces` are those of the document of which the PDF was made.
+        Pages count from 0. The PNG shows the crop box, upright, with annotations and form fields. `dpi` is lowered for
+        a page that would have more than `MAX_PIXELS`. `pieces` are those of the document of which the PDF was made.
+        Raises `UndecodableImage`.
         """
         try:
             document = self._opened(path)
@@ -192,27 +186,22 @@ class Pdfs:
         for stream in (*contents, *forms):
             # Streams in other codings are not checked.
             lost = lost or (_inflate(stream[1])[1] if _is_deflated(stream) else None)
-        if nothing_drawn and not lost:
-            if contents:
-                lost = _why_nothing(contents)
-            elif self._lacks_contents(path):
+        if nothing_drawn and not lost and contents:
+            lost = _why_nothing(contents)
+        elif nothing_drawn and not lost:
+            # Where the page's content is missing, PDFium writes none, so the whole file is looked at, once.
+            if self._is_incomplete is None:
+                with self._open_file(path) as file:
+                    content = file.read()
+                numbers = set(_REFERENCE.findall(b" ".join(_CONTENTS.findall(content))))
+                self._is_incomplete = any(not re.search(rb"\b%s obj\b" % number, content) for number in numbers)
+            if self._is_incomplete:
                 lost = "it is missing from the file"
         if lost and nothing_drawn:
             raise UndecodableImage("the page's content is damaged: {error}", error=lost)
         if lost:
             return Reason("the page's content is damaged: {error}", error=lost)
         return _fax_damage(faxes) or _picture_damage(opened, pixels)
-
-    def _lacks_contents(self, path: Path) -> bool:
-        """Return whether a page of the file refers to content that is missing from it."""
-        if self._is_incomplete is None:
-            with self._open_file(path) as file:
-                written = file.read()
-            numbers: set[bytes] = set()
-            for contents in _CONTENTS.finditer(written):
-                numbers.update(_REFERENCE.findall(contents[1]))
-            self._is_incomplete = any(not re.search(rb"\b%s obj\b" % number, written) for number in numbers)
-        return self._is_incomplete
 
     def _opened(self, path: Path) -> PdfDocument:
         if self._document is not None and self._path == path:
@@ -408,7 +397,7 @@ def _png(page: np.ndarray) -> bytes:
     It decodes to the same page. OpenCV is the fastest installed encoder for rendered pages, which are no larger without
     PNG filters. Raises `UndecodableImage`.
     """
-    blue, green, red = (page[..., channel] for channel in range(3))
+    blue, green, red = np.moveaxis(page, -1, 0)
     grey = np.array_equal(blue, green) and np.array_equal(green, red)
     options = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_DEFAULT]
     options += [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_NONE]

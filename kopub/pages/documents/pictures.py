@@ -73,12 +73,20 @@ class Pictures:
         """Count a TIFF's pages, or 1 for others. Raises `UndecodableImage` for a damaged TIFF."""
         if path.suffix.lower() not in TIFF:
             return 1
+        if self._path == path:
+            return len(self._frames)
+        if self._image is not None:
+            self._image.close()
+            self._path = self._image = None
         try:
-            self._open(path)
+            image = Image.open(self._open_file(path), formats=["TIFF"])
+            assert isinstance(image, TiffImageFile)
+            self._frames = tiff_frames(image)
         except Exception as error:
             if is_of_machine(error):
                 raise
             raise _unusable(error) from None
+        self._path, self._image = path, image
         return len(self._frames)
 
     def count(self, path: Path) -> Extent:
@@ -93,15 +101,23 @@ class Pictures:
         suffix = path.suffix.lower()
         try:
             if suffix in TIFF:
-                self._open(path)
-                assert self._image is not None
-                if len(self._frames) == 1:
+                if self.pages(path) == 1:
                     return self._bytes(path)
+                assert self._image is not None
                 self._image.seek(self._frames[page])
                 return _png(self._image)
             if suffix in CONVERTED:
-                with self._open_file(path) as file:
-                    return _converted(file, CONVERTED[suffix])
+                format = CONVERTED[suffix]
+                if format == HEIF and not heif_installed():
+                    raise UndecodableImage("HEIC needs an extra: install kopub[heic], or save it as JPEG")
+                with self._open_file(path) as file, Image.open(file, formats=[format]) as image:
+                    if (pictures := getattr(image, "n_frames", 1)) > 1:
+                        form = "the {format} holds {count:,} pictures and a page is one: save each as a file of its own"
+                        raise UndecodableImage(form, format=format, count=pictures)
+                    if format == _JPEG2000 and math.prod(image.size) > _MOST_JPEG2000:
+                        form = "a {format} of more than {pixels:,} pixels needs too much memory: save it as TIFF or PNG"
+                        raise UndecodableImage(form, format=format, pixels=_MOST_JPEG2000)
+                    return _png(turned(image))
             return self._bytes(path)
         except UndecodableImage:
             raise
@@ -123,17 +139,6 @@ class Pictures:
         with self._open_file(path) as file:
             return file.read()
 
-    def _open(self, path: Path) -> None:
-        if self._path == path:
-            return
-        if self._image is not None:
-            self._image.close()
-            self._path = self._image = None
-        image = Image.open(self._open_file(path), formats=["TIFF"])
-        assert isinstance(image, TiffImageFile)
-        self._frames = tiff_frames(image)
-        self._path, self._image = path, image
-
 
 def heif_installed() -> bool:
     """Return whether HEIC files can be read, which needs the extra `heic`."""
@@ -143,19 +148,6 @@ def heif_installed() -> bool:
         return False
     pillow_heif.register_heif_opener()
     return True
-
-
-def _converted(file: BinaryIO, format: str) -> bytes:
-    if format == HEIF and not heif_installed():
-        raise UndecodableImage("HEIC needs an extra: install kopub[heic], or save it as JPEG")
-    with Image.open(file, formats=[format]) as image:
-        if (pictures := getattr(image, "n_frames", 1)) > 1:
-            form = "the {format} holds {count:,} pictures and a page is one: save each as a file of its own"
-            raise UndecodableImage(form, format=format, count=pictures)
-        if format == _JPEG2000 and math.prod(image.size) > _MOST_JPEG2000:
-            form = "a {format} of more than {pixels:,} pixels needs too much memory: save it as TIFF or PNG"
-            raise UndecodableImage(form, format=format, pixels=_MOST_JPEG2000)
-        return _png(turned(image))
 
 
 def _png(image: Image.Image) -> bytes:

@@ -15,7 +15,7 @@ from threading import BoundedSemaphore
 from typing import Any, Self
 
 from kopub.pages.documents import page_maker
-from kopub.pages.documents.conversion import Conversions, converter, is_converted
+from kopub.pages.documents.conversion import Conversions, converter, is_converted, pieces_of_page
 from kopub.pages.documents.folder import LeftOut, SourceFile, marked
 from kopub.pages.documents.text_layer import Extent, Failure, RenderedImage
 from kopub.pages.places import SourcePath, on_disk, sha256_of
@@ -120,7 +120,7 @@ class RenderPool:
                 file = converted.pdf
                 if arguments:
                     lost = converted.lost.get(arguments[0])
-                    arguments.append(tuple(converted.pieces.get(arguments[0], ())))
+                    arguments.append(pieces_of_page(converted, arguments[0]))
             answer = self._answer(file, (method, file, *arguments))
         return replace(answer, damage=lost) if lost and isinstance(answer, RenderedImage) else answer
 
@@ -275,11 +275,14 @@ def ranges_of(
 def _ids(documents: Sequence[RowRange], source: str, before: Iterable[RowRange], taken: TakenNames) -> dict[str, str]:
     """Return each document's id prefix: its former one, or its own, marked if taken."""
     had = {pages.place: pages for pages in before}
-    ids = {document.place: had[document.place].id for document in documents if document.place in had}
+    ids: dict[str, str] = {}
+    for document in documents:
+        if pages := had.pop(document.place, None):
+            ids[document.place] = pages.id
     # A file that was renamed is known by its bytes.
     gone: dict[str, deque[str]] = defaultdict(deque)
     for pages in had.values():
-        if pages.place not in ids and pages.sha256:
+        if pages.sha256:
             gone[pages.sha256].append(pages.id)
     for document in documents:
         if document.place not in ids and (former := gone.get(document.sha256)):
@@ -298,37 +301,44 @@ def _whole_documents(
 ) -> Iterator[RowRange]:
     """Yield each document as one range of all its pages."""
     # The same bytes are a PDF or an image depending on the suffix, and another converter makes another PDF.
-    before = {(pages.sha256, _suffix(pages.place), pages.converter): pages for pages in stored if not pages.may_pass}
-    converters = [converter(_suffix(document.place)) for document in documents]
+    before: dict[tuple[str, str, str | None], RowRange] = {}
+    for pages in stored:
+        if not pages.may_pass:
+            before[pages.sha256, PurePosixPath(pages.place).suffix.lower(), pages.converter] = pages
     # Files on this disk are read one at a time; remote ones are fetched concurrently.
     local = all(isinstance(document.path, Path) for document in documents)
     hashes = list(map(_sha256, documents) if local else ordered_map(_sha256, documents, _FETCHED_AT_ONCE))
-    same: list[RowRange | None] = []
+    wholes: list[tuple[RowRange, RowRange | None]] = []
+    """Each document, with a stored range of the same bytes."""
     new: list[SourcePath] = []
-    for document, sha256, made_by in zip(documents, hashes, converters, strict=True):
-        pages = None if isinstance(sha256, OSError) else before.get((sha256, _suffix(document.place), made_by))
-        same.append(pages)
-        if pages is None and isinstance(sha256, str):
-            new.append(document.path)
-    counts = pool.count(new)
-    for document, sha256, pages, made_by in zip(documents, hashes, same, converters, strict=True):
+    for document, sha256 in zip(documents, hashes, strict=True):
         whole = RowRange(document.place, document.name, document.id, "", first=0, count=1, pages=0)
         if isinstance(sha256, OSError):
-            yield replace(whole, problem=Failure.unreadable(sha256).reason, may_pass=True)
+            wholes.append((replace(whole, problem=Failure.unreadable(sha256).reason, may_pass=True), None))
             continue
-        whole = replace(whole, sha256=sha256, converter=made_by)
-        if pages is not None:
-            whole = replace(whole, problem=pages.problem, attachments=pages.attachments, missing=pages.missing)
-            yield replace(whole, count=pages.pages or 1, pages=pages.pages)
-        elif isinstance(count := next(counts), Failure):
-            yield replace(whole, problem=count.reason, may_pass=count.may_pass)
+        suffix = PurePosixPath(document.place).suffix.lower()
+        whole = replace(whole, sha256=sha256, converter=converter(suffix))
+        same = before.get((sha256, suffix, whole.converter))
+        wholes.append((whole, same))
+        if same is None:
+            new.append(document.path)
+    counts = pool.count(new)
+    for whole, same in wholes:
+        # Ranges and extents name what they count alike.
+        extent = same or (next(counts) if whole.problem is None else None)
+        if isinstance(extent, Failure):
+            yield replace(whole, problem=extent.reason, may_pass=extent.may_pass)
+        elif extent is None:
+            yield whole
         else:
-            whole = replace(whole, attachments=count.attachments, missing=count.missing)
-            yield replace(whole, count=count.pages or 1, pages=count.pages)
-
-
-def _suffix(place: str) -> str:
-    return PurePosixPath(place).suffix.lower()
+            yield replace(
+                whole,
+                count=extent.pages or 1,
+                pages=extent.pages,
+                problem=same and same.problem,
+                attachments=extent.attachments,
+                missing=extent.missing,
+            )
 
 
 def _sha256(document: SourceFile) -> str | OSError:

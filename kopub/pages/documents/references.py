@@ -52,9 +52,11 @@ def without_references(path: Path, folder: Path) -> Path:
         cleaned = _RTF_WORDS.sub(rb"\\*\\removed", content)
     elif path.suffix.lower() in (".html", ".htm"):
         soup = BeautifulSoup(web_page.decoded(content), "lxml")
-        styles = [style for style in soup("style") if _STYLES.search(style.text)]
-        for element in soup.find_all([*_WEB_ELEMENTS]) + styles:
+        for element in soup.find_all([*_WEB_ELEMENTS]):
             element.decompose()
+        for style in soup("style"):
+            if _STYLES.search(style.text):
+                style.decompose()
         for element in soup.find_all(True):
             for name, value in list(element.attrs.items()):
                 if name in _WEB_ATTRIBUTES or (name == "style" and _STYLES.search(str(value))):
@@ -104,11 +106,11 @@ def _in_xml(content: bytes) -> Iterator[str]:
             is_part = key == "Target" and values.get("TargetMode") != "External" and target.startswith(("/", ".."))
             if not is_link and not is_part and _OUTSIDE.match(target) and not _WITHIN.match(target):
                 yield target
-        fields += [value for key, value in values.items() if key == "instr"]
+        fields.append(values.get("instr", ""))
         if name == "instrText":
             fields.append(element.text or "")
         if name == "style" and _STYLES.search("".join(element.itertext())):
             yield "a style sheet"
-        yield from (value for value in values.values() if _STYLES.search(str(value)))
+        yield from filter(_STYLES.search, values.values())
     instructions = "".join("".join(fields).split()).upper()
     yield from (f"{field}…" for field in _FIELDS if field in instructions.replace("HYPERLINK", ""))

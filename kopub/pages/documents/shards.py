@@ -204,29 +204,33 @@ def render(
     becomes a row with a problem and no bytes. Only one process at a time may call this. Raises `StoreError`.
     """
     renderer = f"{dpi} dpi, {pdf.version()}, text {text_layer.TEXT_CODE.number}, pictures {pictures.CODE.number}"
+    by_place: dict[str, tuple[RowRange, ...]] = {}
     stored: dict[SourcePath, RenderedShard] = {}
     for path in rendered.files():
         # What cannot be read is made anew.
         with suppress(OSError), path.open("rb") as opened:
             if shard := RenderedShard.read(opened):
-                stored[path] = shard
-    by_place = {str(path): shard.ranges for path, shard in stored.items()}
+                by_place[str(path)] = shard.ranges
+                # Another version may count other pages, or open a document that this one cannot.
+                if shard.renderer == renderer:
+                    stored[path] = shard
     had = [by_place.get(file, ()) for _, file in before]
-    # A file that could not be read has no hash, and is not a copy of another such file.
     elsewhere: dict[str, tuple[str, str]] = {}
     for file, name in others.items():
-        elsewhere |= {pages.sha256: (name, pages.name) for pages in by_place.get(file, ()) if pages.sha256}
+        for pages in by_place.get(file, ()):
+            # A file that could not be read has no hash, and is not a copy of another such file.
+            if pages.sha256:
+                elsewhere[pages.sha256] = (name, pages.name)
     failed = 0
     with RenderPool() as pool:
-        # Another version may count other pages, or open a document that this one cannot.
-        current = chain.from_iterable(shard.ranges for shard in stored.values() if shard.renderer == renderer)
+        current = chain.from_iterable(shard.ranges for shard in stored.values())
         ranges, left_out, copies_of = ranges_of(
             documents, source, chain(*had), current, elsewhere, taken, pool, SHARD_PAGES
         )
         every_page = sum(pages.count for pages in ranges)
         opened = counted(len({pages.place for pages in ranges}), "document")
-        wanted = ranges if most is None else list(first_pages(ranges, most))
-        total = sum(pages.count for pages in wanted)
+        total = every_page if most is None else min(every_page, most)
+        wanted = list(first_pages(ranges, total))
         form = "{documents}, {pages}, of which the first {count:,} are made"
         some = phrase(form, opened, counted(every_page, "page"), total)
         progress(joined([opened, counted(every_page, "page")], "{first}, {then}") if total == every_page else some)
@@ -264,7 +268,7 @@ def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
         return
     with on_disk(path) as file:
         # Shards of older releases have sentences alone.
-        columns = [name for name in (PROBLEM, PARTS) if name in pq.read_schema(file).names]
+        columns = [PROBLEM, PARTS] if PARTS in pq.read_schema(file).names else [PROBLEM]
         problems = pq.read_table(file, columns=columns).to_pylist()
     for form, rows in (
         ("could not be made: {reason}", shard.failed[:_NAMED]),
@@ -288,10 +292,11 @@ class _ShardMaker:
         dpi: int,
     ) -> None:
         self._rendered, self._renderer, self._paths, self._pool, self._dpi = rendered, renderer, paths, pool, dpi
-        usable = {path: shard for path, shard in stored.items() if shard.renderer == renderer}
-        self._whole = {shard.ranges: (path, shard) for path, shard in usable.items() if not shard.failed}
+        self._whole: dict[tuple[RowRange, ...], tuple[SourcePath, RenderedShard]] = {}
         self._shard_of: dict[RowRange, tuple[SourcePath, RenderedShard]] = {}
-        for path, shard in usable.items():
+        for path, shard in stored.items():
+            if not shard.failed:
+                self._whole[shard.ranges] = path, shard
             self._shard_of |= dict.fromkeys(shard.ranges, (path, shard))
 
     def shard(self, ranges: tuple[RowRange, ...]) -> tuple[SourcePath, RenderedShard, int | None]:
@@ -330,35 +335,32 @@ class _ShardMaker:
         assert shard is not None, "it was written"
         return path, shard, count
 
-    def _wanted(self, pages: RowRange) -> list[int]:
-        """Return the pages of a range that must be made, counted from its first."""
-        if pages.problem is not None:
-            return []
-        if pages not in self._shard_of:
-            return list(range(pages.count))
-        _, shard = self._shard_of[pages]
-        start = shard.start_of(pages)
-        return [row - start for row in sorted(set(shard.failed)) if start <= row < start + pages.count]
-
     def _rows(self, ranges: Sequence[RowRange]) -> Iterator[tuple[Row, bool]]:
         """Yield a shard's rows, and whether each is made now.
 
         The others are copied from another shard, or have the problem of the document.
         """
         wanted: list[tuple[SourcePath, int]] = []
+        of_ranges: list[set[int]] = []
+        """The pages of each range that must be made, counted from its first."""
         for pages in ranges:
-            wanted += ((self._paths[pages.place], pages.first + at) for at in self._wanted(pages))
+            numbers = set(range(pages.count) if pages.problem is None else ())
+            if pages in self._shard_of:
+                _, shard = self._shard_of[pages]
+                start = shard.start_of(pages)
+                numbers.intersection_update(row - start for row in shard.failed)
+            of_ranges.append(numbers)
+            wanted += ((self._paths[pages.place], pages.first + at) for at in sorted(numbers))
         renderings = self._pool.render(wanted, self._dpi)
-        for pages in ranges:
+        for pages, numbers in zip(ranges, of_ranges, strict=True):
             if pages.problem is not None:
                 yield _row(pages, None, Failure(pages.problem, pages.may_pass)), False
                 continue
-            again = set(self._wanted(pages))
             copied = _copy_rows(pages, *self._shard_of[pages]) if pages in self._shard_of else iter(())
             for at in range(pages.count):
                 number = pages.first + at + 1
                 row = next(copied, None)
-                yield (_row(pages, number, next(renderings)), True) if at in again else (cast("Row", row), False)
+                yield (_row(pages, number, next(renderings)), True) if at in numbers else (cast("Row", row), False)
 
 
 def _row(pages: RowRange, number: int | None, page: RenderedImage | Failure) -> Row:
@@ -379,8 +381,8 @@ def _row(pages: RowRange, number: int | None, page: RenderedImage | Failure) -> 
 
 def _copy_rows(pages: RowRange, path: SourcePath, shard: RenderedShard) -> Iterator[Row]:
     """Yield a range's rows from another shard. Raises `SourceError` if their ids differ."""
-    ids = iter([f"{pages.id}_{pages.first + at + 1}" for at in range(pages.count)])
-    start = shard.start_of(pages)
+    form = "{path} is damaged ({reason}): delete it and index again"
+    number, start = pages.first, shard.start_of(pages)
     with on_disk(path) as stored, pq.ParquetFile(stored) as file:
         end = 0
         for group in range(file.num_row_groups):
@@ -390,14 +392,11 @@ def _copy_rows(pages: RowRange, path: SourcePath, shard: RenderedShard) -> Itera
                 try:
                     rows = file.read_row_group(group)
                 except (pa.ArrowException, OSError) as error:
-                    raise _damage_error(path, first_line(error)) from None
+                    raise SourceError(form, path, first_line(error)) from None
                 for row in rows.slice(skipped, start + pages.count - begin - skipped).to_pylist():
-                    if row[ID] != next(ids):
-                        raise _damage_error(path, "a row has the id of another page")
+                    number += 1
+                    if row[ID] != f"{pages.id}_{number}":
+                        raise SourceError(form, path, "a row has the id of another page")
                     yield row
-    if next(ids, None) is not None:
-        raise _damage_error(path, "it lacks rows")
-
-
-def _damage_error(path: SourcePath, reason: str) -> SourceError:
-    return SourceError("{path} is damaged ({reason}): delete it and index again", path, reason)
+    if number < pages.first + pages.count:
+        raise SourceError(form, path, "it lacks rows")

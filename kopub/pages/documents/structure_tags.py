@@ -34,14 +34,6 @@ class _Grid:
     row: int = -1
     covered: set[tuple[int, int]] = field(default_factory=set)
 
-    def place(self, role: str, rows: int, columns: int) -> Tag:
-        """Return the tag of the next free cell of the row."""
-        column = 0
-        while (self.row, column) in self.covered:
-            column += 1
-        self.covered.update(product(range(self.row, self.row + rows), range(column, column + columns)))
-        return Tag(role, self.number, max(0, self.row), column, rows, columns)
-
 
 class StructureTags:
     """The tags of a page, in their order, and the tag of each marked content."""
@@ -80,11 +72,17 @@ class StructureTags:
         elif role == "TR" and grid is not None and not in_cell:
             grid.row += 1
         elif role in _BLOCKS and (not is_inner or (role == _ENTRY and not in_cell)):
+            block = Tag(role)
             if role in _CELLS and grid is not None:
-                self.tags.append(grid.place(role, *map(int, _spans(element))))
-            else:
-                self.tags.append(Tag(role))
-            tag = len(self.tags) - 1
+                # A cell has the next place of its row that no cell above or before it covers.
+                rows, columns = map(int, _spans(element))
+                column = 0
+                while (grid.row, column) in grid.covered:
+                    column += 1
+                grid.covered.update(product(range(grid.row, grid.row + rows), range(column, column + columns)))
+                block = Tag(role, grid.number, max(0, grid.row), column, rows, columns)
+            tag = len(self.tags)
+            self.tags.append(block)
         for at in range(raw.FPDF_StructElement_CountChildren(element)):
             content = raw.FPDF_StructElement_GetChildMarkedContentID(element, at)
             if content >= 0:

@@ -161,7 +161,7 @@ class TextLayer:
         fields: dict[str, Any] = {
             "size": [self.width, self.height],
             "words": [word.text for word in self.words],
-            "boxes": _edges(word.box for word in self.words),
+            "boxes": list(chain.from_iterable(word.box for word in self.words)),
             "marks": [int(word.marks) for word in self.words],
             "outside": self.outside,
             "cell": self.cell,
@@ -170,16 +170,16 @@ class TextLayer:
         }
         # What a page lacks is left out, as it is from layers of older releases.
         if self.rules:
-            fields["rules"] = _edges(self.rules)
+            fields["rules"] = list(chain.from_iterable(self.rules))
         if self.fills:
-            fields["fills"] = _edges(self.fills)
+            fields["fills"] = list(chain.from_iterable(self.fills))
         if self.pieces:
             fields["pieces"] = [piece.to_json() for piece in self.pieces]
         if self.tags:
             fields["tags"] = list(map(astuple, self.tags))
             fields["tagged"] = [word.tag for word in self.words]
         if self.pictures:
-            fields["pictures"] = _edges(self.pictures)
+            fields["pictures"] = list(chain.from_iterable(self.pictures))
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
@@ -217,10 +217,6 @@ class TextLayer:
             return cls.failed(f"it is damaged: {first_line(error)}")
 
 
-def _edges(boxes: Iterable[Box[int]]) -> list[int]:
-    return list(chain.from_iterable(boxes))
-
-
 def _boxes(edges: Iterable[int]) -> Iterator[Box[int]]:
     return map(Box._make, zip(*[iter(map(int, edges))] * 4, strict=True))
 
@@ -230,13 +226,13 @@ def layer_id(stored: str | None) -> str | None:
     return None if stored is None else fingerprint([stored])
 
 
+@dataclass(frozen=True, slots=True)
 class StoredLayers:
     """The text layers of one shard, by row; `stored` is how its file holds them."""
 
-    def __init__(self, place: str, shard_key: str, stored: Sequence[str | None]) -> None:
-        self._place = place
-        self._shard_key = shard_key
-        self._stored = stored
+    place: str
+    shard_key: str
+    stored: Sequence[str | None]
 
     def layer(self, page_id: str, row: int, text_layer_id: str | None) -> TextLayer | None:
         """Return the layer at `row`, from 0; None without an id in `raw_pages`.
@@ -245,13 +241,13 @@ class StoredLayers:
         """
         if text_layer_id is None:
             return None
-        stored = self._stored[row] if row < len(self._stored) else None
+        stored = self.stored[row] if row < len(self.stored) else None
         if stored is None or layer_id(stored) != text_layer_id:
             form = (
                 "{place}: row {row} does not hold the text layer that raw_pages saw of {page}: materialize raw_pages "
                 "of {shard} again"
             )
-            raise SourceError(form, self._place, row, quoted(page_id), self._shard_key)
+            raise SourceError(form, self.place, row, quoted(page_id), self.shard_key)
         return TextLayer.from_json(stored)
 
 
