@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from kopub.boxes import Box
 from kopub.layout.grid import RuledCell, RuledLines, grid_lines, ruled_cells, table_html
-from kopub.layout.ink import INK_CONTRAST, PAPER_REACH, PRINT_CONTRAST, ink_contrast, ink_mask, shrink
-from kopub.layout.lines import erase_rules, estimate_em, find_rules
+from kopub.layout.ink import PAPER_REACH, PRINT_CONTRAST, ink_contrast, ink_mask, shrink
+from kopub.layout.lines import part_rules
 from kopub.layout.open_tables import open_cells
 from kopub.layout.runs import merge_intervals, true_runs
 from kopub.states import TRIES_AGAIN
@@ -29,8 +29,11 @@ _EMPTY = 48
 """Grey levels between the lightest and darkest pixel of a cell without print."""
 _DASH = 0.2, 0.7, 1.6, 0.6
 """Greatest height and width of a dash as shares of its cell's height, its least width by height, and how full it is."""
-_FIGURE = re.compile(r"[△▲▽▼+\-±(]*(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d{1,2})?[)]*(?P<unit>[%℃㎡㎥가-힣]*|[a-z]{1,2})")
-"""A figure of a column, with its signs and its unit."""
+FIGURE = r"[△▲▽▼+\-±(]*(?:\d{1,3}(?:,\d{3})+|\d+)"
+"""The form of a figure with its signs, up to its decimals."""
+_SIGNS = "%℃㎡㎥"
+_FIGURE = re.compile(rf"{FIGURE}(?:\.\d{{1,2}})?[)]*(?P<unit>[{_SIGNS}가-힣]*|[a-z]{{1,2}})")
+"""The signs that are units, and a figure of a column with its unit."""
 _CORE = re.compile(r"\d{1,3}(?:[.,]\d{3})+|\d+(?:\.\d+)?")
 _HANGUL = re.compile("[가-힣]")
 _MANY, _SHORT = 0.6, 20
@@ -127,28 +130,35 @@ def has_print(gray: NDArray[np.uint8]) -> bool:
 
 
 def odd_figures(cells: Sequence[RuledCell], texts: Sequence[str]) -> list[str]:
-    """Return the cells unlike the figures of their column, as `read or likely`.
+    """Return the figures unlike those of their column, as `read or likely`.
 
-    A misread sign or unit shows there alone: `35,335m` below many ㎡, `1.309건` among commas, `A144,881`.
+    A misread sign or unit shows there alone: `35,335m` below many ㎡, `1.309건` among commas, `A144,881`. Of two
+    columns that may be one, both ways are named, `12 건 or 12; 건`.
     """
+    doubted: list[str] = []
+    for (_, before), (cell, text) in pairwise(zip(cells, texts, strict=True)):
+        if not cell.apart and text and before and any(map(str.isdigit, before + text)):
+            doubted.append(f"{before} {text} or {before}; {text}")
     columns: dict[int, list[str]] = {}
     for cell, text in zip(cells, texts, strict=True):
         plain = "".join(text.split())
         if plain and cell.column_span == 1:
             columns.setdefault(cell.column, []).append(plain)
-    doubted: list[str] = []
     for column in columns.values():
         figures = list(map(_FIGURE.fullmatch, column))
         units = Counter(figure["unit"] for figure in figures if figure)
         if units.total() < _MANY * len(column):
             continue
         usual = units.most_common(1)[0][0]
-        for text, figure in zip(column, figures, strict=True):
-            # A Latin unit that is not the usual one is a misreading of it.
-            is_odd = figure is None or (figure["unit"].isascii() and figure["unit"] not in ("", "%", usual))
+        for row, (text, figure) in enumerate(zip(column, figures, strict=True)):
+            # Instead of the usual unit, a Latin one is a misreading of it, and below a heading a syllable for a sign.
+            unit = figure["unit"] if figure else ""
+            is_misread = unit.isascii() or (row > 0 and usual in tuple(_SIGNS))
+            is_odd = figure is None or (is_misread and unit not in ("", "%", usual))
             core = _CORE.search(text)
             if is_odd and core and not _HANGUL.match(text) and len(text) <= _SHORT:
-                doubted.append(f"{text} or {core[0].replace('.', ',')}{usual}")
+                likely = re.sub(r"\.(?=\d{3})", ",", core[0])
+                doubted.append(f"{text} or {likely}{usual}")
     return doubted
 
 
@@ -224,9 +234,7 @@ def find_cells(gray: NDArray[np.uint8], scale: float) -> list[RuledCell]:
     There are none if it has no grid. Rules are found on a copy scaled by `scale`, that of the page's working copy.
     """
     small = shrink(gray, scale)
-    contrast = ink_contrast(small, PAPER_REACH)
-    em = estimate_em((contrast > INK_CONTRAST).astype(np.uint8))
-    rules = find_rules(contrast, em)
+    ink, rules, em = part_rules(ink_contrast(small, PAPER_REACH))
     xs = grid_lines([(rule.x1, rule.x2) for rule in rules.vertical], small.shape[1], em)
     # The noise of a scan makes short rules, but those of a table reach from one line of its grid to another.
     level: list[Box] = []
@@ -239,8 +247,6 @@ def find_cells(gray: NDArray[np.uint8], scale: float) -> list[RuledCell]:
         # The soft edge of a rule would be read as letters.
         cells, trim = ruled_cells(xs, ys, rules), 1 + 1.5 / scale
     else:
-        ink = (contrast > INK_CONTRAST).astype(np.uint8)
-        erase_rules(ink, rules)
         cells, trim = open_cells(ink > 0, [(above[1], below[0]) for above, below in pairwise(ys)], em), 0.0
     height, width = gray.shape
     scaled: list[RuledCell] = []
