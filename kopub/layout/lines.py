@@ -83,8 +83,6 @@ def _join_parts(boxes: list[Box], em: float) -> list[Box]:
 
 FAINT = 12
 """Grey levels between a rule and its paper, to which light grey hairlines fall when a page is halved."""
-
-
 _EVEN = 0.25
 """Least contrast of a rule's palest part, as a share of the usual one; between blurred letters it is a tenth."""
 
@@ -98,10 +96,7 @@ class RuledAreas:
 
 
 def part_rules(contrast: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], RuledLines, float]:
-    """Return the ink of a page's contrast without rules, the rules, and the `em`.
-
-    The ink is a mask of 0 and 1, from which one pixel of grey edge around the rules is cleared too.
-    """
+    """Return a page's 0/1 ink mask without rules and their soft edges, the rules, and the `em`."""
     ink = (contrast > INK_CONTRAST).astype(np.uint8)
     rules = find_rules(contrast, estimate_em(ink))
     for x1, y1, x2, y2 in (*rules.horizontal, *rules.vertical):

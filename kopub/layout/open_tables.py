@@ -12,18 +12,16 @@ from kopub.layout.runs import merge_intervals, true_runs
 
 _FEWEST = 3
 """Fewest rows and columns of a table that nothing but white shows."""
-_PITCH = 2.0
-"""Widest white between two rows of a table, in heights of the body text."""
-_TIGHTEST = 1.0
-"""Least distance of two rows in heights of the body text; the parts of a formula stand closer."""
+_TIGHTEST, _PITCH = 1.0, 2.0
+"""Least distance of two rows of a table, and widest white between them, in heights of the body text. The parts of a
+formula stand closer."""
 _SLIVER = 0.3
 """Height of a remnant of letters, in heights of the body text."""
 _CROSSING = 0.1
 """Rows, as a share, that may have print where two columns are parted: titles and joined cells."""
-_WHITE = 0.4
-"""White between two columns, in heights of the body text: twice a blank."""
-_BLANK, _LETTERS = 1.0, 0.2
-"""Widest blank between two words, and widest white between two letters, in heights of the body text."""
+_LETTERS, _WHITE, _BLANK = 0.2, 0.4, 1.0
+"""Widest white between two letters, least white between two columns, which is twice a blank, and widest blank between
+two words, in heights of the body text."""
 _ALIKE = 0.3
 """Most by which two blanks of one font differ, as a share."""
 _ABOVE = 3
@@ -35,7 +33,7 @@ _WIDE, _FULL = 10, 0.8
 def find_open_tables(lines: Sequence[Box], rules: Sequence[Box], em: float) -> list[Box]:
     """Return the boxes of tables among lines of text that are parted by wide gaps.
 
-    `lines` are those of the whole page outside of other tables, and `rules` its level rules.
+    `lines` are those of the page outside of other tables, and `rules` its level rules.
     """
     rows: list[list[Box]] = []
     for line in sorted(lines, key=lambda line: line.y1 + line.y2):
@@ -46,38 +44,31 @@ def find_open_tables(lines: Sequence[Box], rules: Sequence[Box], em: float) -> l
             rows.append([line])
     runs: list[list[list[Box]]] = []
     for above, row in pairwise([[], *rows]):
-        if len(row) < 2:
-            continue
-        if len(above) < 2 or union(row).y1 - union(above).y2 > _PITCH * em:
-            runs.append([])
-        runs[-1].append(row)
+        if len(row) > 1 and (len(above) < 2 or union(row).y1 - union(above).y2 > _PITCH * em):
+            runs.append([row])
+        elif len(row) > 1:
+            runs[-1].append(row)
     tables: list[Box] = []
     for run in runs:
-        box, fewest = union(chain.from_iterable(run)), _FEWEST
+        first, last, box = union(run[0]), union(run[-1]), union(chain.from_iterable(run))
+        fewest = _FEWEST
         if len(run) == 2:
             # What goes on from the page before may be one row, below its heading.
-            between = [rule for rule in rules if union(run[0]).y2 <= rule.y1 <= union(run[1]).y1]
+            between = [rule for rule in rules if first.y2 <= rule.y1 <= last.y1]
             is_ruled = any(rule.x1 <= box.x1 and box.x2 <= rule.x2 for rule in between)
             level = sum(any(above.x1 < line.x2 and line.x1 < above.x2 for line in run[1]) for above in run[0])
             fewest = 2 if is_ruled or (run[0] is rows[0] and level >= _FEWEST) else _FEWEST
-        if len(run) >= fewest and _is_table(run, em):
+        if len(run) < fewest or (last.y1 + last.y2 - first.y1 - first.y2) / 2 < (len(run) - 1) * _TIGHTEST * em:
+            continue
+        filled = np.zeros((len(run), box.width), bool)
+        for at, row in enumerate(run):
+            for line in row:
+                filled[at, line.x1 - box.x1 : line.x2 - box.x1] = True
+        columns = true_runs(filled.sum(axis=0) > _CROSSING * len(run))
+        prose = any(end - start > _WIDE * em and filled[:, start:end].mean() > _FULL for start, end in columns)
+        if len(columns) >= _FEWEST and not prose:
             tables.append(box)
     return tables
-
-
-def _is_table(rows: Sequence[Sequence[Box]], em: float) -> bool:
-    """Return whether rows have several columns, none of them of prose."""
-    first, last = union(rows[0]), union(rows[-1])
-    if (last.y1 + last.y2 - first.y1 - first.y2) / 2 < (len(rows) - 1) * _TIGHTEST * em:
-        return False
-    left, _, right, _ = union(chain.from_iterable(rows))
-    filled = np.zeros((len(rows), right - left), bool)
-    for at, row in enumerate(rows):
-        for line in row:
-            filled[at, line.x1 - left : line.x2 - left] = True
-    columns = true_runs(filled.sum(axis=0) > _CROSSING * len(rows))
-    prose = any(end - start > _WIDE * em and filled[:, start:end].mean() > _FULL for start, end in columns)
-    return len(columns) >= _FEWEST and not prose
 
 
 def open_cells(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: float) -> list[RuledCell]:

@@ -14,15 +14,7 @@ from numpy.typing import NDArray
 
 from kopub.boxes import Box, union
 from kopub.layout.grid import RuledLines
-from kopub.layout.ink import (
-    PAPER_REACH,
-    grey_histogram,
-    ink_contrast,
-    ink_mask,
-    paper_level,
-    shrink,
-    working_scale,
-)
+from kopub.layout.ink import PAPER_REACH, grey_histogram, ink_contrast, ink_mask, paper_level, shrink, working_scale
 from kopub.layout.lines import TextLine, find_lines, find_ruled_areas, part_rules
 from kopub.layout.open_tables import find_open_tables
 from kopub.layout.runs import merge_intervals

@@ -17,7 +17,6 @@ SURE_SYLLABLE = 90
 """Confidence from which Hangul is not a Latin word: most syllables have 93."""
 SURE_HANGUL = 45
 """Confidence from which Hangul syllables are accepted: real ones are above 50, made-up ones mostly at 0."""
-
 NONSENSE = 20
 """Confidence below which apparent Hangul is as likely to be Latin."""
 HALF_SURE = 60
@@ -146,11 +145,8 @@ def english_is_better(korean: Sequence[OcrWord], english: Sequence[OcrWord]) -> 
     latin = _count_latin(english)
     sure_english, sure_korean = mean_confidence(english), mean_confidence(korean)
     if _mostly_hangul(korean):
-        return (
-            latin > 2 * sum(count_syllables(word.text) for word in korean)
-            and sure_english >= 70
-            and sure_korean < NONSENSE
-        )
+        syllables = sum(count_syllables(word.text) for word in korean)
+        return latin > 2 * syllables and sure_english >= 70 and sure_korean < NONSENSE
     if not any(_is_uncertain(word) for word in korean):
         return latin > 0 and sure_english >= SURE_LATIN and sure_english > sure_korean
     return bool(english) and (sure_english >= NONSENSE or sure_korean < HALF_SURE)
