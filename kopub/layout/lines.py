@@ -83,6 +83,8 @@ def _join_parts(boxes: list[Box], em: float) -> list[Box]:
 
 FAINT = 12
 """Grey levels between a rule and its paper, to which light grey hairlines fall when a page is halved."""
+_MOST_TRIES, _ALIKE = 3, 0.2
+"""Most searches for rules, and least difference of two heights of the body text after which is searched again."""
 _EVEN = 0.25
 """Least contrast of a rule's palest part, as a share of the usual one; between blurred letters it is a tenth."""
 
@@ -97,12 +99,17 @@ class RuledAreas:
 
 def part_rules(contrast: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], RuledLines, float]:
     """Return a page's 0/1 ink mask without rules and their soft edges, the rules, and the `em`."""
-    ink = (contrast > INK_CONTRAST).astype(np.uint8)
-    rules = find_rules(contrast, estimate_em(ink))
-    for x1, y1, x2, y2 in (*rules.horizontal, *rules.vertical):
-        ink[max(0, y1 - 1) : y2 + 1, max(0, x1 - 1) : x2 + 1] = 0
-    # Letters that touch rules counted as no text.
-    return ink, rules, estimate_em(ink)
+    marks = (contrast > INK_CONTRAST).astype(np.uint8)
+    rules, ink, em = RuledLines((), ()), marks, estimate_em(marks)
+    # Letters that touch a rule count as no text, and a row between rules as a line of it, until the rules are erased.
+    for _ in range(_MOST_TRIES):
+        rules, ink, before = find_rules(contrast, em), marks.copy(), em
+        for x1, y1, x2, y2 in (*rules.horizontal, *rules.vertical):
+            ink[max(0, y1 - 1) : y2 + 1, max(0, x1 - 1) : x2 + 1] = 0
+        em = estimate_em(ink)
+        if abs(em - before) < _ALIKE * before:
+            break
+    return ink, rules, em
 
 
 def find_rules(contrast: NDArray[np.uint8], em: float) -> RuledLines:

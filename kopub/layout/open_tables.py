@@ -13,15 +13,13 @@ from kopub.layout.runs import merge_intervals, true_runs
 _FEWEST = 3
 """Fewest rows and columns of a table that nothing but white shows."""
 _TIGHTEST, _PITCH = 1.0, 2.0
-"""Least distance of two rows of a table, and widest white between them, in heights of the body text. The parts of a
-formula stand closer."""
+"""Least distance of two rows, below which are parts of a formula, and widest white between them, in text heights."""
 _SLIVER = 0.3
 """Height of a remnant of letters, in heights of the body text."""
 _CROSSING = 0.1
 """Rows, as a share, that may have print where two columns are parted: titles and joined cells."""
 _LETTERS, _WHITE, _BLANK = 0.2, 0.4, 1.0
-"""Widest white between two letters, least white between two columns, which is twice a blank, and widest blank between
-two words, in heights of the body text."""
+"""Widest white between letters, least between columns (twice a blank), and widest blank, in heights of the text."""
 _ALIKE = 0.3
 """Most by which two blanks of one font differ, as a share."""
 _ABOVE = 3
@@ -56,7 +54,8 @@ def find_open_tables(lines: Sequence[Box], rules: Sequence[Box], em: float) -> l
             # What goes on from the page before may be one row, below its heading.
             between = [rule for rule in rules if first.y2 <= rule.y1 <= last.y1]
             is_ruled = any(rule.x1 <= box.x1 and box.x2 <= rule.x2 for rule in between)
-            level = sum(any(above.x1 < line.x2 and line.x1 < above.x2 for line in run[1]) for above in run[0])
+            words = [line for line in run[0] if line.width > line.height]
+            level = sum(any(word.x1 < line.x2 and line.x1 < word.x2 for line in run[1]) for word in words)
             fewest = 2 if is_ruled or (run[0] is rows[0] and level >= _FEWEST) else _FEWEST
         if len(run) < fewest or (last.y1 + last.y2 - first.y1 - first.y2) / 2 < (len(run) - 1) * _TIGHTEST * em:
             continue
@@ -78,10 +77,8 @@ def open_cells(ink: "NDArray[np.bool_]", bands: Sequence[tuple[int, int]], em: f
     white between columns spans them, unless its row has a cell for each of them.
     """
     height, width = ink.shape
-    rows = list(bands)
-    if len(bands) <= _FEWEST:
-        lines = merge_intervals(true_runs(np.any(ink, axis=1)), 0.15 * em)
-        rows = [(top, bottom) for top, bottom in lines if bottom - top > 0.4 * em]
+    lines = merge_intervals(true_runs(np.any(ink, axis=1)), 0.15 * em)
+    rows = list(bands) if len(bands) > _FEWEST else [line for line in lines if line[1] - line[0] > 0.4 * em]
     if len(rows) < 2:
         return []
     marks = [true_runs(np.any(ink[top:bottom], axis=0)) for top, bottom in rows]

@@ -132,8 +132,8 @@ def has_print(gray: NDArray[np.uint8]) -> bool:
 def odd_figures(cells: Sequence[RuledCell], texts: Sequence[str]) -> list[str]:
     """Return the figures unlike those of their column, as `read or likely`.
 
-    A misread sign or unit shows there alone: `35,335m` below many ㎡, `1.309건` among commas, `A144,881`. Of two
-    columns that may be one, both ways are named, `12 건 or 12; 건`.
+    A misread sign or unit shows there alone: `35,335m` below many ㎡, `1309건` among commas, `A144,881`. Of two columns
+    that may be one, both ways are named, `12 건 or 12; 건`.
     """
     doubted: list[str] = []
     for (_, before), (cell, text) in pairwise(zip(cells, texts, strict=True)):
@@ -149,16 +149,20 @@ def odd_figures(cells: Sequence[RuledCell], texts: Sequence[str]) -> list[str]:
         units = Counter(figure["unit"] for figure in figures if figure)
         if units.total() < _MANY * len(column):
             continue
-        usual = units.most_common(1)[0][0]
+        [(usual, count)] = units.most_common(1)
+        signed = usual in tuple(_SIGNS) and count >= _MANY * len(column)
         for row, (text, figure) in enumerate(zip(column, figures, strict=True)):
-            # Instead of the usual unit, a Latin one is a misreading of it, and below a heading a syllable for a sign.
-            unit = figure["unit"] if figure else ""
-            is_misread = unit.isascii() or (row > 0 and usual in tuple(_SIGNS))
-            is_odd = figure is None or (is_misread and unit not in ("", "%", usual))
             core = _CORE.search(text)
+            likely = re.sub(r"\.(?=\d{3})", ",", core[0]) if core else ""
+            if row > 0 and likely.isdigit() and any("," in other for other in column):
+                likely = f"{int(likely):,}"
+            # Instead of the usual unit, a Latin one is a misreading of it; so is any, or none, instead of a sign.
+            unit = figure["unit"] if figure else ""
+            is_misread = unit != usual and ((row > 0 and signed) or (unit.isascii() and unit not in ("", "%")))
+            is_odd = figure is None or is_misread or (core and likely != core[0])
             if is_odd and core and not _HANGUL.match(text) and len(text) <= _SHORT:
-                likely = re.sub(r"\.(?=\d{3})", ",", core[0])
-                doubted.append(f"{text} or {likely}{usual}")
+                plain = text.removesuffix(unit) if figure else core[0]
+                doubted.append(f"{text} or {plain.replace(core[0], likely)}{usual}")
     return doubted
 
 

@@ -53,10 +53,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A line, a table, a picture, or a frame with the items inside it.
-
-    A "text" item has a line.
-    """
+    """A line ("text"), a table, a picture, or a frame with the items inside it."""
 
     kind: Literal["text", "table", "picture", "frame"]
     box: Box
@@ -314,10 +311,7 @@ def _are_pairs(left: list[Item], right: list[Item]) -> bool:
         few, many = many, few
     facing = 0
     for box in few:
-        for other in many:
-            if min(box.y2, other.y2) - max(box.y1, other.y1) > 0.6 * min(box.height, other.height):
-                facing += 1
-                break
+        facing += any(min(box.y2, b.y2) - max(box.y1, b.y1) > 0.6 * min(box.height, b.height) for b in many)
     return len(few) > 1 and facing == len(few)
 
 

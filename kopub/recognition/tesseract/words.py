@@ -24,8 +24,7 @@ HALF_SURE = 60
 READ_FOR_BULLETS = frozenset("ㆍ¢®©")
 """Misreadings of a bullet; none of these stands alone at the start of a Korean line."""
 PARTICLES = frozenset("은는을를의에와과로도")
-"""Syllables that begin a particle after a Latin word, and that are hardly ever misread letters, unlike 다 for C or 아
-for e."""
+"""Syllables that begin a particle after a Latin word, hardly ever misread letters, unlike 다 for C or 아 for e."""
 BLANK = 0.17
 """Narrowest white space between words, in widths of a Hangul syllable; between letters it is a third of that."""
 
