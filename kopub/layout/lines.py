@@ -98,7 +98,7 @@ class RuledAreas:
 
 
 def part_rules(contrast: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], RuledLines, float]:
-    """Return a page's 0/1 ink mask without rules and their soft edges, the rules, and the `em`."""
+    """Return a page's 0/1 ink mask without rules, the rules, and the `em`."""
     marks = (contrast > INK_CONTRAST).astype(np.uint8)
     rules, ink, em = RuledLines((), ()), marks, estimate_em(marks)
     # Letters that touch a rule count as no text, and a row between rules as a line of it, until the rules are erased.
