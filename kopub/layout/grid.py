@@ -23,9 +23,9 @@ class RuledLines:
 
 @dataclass(frozen=True, slots=True)
 class RuledCell:
-    """A cell of a ruled table.
+    """A cell of a table.
 
-    `box` is in pixels of the table, without its rules.
+    `box` is in pixels of the table, without its rules. What is not `apart` may belong to the cell before it.
     """
 
     row: int
@@ -33,6 +33,7 @@ class RuledCell:
     row_span: int
     column_span: int
     box: Box
+    apart: bool = True
 
 
 def grid_lines(rules: Sequence[tuple[int, int]], end: int, em: float) -> list[tuple[int, int]]:

@@ -173,9 +173,8 @@ def even_light(gray: NDArray[np.uint8], keep_tints: bool = False) -> NDArray[np.
     """
     small = shrink(gray, working_scale(*gray.shape))
     columns, rows = max(1, small.shape[1] // _TILE), max(1, small.shape[0] // _TILE)
-    light = np.asarray(
-        cv2.morphologyEx(small, cv2.MORPH_CLOSE, np.ones((PAPER_REACH, PAPER_REACH), np.uint8)), np.uint8
-    )
+    kernel = np.ones((PAPER_REACH, PAPER_REACH), np.uint8)
+    light = np.asarray(cv2.morphologyEx(small, cv2.MORPH_CLOSE, kernel), np.uint8)
     tiles = np.asarray(cv2.resize(light, (columns, rows), interpolation=cv2.INTER_AREA), np.uint8)
     if int(tiles.max()) - int(tiles.min()) <= _EVEN:
         return gray

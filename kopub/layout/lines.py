@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from kopub.boxes import Box, union
 from kopub.layout.grid import RuledLines
+from kopub.layout.ink import INK_CONTRAST
 from kopub.layout.runs import merge_intervals
 
 MOST = 1500
@@ -82,8 +83,8 @@ def _join_parts(boxes: list[Box], em: float) -> list[Box]:
 
 FAINT = 12
 """Grey levels between a rule and its paper, to which light grey hairlines fall when a page is halved."""
-
-
+_MOST_TRIES, _ALIKE = 3, 0.2
+"""Most searches for rules, and least difference of two heights of the body text after which is searched again."""
 _EVEN = 0.25
 """Least contrast of a rule's palest part, as a share of the usual one; between blurred letters it is a tenth."""
 
@@ -94,6 +95,21 @@ class RuledAreas:
 
     tables: tuple[Box, ...]
     frames: tuple[Box, ...]
+
+
+def part_rules(contrast: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], RuledLines, float]:
+    """Return a page's 0/1 ink mask without rules, the rules, and the `em`."""
+    marks = (contrast > INK_CONTRAST).astype(np.uint8)
+    rules, ink, em = RuledLines((), ()), marks, estimate_em(marks)
+    # Letters that touch a rule count as no text, and a row between rules as a line of it, until the rules are erased.
+    for _ in range(_MOST_TRIES):
+        rules, ink, before = find_rules(contrast, em), marks.copy(), em
+        for x1, y1, x2, y2 in (*rules.horizontal, *rules.vertical):
+            ink[max(0, y1 - 1) : y2 + 1, max(0, x1 - 1) : x2 + 1] = 0
+        em = estimate_em(ink)
+        if abs(em - before) < _ALIKE * before:
+            break
+    return ink, rules, em
 
 
 def find_rules(contrast: NDArray[np.uint8], em: float) -> RuledLines:
@@ -125,12 +141,6 @@ def _find_thin_lines(contrast: NDArray[np.uint8], width: int, height: int, thick
         if palest > _EVEN * usual:
             rules.append(Box(x, y, x + w, y + h))
     return tuple(rules)
-
-
-def erase_rules(mask: NDArray[np.uint8], rules: RuledLines) -> None:
-    """Clear the rules, and one pixel of grey edge around them, from an ink mask."""
-    for x1, y1, x2, y2 in (*rules.horizontal, *rules.vertical):
-        mask[max(0, y1 - 1) : y2 + 1, max(0, x1 - 1) : x2 + 1] = 0
 
 
 def find_ruled_areas(rules: RuledLines, shape: tuple[int, int], em: float) -> RuledAreas:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from kopub.boxes import Box
 from kopub.layout.grid import RuledCell, RuledLines, grid_lines, ruled_cells, table_html
-from kopub.layout.ink import INK_CONTRAST, PAPER_REACH, PRINT_CONTRAST, ink_contrast, ink_mask, shrink
-from kopub.layout.lines import erase_rules, estimate_em, find_rules
+from kopub.layout.ink import PAPER_REACH, PRINT_CONTRAST, ink_contrast, ink_mask, shrink
+from kopub.layout.lines import part_rules
 from kopub.layout.open_tables import open_cells
 from kopub.layout.runs import merge_intervals, true_runs
 from kopub.states import TRIES_AGAIN
@@ -29,12 +29,15 @@ _EMPTY = 48
 """Grey levels between the lightest and darkest pixel of a cell without print."""
 _DASH = 0.2, 0.7, 1.6, 0.6
 """Greatest height and width of a dash as shares of its cell's height, its least width by height, and how full it is."""
-_FIGURE = re.compile(r"[△▲▽▼+\-±(]*(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d{1,2})?[)]*(?P<unit>[%℃㎡㎥가-힣]*|[a-z]{1,2})")
-"""A figure of a column, with its signs and its unit."""
+FIGURE = r"[△▲▽▼+\-±(]*(?:\d{1,3}(?:,\d{3})+|\d+)"
+"""The form of a figure with its signs, up to its decimals."""
+_SIGNS = "%℃㎡㎥"
+_FIGURE = re.compile(rf"{FIGURE}(?:\.\d{{1,2}})?[)]*(?P<unit>[{_SIGNS}가-힣]*|[a-z]{{1,2}})")
+"""The signs that are units, and a figure of a column with its unit."""
 _CORE = re.compile(r"\d{1,3}(?:[.,]\d{3})+|\d+(?:\.\d+)?")
 _HANGUL = re.compile("[가-힣]")
-_MANY, _SHORT = 0.6, 20
-"""Share of a column that has one form, and most letters of a figure with its signs."""
+_MANY, _SHORT, _COMMON = 0.6, 20, 5
+"""Share of a column that has one form, most letters of a figure with its signs, and how often units are there."""
 _GUTTER, _LINE = 0.8, 0.25
 """Least white between lines beside each other, and least height of one of several, in heights of what they fill."""
 
@@ -127,28 +130,41 @@ def has_print(gray: NDArray[np.uint8]) -> bool:
 
 
 def odd_figures(cells: Sequence[RuledCell], texts: Sequence[str]) -> list[str]:
-    """Return the cells unlike the figures of their column, as `read or likely`.
+    """Return the figures unlike those of their column, as `read or likely`.
 
-    A misread sign or unit shows there alone: `35,335m` below many ㎡, `1.309건` among commas, `A144,881`.
+    A misread sign or unit shows there alone: `35,335m` below many ㎡, `1309건` among commas, `A144,881`. Of two columns
+    that may be one, both ways are named, `12 건 or 12; 건`.
     """
+    doubted: list[str] = []
+    for (_, before), (cell, text) in pairwise(zip(cells, texts, strict=True)):
+        if not cell.apart and text and before and any(map(str.isdigit, before + text)):
+            doubted.append(f"{before} {text} or {before}; {text}")
     columns: dict[int, list[str]] = {}
     for cell, text in zip(cells, texts, strict=True):
-        plain = "".join(text.split())
-        if plain and cell.column_span == 1:
-            columns.setdefault(cell.column, []).append(plain)
-    doubted: list[str] = []
+        if text and cell.column_span == 1:
+            columns.setdefault(cell.column, []).append("".join(text.split()))
     for column in columns.values():
         figures = list(map(_FIGURE.fullmatch, column))
         units = Counter(figure["unit"] for figure in figures if figure)
         if units.total() < _MANY * len(column):
             continue
-        usual = units.most_common(1)[0][0]
-        for text, figure in zip(column, figures, strict=True):
-            # A Latin unit that is not the usual one is a misreading of it.
-            is_odd = figure is None or (figure["unit"].isascii() and figure["unit"] not in ("", "%", usual))
+        [(usual, count)] = units.most_common(1)
+        signed = usual in tuple(_SIGNS) and count >= _MANY * len(column)
+        for row, (text, figure) in enumerate(zip(column, figures, strict=True)):
             core = _CORE.search(text)
-            if is_odd and core and not _HANGUL.match(text) and len(text) <= _SHORT:
-                doubted.append(f"{text} or {core[0].replace('.', ',')}{usual}")
+            likely = re.sub(r"\.(?=\d{3})", ",", core[0]) if core else "?"
+            if row > 0 and likely.isdigit() and any("," in other for other in column):
+                likely = f"{int(likely):,}"
+            # A Latin unit is a misreading of the usual one, as is any or none for a sign, and one that is there once.
+            unit = figure["unit"] if figure else ""
+            is_rare = units[unit] == 1 and units.total() > _COMMON * (len(units) - 1)
+            is_foreign = unit not in ("", "%") if unit.isascii() else row > 0 and is_rare
+            is_misread = unit != usual and (is_foreign or (row > 0 and signed))
+            is_odd = figure is None or is_misread or (core and likely != core[0])
+            has_figure = core or (row > 0 and text.endswith(tuple(filter(None, units))))
+            if is_odd and has_figure and not _HANGUL.match(text) and len(text) <= _SHORT:
+                plain = text.removesuffix(unit).replace(core[0], likely) if figure and core else likely
+                doubted.append(f"{text} or {plain}{usual}")
     return doubted
 
 
@@ -223,24 +239,18 @@ def find_cells(gray: NDArray[np.uint8], scale: float) -> list[RuledCell]:
 
     There are none if it has no grid. Rules are found on a copy scaled by `scale`, that of the page's working copy.
     """
-    small = shrink(gray, scale)
-    contrast = ink_contrast(small, PAPER_REACH)
-    em = estimate_em((contrast > INK_CONTRAST).astype(np.uint8))
-    rules = find_rules(contrast, em)
-    xs = grid_lines([(rule.x1, rule.x2) for rule in rules.vertical], small.shape[1], em)
+    ink, rules, em = part_rules(ink_contrast(shrink(gray, scale), PAPER_REACH))
+    xs = grid_lines([(rule.x1, rule.x2) for rule in rules.vertical], ink.shape[1], em)
     # The noise of a scan makes short rules, but those of a table reach from one line of its grid to another.
     level: list[Box] = []
     for rule in rules.horizontal:
         if sum(rule.x1 - em / 2 < end and start < rule.x2 + em / 2 for start, end in xs) > 1:
             level.append(rule)
-    rules = RuledLines(tuple(level), rules.vertical)
-    ys = grid_lines([(rule.y1, rule.y2) for rule in level], small.shape[0], em)
+    ys = grid_lines([(rule.y1, rule.y2) for rule in level], ink.shape[0], em)
     if len(xs) > 2:
         # The soft edge of a rule would be read as letters.
-        cells, trim = ruled_cells(xs, ys, rules), 1 + 1.5 / scale
+        cells, trim = ruled_cells(xs, ys, RuledLines(tuple(level), rules.vertical)), 1 + 1.5 / scale
     else:
-        ink = (contrast > INK_CONTRAST).astype(np.uint8)
-        erase_rules(ink, rules)
         cells, trim = open_cells(ink > 0, [(above[1], below[0]) for above, below in pairwise(ys)], em), 0.0
     height, width = gray.shape
     scaled: list[RuledCell] = []

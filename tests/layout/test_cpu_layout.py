@@ -186,6 +186,35 @@ def test_what_dotted_rules_join_around_a_table_is_a_picture_and_not_lost() -> No
     assert any(covers(picture, 600, 830) and covers(picture, 600, 1660) for picture in pictures)
 
 
+def test_letters_that_touch_the_rules_of_a_table_are_measured_too() -> None:
+    sheet = Sheet()
+    sheet.text(100, 100, "The works of a year", 44)
+    sheet.text(100, 271, "Costs and change", 24)
+    sheet.grid((100, 400, 700), range(300, 1000, 40))
+    for y in range(306, 940, 40):
+        sheet.text(103, y, "Works and change", 24)
+        sheet.text(403, y, "1,204,115", 24)
+    assert [(region.label, round(region.bbox[1], -1)) for region in detect(sheet).regions][-1] == ("table", 300)
+
+
+def test_a_remnant_of_letters_between_two_rows_does_not_cut_their_table() -> None:
+    sheet = Sheet()
+    for y in range(300, 600, 50):
+        for x, cell in ((100, "Road"), (400, "1,204"), (700, "35.2")):
+            sheet.text(x, y, cell, 24)
+    sheet.draw.rectangle((400, 438, 440, 440), 0)
+    assert [region.label for region in detect(sheet).regions] == ["table"]
+
+
+def test_aligned_words_in_two_rows_below_a_text_are_no_table() -> None:
+    sheet = Sheet()
+    sheet.paragraph(100, 100, 1000, 3)
+    for y in (260, 300):
+        for x in (100, 500, 900):
+            sheet.text(x, y, "Main Street", 24)
+    assert {region.label for region in detect(sheet).regions} == {"text"}
+
+
 def test_ink_without_a_region_is_a_failure_with_a_reason() -> None:
     sheet = Sheet()
     sheet.draw.line((100, 200, 1140, 200), 0, 3)

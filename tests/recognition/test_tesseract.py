@@ -22,8 +22,8 @@ from kopub.layout.lines import find_rules
 from kopub.layout.open_tables import open_cells
 from kopub.layout.regions import Region, Task
 from kopub.pages.page import Page
-from kopub.recognition.print_reader import OcrWord, find_cells, find_rows, is_dash, odd_figures
-from kopub.recognition.regions import PageReading
+from kopub.recognition.print_reader import OcrWord, find_cells, find_rows
+from kopub.recognition.regions import PageReading, RegionText
 from kopub.recognition.tesseract import figure_model, reader
 from kopub.recognition.tesseract.leaders import find_leaders
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install, scripts_of, tessdata_folder
@@ -42,7 +42,9 @@ from tests.support.cpu_engines import CPU
 from tests.support.sample_home import sample
 from tests.support.sources.drawn import PROSE, Sheet
 
+FONT = Path("/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc")
 needs_data = pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {install()}")
+needs_font = pytest.mark.skipif(not FONT.exists(), reason=f"no {FONT}: apt-get install fonts-noto-cjk")
 
 
 def region(index: int, box: tuple[float, float, float, float], label: str = "text", task: Task = Task.TEXT) -> Region:
@@ -119,6 +121,51 @@ def test_a_table_without_upright_rules_is_found_and_read_cell_by_cell() -> None:
         [RuledCell(row, column, 1, 1, Box(0, 0, 1, 1)) for row in range(3) for column in range(4)],
         [cell for row in rows for cell in row],
     )
+
+
+def open_table(sheet: Sheet, top: int, *rows: Sequence[str], at: Sequence[int] = (160, 500, 800)) -> RegionText:
+    """Draw rows without rules, and return the reading of the table that they are."""
+    for number, row in enumerate(rows):
+        for x, cell in zip(at, row, strict=True):
+            sheet.text(x, top + 50 * number, cell, 26)
+    (layout,) = CpuLayout(threads=1).detect([sheet.page()])
+    [table] = [each for each in read(sheet, *layout.regions).regions if each.native_label == "table"]
+    return table
+
+
+@needs_data
+def test_one_row_below_the_heading_of_a_table_is_its_rest_from_the_page_before() -> None:
+    sheet = Sheet()
+    sheet.draw.line((150, 137, 1000, 137), 0, 3)
+    rows = ("Work", "Cost", "Change"), ("Road repair", "1,204", "-")
+    table = open_table(sheet, 100, *rows)
+    cells = [RuledCell(row, column, 1, 1, Box(0, 0, 1, 1)) for row in range(2) for column in range(3)]
+    # A dash alone is read, too.
+    assert table.content == table_html(cells, [*rows[0], *rows[1]])
+    assert table.reason is None
+
+
+@needs_data
+def test_figures_unlike_their_column_and_of_columns_that_may_be_one_are_doubted() -> None:
+    rows = [("Road", "1,204", "12"), ("Bridge", "8,310", "45"), ("School", "1.309", "33"), ("Park", "6115", "21")]
+    odd = open_table(Sheet(), 300, ("Work", "Cost", "Number"), *rows)
+    assert str(odd.reason) == "figures are read in two ways: 1.309 or 1,309; 6115 or 6,115"
+    near = open_table(Sheet(), 300, ("Work", "Cost", "", ""), *[(*row, "96") for row in rows], at=(160, 500, 900, 945))
+    assert near.reason is not None
+    assert "45 96 or 45; 96" in str(near.reason)
+
+
+@needs_data
+@needs_font
+def test_units_that_the_column_has_nowhere_else_are_doubted() -> None:
+    sheet = Sheet()
+    shares = ["Share", "12.5%", "33.1%", "84.2구", "71.9%", "40.6%", "15", "8.4%"]
+    for at, share in enumerate(shares):
+        for x, cell in ((160, "Road"), (500, "27대" if at == 5 else f"{at}2명"), (800, share)):
+            sheet.draw.text((x, 300 + 60 * at), cell, 0, ImageFont.truetype(str(FONT), 26))
+    (layout,) = CpuLayout(threads=1).detect([sheet.page()])
+    ways = "27대 or 27명; 84.2구 or 84.2%; 15 or 15%"
+    assert str(read(sheet, *layout.regions).regions[0].reason) == f"figures are read in two ways: {ways}"
 
 
 def test_rules_are_found_in_a_tinted_heading_and_letters_are_none() -> None:
@@ -446,21 +493,6 @@ def test_two_words_are_one_column_and_a_heading_is_that_of_its_column() -> None:
     assert (cells[1].box.x1, cells[1].box.x2) == (125, 340)
 
 
-def test_a_dash_alone_in_a_cell_is_one() -> None:
-    cell = np.full((40, 200), 255, np.uint8)
-    cell[18:21, 150:160] = 0
-    assert is_dash(cell)
-    cell[26:29, 150:160] = 0
-    assert not is_dash(cell)
-
-
-def test_a_figure_unlike_its_column_is_doubted() -> None:
-    texts = ["면적", "1,234㎡", "35,335m", "12㎡", "1.309㎡", "77㎡", "A44㎡", "8㎡", "95㎡"]
-    cells = [RuledCell(row, 0, 1, 1, Box(0, 0, 1, 1)) for row in range(len(texts))]
-    assert odd_figures(cells, texts) == ["35,335m or 35,335㎡", "1.309㎡ or 1,309㎡", "A44㎡ or 44㎡"]
-
-
-FONT = Path("/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc")
 JAPANESE = "すべてのページは一つの状態で終わります。東京の図書館で資料を調べました。"
 KOREAN = "화면 밝기를 조절하려면 시스템 메뉴를 누르고 막대를 원하는 자리로 끕니다."
 needs_english = pytest.mark.skipif(
@@ -469,7 +501,6 @@ needs_english = pytest.mark.skipif(
 needs_japanese = pytest.mark.skipif(
     None in data_files(["jpn"]).values(), reason=f"no Japanese data for Tesseract: {install(['jpn'])}"
 )
-needs_font = pytest.mark.skipif(not FONT.exists(), reason=f"no {FONT}: apt-get install fonts-noto-cjk")
 
 
 def read_in(sheet: Sheet, *languages: str) -> str:

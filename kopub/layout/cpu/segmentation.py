@@ -14,24 +14,8 @@ from numpy.typing import NDArray
 
 from kopub.boxes import Box, union
 from kopub.layout.grid import RuledLines
-from kopub.layout.ink import (
-    INK_CONTRAST,
-    PAPER_REACH,
-    grey_histogram,
-    ink_contrast,
-    ink_mask,
-    paper_level,
-    shrink,
-    working_scale,
-)
-from kopub.layout.lines import (
-    TextLine,
-    erase_rules,
-    estimate_em,
-    find_lines,
-    find_ruled_areas,
-    find_rules,
-)
+from kopub.layout.ink import PAPER_REACH, grey_histogram, ink_contrast, ink_mask, paper_level, shrink, working_scale
+from kopub.layout.lines import TextLine, find_lines, find_ruled_areas, part_rules
 from kopub.layout.open_tables import find_open_tables
 from kopub.layout.runs import merge_intervals
 
@@ -69,10 +53,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A line, a table, a picture, or a frame with the items inside it.
-
-    A "text" item has a line.
-    """
+    """A line ("text"), a table, a picture, or a frame with the items inside it."""
 
     kind: Literal["text", "table", "picture", "frame"]
     box: Box
@@ -102,15 +83,12 @@ def segment(gray: NDArray[np.uint8]) -> Segmentation:
         # A sharpened photo is lighter around its letters, beside which the rest of its paper would be ink.
         gray = np.minimum(gray, np.uint8(min(255, paper + _HALO)))
     contrast = ink_contrast(gray, PAPER_REACH)
-    ink = (contrast > INK_CONTRAST).astype(np.uint8)
-    em = estimate_em(ink)
-    rules = find_rules(contrast, em)
+    ink, rules, em = part_rules(contrast)
     ruled = find_ruled_areas(rules, gray.shape, em)
     pictures, tints = find_filled(gray, em)
     # Straight edges in a screenshot are not a table, and a filled cell of a table is not a picture.
     tables = [table for table in ruled.tables if not any(table.inside(p) and table.width <= p.width for p in pictures)]
     pictures = [box for box in pictures if not box.inside_any(tables)]
-    erase_rules(ink, rules)
     _clear_boxes(ink, [*pictures, *tables])
     drawings = find_drawings(ink, em)
     _clear_boxes(ink, drawings)
@@ -123,7 +101,7 @@ def segment(gray: NDArray[np.uint8]) -> Segmentation:
             touches = abs(box.y1 - table.y2) <= 2 or abs(table.y1 - box.y2) <= 2
             if box.height < 0.8 * em and touches and table.x1 <= box.x1 and box.x2 <= table.x2:
                 tables[at] = union([tables[at], box])
-    tables += find_open_tables([line.box for line in lines if not line.box.inside_any(tables)], em)
+    tables += find_open_tables([line.box for line in lines if not line.box.inside_any(tables)], rules.horizontal, em)
     # What dotted rules join is no part of a table in its middle, but nothing that can be read either.
     tallest = max((table.height for table in tables), default=0)
     pictures += [line.box for line in lines if line.box.height > tallest and line.box.inside_any(tables)]
@@ -333,10 +311,7 @@ def _are_pairs(left: list[Item], right: list[Item]) -> bool:
         few, many = many, few
     facing = 0
     for box in few:
-        for other in many:
-            if min(box.y2, other.y2) - max(box.y1, other.y1) > 0.6 * min(box.height, other.height):
-                facing += 1
-                break
+        facing += any(min(box.y2, b.y2) - max(box.y1, b.y1) > 0.6 * min(box.height, b.height) for b in many)
     return len(few) > 1 and facing == len(few)
 
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from kopub.boxes import Box, union
 from kopub.layout.ink import PRINT_CONTRAST, ink_mask
 from kopub.layout.runs import true_runs
-from kopub.recognition.print_reader import CERTAIN, OcrWord, mean_confidence
+from kopub.recognition.print_reader import CERTAIN, FIGURE, OcrWord, mean_confidence
 from kopub.recognition.tesseract.figure_model import SecondReading
 from kopub.recognition.tesseract.words import SURE_SYLLABLE, count_syllables, join_words
 
-_FIGURE = re.compile(r"([△▲▽▼+\-±(]*(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)*[)%℃]*)([A-Za-z]{1,2}[23²³]?)?|(-)")
+_FIGURE = re.compile(rf"({FIGURE}(?:\.\d+)*[)%℃]*)([A-Za-z]{{1,2}}[23²³]?)?|(-)")
 """A figure with its signs, and the unit behind it."""
 _IN_TEXT = re.compile(r"\W{0,3}[A-Za-z]?\W?\d[\d.,]*\W{0,2}(?:[A-Za-z]{1,2}[23²³]?)?\W{0,2}")
 """The form of a figure in a line of text, with signs that Tesseract may have taken for a letter."""

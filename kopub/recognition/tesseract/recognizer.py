@@ -70,6 +70,7 @@ class TesseractRecognizer(PrintRecognizer):
             5: "tables without upright rules are read cell by cell",
             6: "lines beside each other that are not level are read one by one",
             7: "words of a label are no columns, a dash alone in a cell is one, and odd figures are doubted",
+            8: "columns that may be one are doubted, and the words of a label in a short table are none",
         },
     )
     limits: ClassVar[tuple[str, ...]] = (

@@ -17,7 +17,6 @@ SURE_SYLLABLE = 90
 """Confidence from which Hangul is not a Latin word: most syllables have 93."""
 SURE_HANGUL = 45
 """Confidence from which Hangul syllables are accepted: real ones are above 50, made-up ones mostly at 0."""
-
 NONSENSE = 20
 """Confidence below which apparent Hangul is as likely to be Latin."""
 HALF_SURE = 60
@@ -25,8 +24,7 @@ HALF_SURE = 60
 READ_FOR_BULLETS = frozenset("ㆍ¢®©")
 """Misreadings of a bullet; none of these stands alone at the start of a Korean line."""
 PARTICLES = frozenset("은는을를의에와과로도")
-"""Syllables that begin a particle after a Latin word, and that are hardly ever misread letters, unlike 다 for C or 아
-for e."""
+"""Syllables that begin a particle after a Latin word, hardly ever misread letters, unlike 다 for C or 아 for e."""
 BLANK = 0.17
 """Narrowest white space between words, in widths of a Hangul syllable; between letters it is a third of that."""
 
@@ -146,11 +144,8 @@ def english_is_better(korean: Sequence[OcrWord], english: Sequence[OcrWord]) -> 
     latin = _count_latin(english)
     sure_english, sure_korean = mean_confidence(english), mean_confidence(korean)
     if _mostly_hangul(korean):
-        return (
-            latin > 2 * sum(count_syllables(word.text) for word in korean)
-            and sure_english >= 70
-            and sure_korean < NONSENSE
-        )
+        syllables = sum(count_syllables(word.text) for word in korean)
+        return latin > 2 * syllables and sure_english >= 70 and sure_korean < NONSENSE
     if not any(_is_uncertain(word) for word in korean):
         return latin > 0 and sure_english >= SURE_LATIN and sure_english > sure_korean
     return bool(english) and (sure_english >= NONSENSE or sure_korean < HALF_SURE)
