@@ -114,7 +114,10 @@ class RunEngines:
             self._ask_next()
 
     def _take_engine(self, asset: ShardAsset) -> None:
-        """Stop the other calls of the engine of `asset`: in any order of the steps, no two of them ask it at once."""
+        """Stop the other calls of the engine of `asset`.
+
+        In any order of the steps, no two of them ask one engine at once.
+        """
         with self._lock:
             for name in self._forward.keys() - {asset.name} - self._answered:
                 if _share_engine(asset, self._assets[name]):

@@ -142,7 +142,7 @@ class ForwardCalls(EngineCalls):
             self._results.put(None)
 
     def _inputs(self) -> Iterator[Any]:
-        """Yield the rows that shards lack until the step begins, then its own rows unless all shards were read."""
+        """Yield the rows that shards lack, then those of the step unless all shards were read before it."""
         yield from self._read_forward()
         with self._lock:
             self._has_ended = not self._unread and not self._has_begun.is_set()
