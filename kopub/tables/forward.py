@@ -64,7 +64,7 @@ class ForwardCalls(EngineCalls):
 
     @property
     def is_answered(self) -> bool:
-        """True if the call has ended with all its results, so that other calls may ask the engine."""
+        """True if the call has ended with all its results, and has left its engine."""
         return self._engine_figures is not None and not self._is_over
 
     def has_been_given(self, spec: RowSpec) -> bool:
@@ -142,7 +142,7 @@ class ForwardCalls(EngineCalls):
             self._results.put(None)
 
     def _inputs(self) -> Iterator[Any]:
-        """Yield the rows that shards lack, then those of the step unless all shards were read before it."""
+        """Yield what the shards lack, then the step's rows, unless all shards were read."""
         yield from self._read_forward()
         with self._lock:
             self._has_ended = not self._unread and not self._has_begun.is_set()
