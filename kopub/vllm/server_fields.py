@@ -124,7 +124,13 @@ class VLLMServerFields(Resource):
         if self.mode == "external" and not self.urls:
             raise ValueError("urls: an external server needs at least one URL")
         for url in self.urls:
-            if not _is_url(url):
+            try:
+                parts = urlsplit(url)
+                # Python's HTTP client sends only ASCII.
+                usable = url.isascii() and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            except ValueError:
+                usable = False  # the port is not a number, or the address is broken
+            if not usable:
                 raise ValueError(phrase("urls: {url!r} is no URL of a server, as http://host:port is", url))
         if self.gpus != ALL_GPUS and len(self.gpus) % self.tensor_parallel:
             form = "tensor_parallel: {count} GPUs do not make groups of {size}"
@@ -152,15 +158,6 @@ class VLLMServerFields(Resource):
     @property
     def folder(self) -> Path:
         return Path(self.model).expanduser()
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        # Python's HTTP client sends only ASCII.
-        return text.isascii() and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False  # the port is not a number, or the address is broken
 
 
 ENVIRONMENT = {
