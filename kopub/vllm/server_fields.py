@@ -190,7 +190,7 @@ them."""
 
 def serve_arguments(server: VLLMServerFields) -> list[str]:
     """Return the arguments after `vllm serve`, without the port and the key."""
-    images = server.images_per_prompt
+    images, share = server.images_per_prompt, server.gpu_memory_utilization
     arguments = [
         server.checkpoint,
         "--served-model-name", server.checkpoint,
@@ -209,7 +209,7 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
         # Every crop is unique and its prompt begins with it, so neither cache ever has a hit; filling them would cost a
         # hash of all pixels and host memory for each API process.
         "--enable-prefix-caching" if server.prefix_caching else "--no-enable-prefix-caching",
-        "--mm-processor-cache-gb", _number(server.mm_cache_gb),
+        "--mm-processor-cache-gb", f"{server.mm_cache_gb:g}",
         "--api-server-count", str(server.api_server_count),
         "--renderer-num-workers", str(server.renderer_workers),
         # Otherwise the log would consist of one line per region.
@@ -220,7 +220,7 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
         "--quantization": server.quantization,
         "--kv-cache-dtype": server.kv_cache_dtype,
         # A share of the memory suits a dedicated GPU; a fixed size suits a CPU, whose memory is shared.
-        "--gpu-memory-utilization": _number(server.gpu_memory_utilization),
+        "--gpu-memory-utilization": None if share is None else f"{share:g}",
         "--kv-cache-memory-bytes": server.kv_cache_memory,
         "--tensor-parallel-size": str(server.tensor_parallel) if server.tensor_parallel > 1 else None,
         "--mm-encoder-tp-mode": server.mm_encoder_tp_mode if server.tensor_parallel > 1 else None,
@@ -241,10 +241,6 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
 def serve_environment(server: VLLMServerFields) -> dict[str, str]:
     """Return the variables that the server's environment adds to the inherited one."""
     return {**ENVIRONMENT, **server.env}
-
-
-def _number(value: float | None) -> str | None:
-    return None if value is None else f"{value:g}"
 
 
 _SECONDS = 300.0

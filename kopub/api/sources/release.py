@@ -214,7 +214,10 @@ class ReleaseSource:
         return self._files.get((config, shard), lambda: self._opened(config, shard))
 
     def _opened(self, config: str, shard: str) -> ParquetRows:
-        return self._open(self._folder / part_path(config, shard))
+        return self._open(self._path(config, shard))
+
+    def _path(self, config: str, shard: str) -> Path:
+        return self._folder / part_path(config, shard)
 
     def _open(self, path: Path) -> ParquetRows:
         try:
