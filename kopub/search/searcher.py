@@ -200,7 +200,7 @@ class Searcher:
             return self._lookup.refreshed(kind, self._look())[0]
 
     def words_are_known(self, mode: Mode | None = None) -> bool:
-        """Return whether a search by `mode` ranks by no words or by known ones. Raises `CannotSearch`."""
+        """Return whether a search by `mode` needs no unknown words. Raises `CannotSearch`."""
         with self._lock:
             self._store.look_again()
             if self._chosen(mode or self._mode)[0] not in _WITH_WORDS:
