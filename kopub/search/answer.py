@@ -171,7 +171,16 @@ class QueryWords:
                 continue
             for end in range(min(at + longest, len(lowered)), at, -1):
                 stem = lowered[at:end]
-                if stem in self.stems and _stands_alone(lowered, at, end):
+                if stem not in self.stems:
+                    continue
+                before, after = lowered[max(0, at - 1) : at], lowered[end : end + 1]
+                if _HANGUL.match(stem):
+                    # Hangul may be inside a word, because blanks are lost or nouns joined.
+                    is_word = end - at >= _STEM or not _HANGUL.match(before)
+                else:
+                    # Other words must be whole, but may be next to Hangul, such as a particle.
+                    is_word = not any(char.isalnum() and not _HANGUL.match(char) for char in (before, after))
+                if is_word:
                     marks.append((at, end, self.stems[stem]))
                     at = end - 1
                     break
@@ -257,18 +266,6 @@ def _to_blank(text: str, at: int, bound: int, step: int) -> int:
         if text[place - 1].isspace() or text[place].isspace():
             return place
     return at
-
-
-def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Return whether a match counts as a word of its own.
-
-    Hangul may be inside a word, because blanks are lost or nouns joined; other words must be whole, but may be next to
-    Hangul, such as a particle.
-    """
-    before, after = text[max(0, start - 1) : start], text[end : end + 1]
-    if _HANGUL.match(text[start]):
-        return end - start >= _STEM or not _HANGUL.match(before)
-    return not any(char.isalnum() and not _HANGUL.match(char) for char in (before, after))
 
 
 def _lower(text: str) -> str:

@@ -199,14 +199,12 @@ class Searcher:
         with self._lock:
             return self._lookup.refreshed(kind, self._look())[0]
 
-    def asks_words(self, mode: Mode | None) -> bool:
-        """Return whether a search by `mode` ranks by words. Raises `CannotSearch`."""
+    def words_are_known(self, mode: Mode | None = None) -> bool:
+        """Return whether a search by `mode` needs no unknown words. Raises `CannotSearch`."""
         with self._lock:
             self._store.look_again()
-            return self._chosen(mode or self._mode)[0] in _WITH_WORDS
-
-    def words_are_known(self) -> bool:
-        """Return whether all words of the current texts are known. Raises `CannotSearch`."""
+            if self._chosen(mode or self._mode)[0] not in _WITH_WORDS:
+                return True
         return self._words.is_open(self._texts_now(self._look())[0])
 
     @property

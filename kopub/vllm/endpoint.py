@@ -182,7 +182,15 @@ def _first_bodies(target: Target, requests: FirstRequests, number: int) -> list[
     """
     bodies: list[tuple[str, dict[str, Any]]] = []
     if all(requests.picture):
-        picture = {"type": "image_url", "image_url": {"url": _draw_stripes(*requests.picture, number)}}
+        # A striped grey PNG, written by hand because supervisors have no picture library.
+        width, height = requests.picture
+        row = b"\0" + bytes((37 * x + number) % 256 for x in range(width))
+        header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+        png = b"\x89PNG\r\n\x1a\n"
+        for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(row * height, 1)), (b"IEND", b"")):
+            png += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        url = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+        picture = {"type": "image_url", "image_url": {"url": url}}
         content = [picture, {"type": "text", "text": "a"}]
         if target.runner == "pooling":
             system = {"role": "system", "content": [{"type": "text", "text": "a"}]}
@@ -194,19 +202,6 @@ def _first_bodies(target: Target, requests: FirstRequests, number: int) -> list[
     if target.runner == "pooling" and requests.text:
         bodies.append(("/v1/embeddings", {"input": [(number + token) % 200 + 20 for token in range(requests.text)]}))
     return bodies
-
-
-_PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def _draw_stripes(width: int, height: int, number: int) -> str:
-    """Return a striped grey PNG as a data URL; supervisors have no picture library."""
-    row = b"\0" + bytes((37 * x + number) % 256 for x in range(width))
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    png = _PNG
-    for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(row * height, 1)), (b"IEND", b"")):
-        png += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def is_alive(target: Target, seconds: float) -> bool:

@@ -124,7 +124,13 @@ class VLLMServerFields(Resource):
         if self.mode == "external" and not self.urls:
             raise ValueError("urls: an external server needs at least one URL")
         for url in self.urls:
-            if not _is_url(url):
+            try:
+                parts = urlsplit(url)
+                # Python's HTTP client sends only ASCII.
+                usable = url.isascii() and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            except ValueError:
+                usable = False  # the port is not a number, or the address is broken
+            if not usable:
                 raise ValueError(phrase("urls: {url!r} is no URL of a server, as http://host:port is", url))
         if self.gpus != ALL_GPUS and len(self.gpus) % self.tensor_parallel:
             form = "tensor_parallel: {count} GPUs do not make groups of {size}"
@@ -152,15 +158,6 @@ class VLLMServerFields(Resource):
     @property
     def folder(self) -> Path:
         return Path(self.model).expanduser()
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        # Python's HTTP client sends only ASCII.
-        return text.isascii() and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False  # the port is not a number, or the address is broken
 
 
 ENVIRONMENT = {
@@ -193,7 +190,7 @@ them."""
 
 def serve_arguments(server: VLLMServerFields) -> list[str]:
     """Return the arguments after `vllm serve`, without the port and the key."""
-    images = server.images_per_prompt
+    images, share = server.images_per_prompt, server.gpu_memory_utilization
     arguments = [
         server.checkpoint,
         "--served-model-name", server.checkpoint,
@@ -212,7 +209,7 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
         # Every crop is unique and its prompt begins with it, so neither cache ever has a hit; filling them would cost a
         # hash of all pixels and host memory for each API process.
         "--enable-prefix-caching" if server.prefix_caching else "--no-enable-prefix-caching",
-        "--mm-processor-cache-gb", _number(server.mm_cache_gb),
+        "--mm-processor-cache-gb", f"{server.mm_cache_gb:g}",
         "--api-server-count", str(server.api_server_count),
         "--renderer-num-workers", str(server.renderer_workers),
         # Otherwise the log would consist of one line per region.
@@ -223,7 +220,7 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
         "--quantization": server.quantization,
         "--kv-cache-dtype": server.kv_cache_dtype,
         # A share of the memory suits a dedicated GPU; a fixed size suits a CPU, whose memory is shared.
-        "--gpu-memory-utilization": _number(server.gpu_memory_utilization),
+        "--gpu-memory-utilization": None if share is None else f"{share:g}",
         "--kv-cache-memory-bytes": server.kv_cache_memory,
         "--tensor-parallel-size": str(server.tensor_parallel) if server.tensor_parallel > 1 else None,
         "--mm-encoder-tp-mode": server.mm_encoder_tp_mode if server.tensor_parallel > 1 else None,
@@ -244,10 +241,6 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
 def serve_environment(server: VLLMServerFields) -> dict[str, str]:
     """Return the variables that the server's environment adds to the inherited one."""
     return {**ENVIRONMENT, **server.env}
-
-
-def _number(value: float | None) -> str | None:
-    return None if value is None else f"{value:g}"
 
 
 _SECONDS = 300.0

@@ -175,7 +175,7 @@ class WordLoader:
         It is None if the wait is short, or if the search cannot be answered at all: the search itself says why.
         """
         try:
-            if not self._searcher.asks_words(mode) or self._searcher.words_are_known():
+            if self._searcher.words_are_known(mode):
                 return None
         except KopubError:
             return None

@@ -62,9 +62,15 @@ class PictureCache:
 
     def page(self, name: str, read: Callable[[], bytes], size: str) -> ServedPicture:
         """Return a page at a size of `SIDES`, or in the source's size. Raises `NoPicture`."""
-        if size == FULL and (kind := _shown_as_it_is(data := _read(read))):
-            # It may be large and needs no work, so it is not worth caching.
-            return ServedPicture(data, kind)
+        if size == FULL:
+            data = _read(read)
+            # Every browser shows these. They may be large and need no work, so they are not worth caching.
+            if data.startswith(b"\x89PNG"):
+                return ServedPicture(data, "image/png")
+            if data.startswith(b"\xff\xd8"):
+                return ServedPicture(data, "image/jpeg")
+            if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+                return ServedPicture(data, "image/webp")
         return self._made(name, size, read, lambda image: image, SIDES.get(size))
 
     def crop(self, name: str, read: Callable[[], bytes], box: "Box[float]") -> ServedPicture:
@@ -114,12 +120,3 @@ def _read(read: Callable[[], bytes]) -> bytes:
         return read()
     except SourceError as error:
         raise NoPicture(str(error)) from None
-
-
-def _shown_as_it_is(data: bytes) -> str | None:
-    """Return the media type of an image that every browser shows; None for TIFF."""
-    if data.startswith(b"\x89PNG"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8"):
-        return "image/jpeg"
-    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None

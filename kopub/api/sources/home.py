@@ -14,7 +14,7 @@ from kopub.api.rows import Facts, Picture, Step, TableName
 from kopub.api.sources import source
 from kopub.api.sources.source import OpenFiles, ParquetRows, Place
 from kopub.boxes import Box
-from kopub.corrections.corrected import CorrectedRows, CorrectedTables, correct_page
+from kopub.corrections.corrected import CorrectedTables, correct_page
 from kopub.errors import DamagedTable, SourceError, StoreError
 from kopub.fingerprints import fingerprint
 from kopub.pages.manifest import Manifest, shard_source
@@ -257,26 +257,18 @@ class HomeSource:
             raise error
         if place.shard not in self._stamps[table.name]:
             return None
-        is_corrected = table in (TABLES.regions, TABLES.readings) and place.page_id in self._changes
-        if is_corrected and (page := self.corrected_page(place)) is not None:
-            row = page.layout if table == TABLES.regions else page.reading
-            return {name: row[name] for name in columns}
+        changes = self._changes.get(place.page_id) if table in (TABLES.regions, TABLES.readings) else None
+        # Only a page that is read can be corrected, and its layout and reading are corrected together.
+        if changes is not None and {TABLES.regions.name, TABLES.readings.name} <= set(self._assets(place.shard)):
+            layout, reading = (
+                self._rows(part.name, place.shard).row(place.row, part.key, place.page_id, names)
+                for part, names in ((TABLES.regions, LAYOUT_REGIONS.names), (TABLES.readings, OCR_RESULTS.names))
+            )
+            if layout is not None and reading is not None:
+                page = correct_page(layout, reading, changes)
+                row = page.layout if table == TABLES.regions else page.reading
+                return {name: row[name] for name in columns}
         return self._rows(table.name, place.shard).row(place.row, table.key, place.page_id, columns)
-
-    def corrected_page(self, place: Place) -> CorrectedRows | None:
-        """Return the layout and reading of a page as people corrected it.
-
-        None if the page is not read.
-        """
-        if not {TABLES.regions.name, TABLES.readings.name} <= set(self._assets(place.shard)):
-            return None
-        layout, reading = (
-            self._rows(table.name, place.shard).row(place.row, table.key, place.page_id, columns)
-            for table, columns in ((TABLES.regions, LAYOUT_REGIONS.names), (TABLES.readings, OCR_RESULTS.names))
-        )
-        if layout is None or reading is None:
-            return None
-        return correct_page(layout, reading, self._changes.get(place.page_id, ()))
 
     def _rows(self, asset: str, shard: str) -> ParquetRows:
         def open_rows() -> ParquetRows:

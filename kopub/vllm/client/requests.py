@@ -8,7 +8,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Hashable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -171,7 +171,10 @@ def check(status: int, headers: Any, content: bytes, url: str) -> None:
         form = "{url} does not serve us this model ({error}); check the URL, the key and the model's name"
         raise EngineError(form, url, message)
     if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS) or status >= _SERVER_ERRORS:
-        raise TransientError(message, _seconds(headers.get("Retry-After")))
+        seconds = None
+        with suppress(ValueError):  # the header may also name a date, or nothing
+            seconds = max(0.0, float(headers.get("Retry-After") or ""))
+        raise TransientError(message, seconds)
     too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _SIZE.search(message)
     raise OversizedRequest(message) if too_large else RefusedRequest(message)
 
@@ -185,11 +188,3 @@ def message_of(content: bytes) -> str:
     except (ValueError, LookupError, TypeError):
         pass
     return " ".join(text.split())[:_MESSAGE]
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Return a `Retry-After` in seconds, or None for the form with a date."""
-    try:
-        return max(0.0, float(retry_after or ""))
-    except ValueError:
-        return None

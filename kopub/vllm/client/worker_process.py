@@ -142,33 +142,27 @@ def main(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The worker's threads decode pages, and each page frees three blocks as large as itself.
     keep_blocks()
-    start = _wait_for_start(connection)
-    if start is not None:
-        run_worker(connection, start.make, start.settings)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Everything is closed. Shutting down the interpreter would take 0.7 s with PyTorch, for which the pool would wait.
-    os._exit(0)
-
-
-def _wait_for_start(connection: Connection) -> WorkerStart | None:
-    """Wait for the `WorkerStart` and return it, or None if none can come any more."""
     while True:
         try:
             message: WarmUp | WorkerStart = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):
-            return None  # the pool has ended
+            break  # the pool has ended
         except Exception as error:
             reason = f"a client process cannot load its handler ({type(error).__name__}: {error})"
             with suppress(OSError):
                 connection.send(WorkerFailure(f"{reason}; define it in a module that can be imported, not in a script"))
-            return None
+            break
         if isinstance(message, WorkerStart):
-            return message
+            run_worker(connection, message.make, message.settings)
+            break
         for call in message.calls:
             # A job that needs something missing or broken will report it.
             with suppress(Exception):
                 call()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Everything is closed. Shutting down the interpreter would take 0.7 s with PyTorch, for which the pool would wait.
+    os._exit(0)
 
 
 def run_worker(connection: Connection, make: Callable[[], Handler[Any, Any, Any]], settings: WorkerSettings) -> None:

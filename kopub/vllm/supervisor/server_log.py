@@ -56,8 +56,13 @@ class StartReport:
             self._log.debug("vllm: %s", line)
             self._stage = stage(line, self._stage)
         if self._stage != before or time.monotonic() - self._last_report > _REPORT_SECONDS:
-            elapsed = time.time() - state.since
-            to_go = time_left(elapsed, self._folder.boot_seconds)
+            elapsed, last = time.time() - state.since, self._folder.boot_seconds
+            if last is None:
+                to_go = "first start here, so its weights may have to be fetched and compiled"
+            elif elapsed > last:
+                to_go = f"longer than the {last:.0f} s of the last start"
+            else:
+                to_go = f"about {last - elapsed:.0f} s to go"
             self._say("%s: %s, %.0f s so far, %s", server_name(self._folder), self._stage, elapsed, to_go)
 
     def ready(self, state: ServerState) -> None:
@@ -111,15 +116,6 @@ def stage(line: str, before: str) -> str:
         if re.search(pattern, line):
             return name
     return before
-
-
-def time_left(elapsed: float, last: float | None) -> str:
-    """Return how long a start still takes, judging by the last one."""
-    if last is None:
-        return "first start here, so its weights may have to be fetched and compiled"
-    if elapsed > last:
-        return f"longer than the {last:.0f} s of the last start"
-    return f"about {last - elapsed:.0f} s to go"
 
 
 def stages(lines: Iterable[str], began: float, ready: float) -> str:

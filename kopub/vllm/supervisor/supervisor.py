@@ -72,7 +72,12 @@ class Supervisor:
         self._publish(Phase.WAITING, supervisor=os.getpid())
         phase, reason, failed = Phase.STOPPED, "", 0
         try:
-            self._end_orphans()
+            # What dead supervisors and guards left behind may fill the GPU.
+            for folder in server_folders():
+                state = folder.state
+                if state is not None and (folder == self._folder or not folder.is_supervised):
+                    for leader, started in state.sessions:
+                        kill_orphans(leader, started, ("vllm", "mps"))
             specification = self._specification
             with (
                 locked(self._folder.processes, fcntl.LOCK_EX, GUARD_SECONDS) as processes,
@@ -81,13 +86,13 @@ class Supervisor:
                 ) as gpus,
             ):
                 self._locks = (processes, *gpus)
-                started, key = time.monotonic(), secrets.token_urlsafe(32)
+                began, key = time.monotonic(), secrets.token_urlsafe(32)
                 for index in range(specification.replicas):
                     # The daemon of MPS may be another one at each start of a replica.
                     replica = Replica(self._folder, specification, index, key, lambda: self._mps.environment)
                     self._replicas.append(replica)
                 self._bring_up(self._replicas, api_key=key)
-                self._folder.write_boot_seconds(time.monotonic() - started)
+                self._folder.write_boot_seconds(time.monotonic() - began)
                 while True:
                     self._watch()
                     time.sleep(POLL)
@@ -106,14 +111,6 @@ class Supervisor:
                 replica.stop()
             self._mps.stop()
             self._publish(phase, reason=reason, failed=failed, urls=(), api_key="", sessions=())
-
-    def _end_orphans(self) -> None:
-        """Kill what dead supervisors and guards left behind, as it may fill the GPU."""
-        for folder in server_folders():
-            state = folder.state
-            if state is not None and (folder == self._folder or not folder.is_supervised):
-                for leader, started in state.sessions:
-                    kill_orphans(leader, started, ("vllm", "mps"))
 
     def _bring_up(self, replicas: list[Replica], **changes: Any) -> None:
         """Start replicas side by side, then those that lacked memory again, each alone."""

@@ -1,6 +1,5 @@
 """The home page: the size of the corpus, sample questions, and pages to look at."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from kopub.errors import KopubError
@@ -29,6 +28,17 @@ def home(room: Room, request: ViewRequest) -> ViewResponse:
                 "samples": score.samples,
             }
         )
+    # These came with the corpus, and are taken from the first shards that have any.
+    manifest = room.settings.corpus.manifest
+    questions: list[str] = []
+    try:
+        for shard in manifest.keys if manifest.queries else ():
+            questions += [query.query for query in room.settings.corpus.queries(shard)]
+            if len(questions) >= _QUESTIONS:
+                break
+    except KopubError:
+        # A changed file of questions should not prevent the page from being shown; a run reports it.
+        questions = []
     notes = [t.sentence(note)[0] for note in corpus.notes]
     return ViewResponse(
         "home.html.jinja",
@@ -38,7 +48,7 @@ def home(room: Room, request: ViewRequest) -> ViewResponse:
             "documents_count": len(corpus.documents),
             "pages_count": len(corpus.pages),
             "lists": counted_lists(now, CALLS),
-            "questions": _questions(room),
+            "questions": list(dict.fromkeys(questions))[:_QUESTIONS],
             "scores": scores,
             "legend": legend(metrics, t),
             "evaluated": is_evaluated,
@@ -46,24 +56,9 @@ def home(room: Room, request: ViewRequest) -> ViewResponse:
             "documents": document_cards(corpus.documents[:_DOCUMENTS], request),
             "tables": now.tables,
             "states": [state.value for state in State],
-            "shards_count": len(room.settings.corpus.manifest.keys),
+            "shards_count": len(manifest.keys),
         },
     )
-
-
-def _questions(room: Room) -> Sequence[str]:
-    """Return questions that came with the corpus, from the first shards that have any."""
-    corpus = room.settings.corpus
-    questions: list[str] = []
-    try:
-        for shard in corpus.manifest.keys if corpus.manifest.queries else ():
-            questions += [query.query for query in corpus.queries(shard)]
-            if len(questions) >= _QUESTIONS:
-                break
-    except KopubError:
-        # A changed file of questions should not prevent the page from being shown; a run reports it.
-        return []
-    return list(dict.fromkeys(questions))[:_QUESTIONS]
 
 
 _WORST = 24
