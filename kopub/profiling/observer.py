@@ -132,10 +132,6 @@ class Observations:
             return activities(self.cores)
         return activities((at, sum(card.busy for card in cards) / len(cards)) for at, cards in self.readings.taken)
 
-    def of_card(self, number: int) -> Counts:
-        """Return the busy share of one card over time."""
-        return [(at, cards[number].busy) for at, cards in self.readings.taken]
-
     @property
     def memory(self) -> Counts:
         """The GiB in use over time, on all cards together."""
