@@ -58,11 +58,6 @@ class Pdf(Resource):
     )
 
     @property
-    def is_compared(self) -> bool:
-        """Return whether a text layer is compared with the reading."""
-        return self.text_layer != "never"
-
-    @property
     def is_preferred(self) -> bool:
         """Return whether a text layer is taken instead of the reading."""
         return self.text_layer == "prefer"

@@ -72,10 +72,6 @@ class MemoryDemand:
         """The bytes without which a server cannot work."""
         return self.server.total if self.server else 0
 
-    def exceeds_share(self, total: int) -> bool:
-        """Return whether a server's share of `total` has no room for one request's cache."""
-        return self.server is not None and not self.server.cache_is_fixed and self.least > self.share * total
-
     def __str__(self) -> str:
         if self.server is None:
             return phrase("{part} {size:.1f}", self.who, self.bytes / 1e9)
@@ -96,7 +92,13 @@ def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDema
             shared[key].append(section)
             models[key] = server, engine.memory if isinstance(engine, ServedEngine) else None
         if engine.gpu_memory:
-            asks += [MemoryDemand(section, gpu, bytes=engine.gpu_memory) for gpu in _gpus_of(engine, count)]
+            # The GPUs of an engine's own model; torch reports a name that it does not know when the model is loaded.
+            device = str(getattr(engine, "device", ""))
+            matches = (_CUDA.fullmatch(name.strip()) for name in device.split(","))
+            gpus = sorted({int(match[1] or 0) for match in matches if match}) or [0]
+            if device.strip() == ALL_GPUS:
+                gpus = list(range(count))
+            asks += [MemoryDemand(section, gpu, bytes=engine.gpu_memory) for gpu in gpus]
     for key, (server, model) in models.items():
         sections = " and ".join(shared[key])
         share = server.gpu_memory_utilization or _SHARE
@@ -109,16 +111,6 @@ def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDema
             for gpu in groups[replica % len(groups)]:
                 asks.append(MemoryDemand(f"{sections} server", gpu, share, shares_gpu=server.share_gpu, server=parts))
     return asks
-
-
-def _gpus_of(engine: Engine, count: int) -> list[int]:
-    """Return torch's indexes of the GPUs that hold an engine's own model."""
-    device = str(getattr(engine, "device", ""))
-    if device.strip() == ALL_GPUS:
-        return list(range(count))
-    matches = (_CUDA.fullmatch(name.strip()) for name in device.split(","))
-    # Torch reports a name that it does not know when the model is loaded.
-    return sorted({int(match[1] or 0) for match in matches if match}) or [0]
 
 
 def demands_at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDemand]:
@@ -169,7 +161,11 @@ def require_fit(engines: Mapping[str, Engine], card: Card) -> None:
     """Raise `ConfigError` with the sums if a profile can never work on its card."""
     total = int(card.memory_gb * 2**30)
     for asks in _by_gpu(memory_demands(engines, 1)).values():
-        cramped = [ask for ask in asks if ask.exceeds_share(total)]
+        cramped: list[MemoryDemand] = []
+        for ask in asks:
+            # A server's share needs room for one request's cache.
+            if ask.server is not None and not ask.server.cache_is_fixed and ask.least > ask.share * total:
+                cramped.append(ask)
         together = cramped or demands_at_once(asks, total)
         need = sum(ask.least + ask.bytes for ask in together)
         if cramped or need > total:

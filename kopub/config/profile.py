@@ -359,7 +359,14 @@ def load_engine(section: str, name: object, installed: Mapping[str, EntryPoints]
     """
     points = installed[section].get(name) if isinstance(name, str) else None
     if points is None:
-        raise ConfigError(_no_such_engine(section, name, installed[section]))
+        if not any(_package(point) == _PROJECT for same in installed[section].values() for point in same):
+            raise ConfigError("the engines of KoPub are not installed: run `pip install -e .` in its checkout again")
+        engines = ", ".join(installed[section])
+        if name is None:
+            raise ConfigError("{section} names no engine: set {section}.engine to one of {engines}", section, engines)
+        guess = did_you_mean(name, installed[section], in_brackets=True) if isinstance(name, str) else ""
+        form = "{section}.engine is {name!r}{guess}; choose one of {engines}"
+        raise ConfigError(form, section, name, guess, engines)
     if len(points) > 1:
         packages = ", ".join(sorted(_package(point) for point in points))
         form = "{section}.engine {name!r} is in two packages, {packages}: uninstall one of them"
@@ -374,17 +381,6 @@ def load_engine(section: str, name: object, installed: Mapping[str, EntryPoints]
     if problem := _problem_with(engine, PROTOCOLS[section]):
         raise ConfigError("{finding}: {reason}", where, problem)
     return engine
-
-
-def _no_such_engine(section: str, name: object, installed: EntryPoints) -> str:
-    if not any(_package(point) == _PROJECT for points in installed.values() for point in points):
-        return "the engines of KoPub are not installed: run `pip install -e .` in its checkout again"
-    if name is None:
-        form = "{section} names no engine: set {section}.engine to one of {engines}"
-        return phrase(form, section, ", ".join(installed))
-    guess = did_you_mean(name, installed, in_brackets=True) if isinstance(name, str) else ""
-    form = "{section}.engine is {name!r}{guess}; choose one of {engines}"
-    return phrase(form, section, name, guess, ", ".join(installed))
 
 
 def _package(point: EntryPoint) -> str:

@@ -316,7 +316,15 @@ def as_text(report: Mapping[str, Any]) -> str:
         values = [stage[name] for stage in report["stages"]]
         if values.count(None) < len(values):
             head.append(title)
-            columns.append([*map(_cell, values)])
+            cells: list[str] = []
+            for value in values:
+                if isinstance(value, bool):
+                    cells.append("yes" if value else "no")
+                elif isinstance(value, float):
+                    cells.append(f"{value:.4g}")
+                else:
+                    cells.append("" if value is None else str(value))
+            columns.append(cells)
     widths = [max(map(len, (title, *cells))) for title, cells in zip(head, columns, strict=True)]
     table = [head, ["-" * width for width in widths], *zip(*columns, strict=True)]
     lines = [
@@ -378,12 +386,6 @@ def _limit(stage: Mapping[str, Any]) -> str:
     return (
         f"neither the card ({card:.0%}) nor the cores ({cores:.0%}) are full: a process that has one core may limit it"
     )
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _gb(size: float) -> float:

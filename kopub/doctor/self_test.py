@@ -61,6 +61,8 @@ def read_samples() -> Samples:
 ALIKE, ALIKE_DOUBTFUL = 0.75, 0.9
 """Share of regions that match those of the model's own code. In half precision, about one box in twenty, near the
 threshold, appears or disappears; another model, or broken weights, share few regions."""
+SAME_BOX = 0.8
+"""Least IoU at which two boxes are the same; between precisions, the region of a line of text moves by less."""
 CER, CER_DOUBTFUL = 0.3, 0.1
 """Character error rates: Tesseract has 0.05 on these pages, and the text of other pages has 0.9 or more."""
 COSINE = 0.99
@@ -149,7 +151,12 @@ def _test_layout(
         says = "{regions} regions on {pages} pages"
         judged.findings.append(ok("layout", says, regions=regions, pages=len(samples.pages)))
         return
-    alike = regions_alike(_regions(layouts, page.page_id), expected.regions)
+    # The share of regions with a matching partner, or 1 without any regions.
+    own = _regions(layouts, page.page_id)
+    pairs = match([region.bbox for region in own], [region.bbox for region in expected.regions])
+    same = sum(own[i].label == expected.regions[j].label and overlap >= SAME_BOX for i, j, overlap in pairs)
+    total = len(own) + len(expected.regions)
+    alike = 2 * same / total if total else 1.0
     judged.figures["regions alike"] = alike
     form = "{regions} regions on {pages} pages; {alike:.0%} as the model's own code finds them"
     says = phrase(form, regions, len(samples.pages), alike)
@@ -272,10 +279,6 @@ def _regions(layouts: dict[str, Layout], page_id: str) -> Sequence[Region]:
     return layouts[page_id].regions if page_id in layouts and layouts[page_id].state in MADE else ()
 
 
-SAME_BOX = 0.8
-"""Least IoU at which two boxes are the same; between precisions, the region of a line of text moves by less."""
-
-
 def character_error_rate(read: Mapping[str, str], printed: Mapping[str, str]) -> float:
     """Return the edits divided by the printed characters, over all pages together.
 
@@ -288,14 +291,6 @@ def character_error_rate(read: Mapping[str, str], printed: Mapping[str, str]) ->
         edits += min(error.count, error.size)
         characters += error.size
     return edits / characters if characters else 0.0
-
-
-def regions_alike(regions: Sequence[Region], expected: Sequence[Region]) -> float:
-    """Return the share of regions with a matching partner, or 1 without any regions."""
-    pairs = match([region.bbox for region in regions], [region.bbox for region in expected])
-    same = sum(regions[i].label == expected[j].label and overlap >= SAME_BOX for i, j, overlap in pairs)
-    total = len(regions) + len(expected)
-    return 2 * same / total if total else 1.0
 
 
 def recall(

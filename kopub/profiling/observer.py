@@ -19,7 +19,6 @@ from kopub.config.settings import ROOT, Settings
 from kopub.engine import Engine
 from kopub.errors import EngineError
 from kopub.gpu import GIB, GpuCard, NoGpuFigures, Readings, Sampler, open_cards
-from kopub.pages.corpus import Corpus
 from kopub.pages.indexing import index
 from kopub.profiling.timeline import Activity, Span, activities
 from kopub.vllm.endpoint import BadProbe, Endpoint, UnreachableServer, sum_by_name
@@ -131,10 +130,6 @@ class Observations:
         if not self.cards:
             return activities(self.cores)
         return activities((at, sum(card.busy for card in cards) / len(cards)) for at, cards in self.readings.taken)
-
-    def of_card(self, number: int) -> Counts:
-        """Return the busy share of one card over time."""
-        return [(at, cards[number].busy) for at, cards in self.readings.taken]
 
     @property
     def memory(self) -> Counts:
@@ -264,7 +259,18 @@ def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapp
     for number in range(shards):
         count = pages * (number + 1) // shards - pages * number // shards
         key = keys[number * len(keys) // shards]
-        _write(source / f"pages-{number:02d}.arrow", settings.corpus, key, count)
+        file = source / f"pages-{number:02d}.arrow"
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, _SCHEMA) as writer:
+            for row in settings.corpus.rows(key):
+                # Pages whose bytes cannot be read do not count.
+                if row.data is None or row.problem is not None:
+                    continue
+                image = {"bytes": bytes(row.data), "path": None}
+                values = {"id": row.page_id, "image": image, "license": row.license}
+                writer.write_table(pa.Table.from_pylist([values], _SCHEMA))
+                count -= 1
+                if not count:
+                    break
     manifest = index(str(source), folder)
     own = {
         "KOPUB_HOME": str(folder),
@@ -288,18 +294,3 @@ def own_environment() -> dict[str, str]:
     """Return this process's environment, with the project first on the import path of children."""
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-
-
-def _write(path: Path, corpus: Corpus, shard: str, count: int) -> None:
-    """Write the first `count` pages of a shard whose bytes can be read."""
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
-        left = count
-        for row in corpus.rows(shard):
-            if row.data is None or row.problem is not None:
-                continue
-            image = {"bytes": bytes(row.data), "path": None}
-            values = {"id": row.page_id, "image": image, "license": row.license}
-            writer.write_table(pa.Table.from_pylist([values], _SCHEMA))
-            left -= 1
-            if not left:
-                return

@@ -287,7 +287,8 @@ def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
             lanes.append(_curve("its answers a second", rates, span, unit="/s"))
 
     for number, card in enumerate(observed.cards):
-        lanes.append(_curve(f"GPU {card.name} busy", observed.of_card(number), span, 1.0, "100 %"))
+        busy = [(at, cards[number].busy) for at, cards in observed.readings.taken]
+        lanes.append(_curve(f"GPU {card.name} busy", busy, span, 1.0, "100 %"))
     if observed.cards:
         total = sum(card.memory for card in observed.cards) / GIB
         lanes.append(_curve("GPU memory", observed.memory, span, total, f"{total:.0f} GiB"))

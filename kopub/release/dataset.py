@@ -217,7 +217,9 @@ def _crops(ocr_results: pa.Table) -> pa.Table:
 
 
 def _vectors(table: pa.Table) -> pa.Table:
-    return _public_columns(table.filter(_HAS_VECTOR), features.vector_features(vector_width(table.schema)))
+    return _public_columns(
+        table.filter(_HAS_VECTOR), features.vector_features(features.PAGE, vector_width(table.schema))
+    )
 
 
 def _parts(tables: ReleaseInput) -> dict[str, pa.Table]:
@@ -227,13 +229,13 @@ def _parts(tables: ReleaseInput) -> dict[str, pa.Table]:
     """
     built = {}
     if (vectors := tables.figures.get(FIGURE_VECTORS.name)) is not None:
-        published = features.figure_vector_features(vector_width(vectors.schema))
+        published = features.vector_features(features.FIGURE, vector_width(vectors.schema))
         figures = _identify_figures(vectors, "figures").filter(_HAS_VECTOR)
         built["figure_embeddings"] = _public_columns(figures, published)
     if (notes := tables.figures.get(FIGURE_NOTES.name)) is not None:
         built["figure_notes"] = _public_columns(_identify_figures(notes, "notes"), features.FIGURE_NOTES)
     if (passages := tables.figures.get(PASSAGE_VECTORS.name)) is not None:
-        published = features.passage_features(vector_width(passages.schema))
+        published = features.vector_features(features.PASSAGE, vector_width(passages.schema))
         built[PASSAGES] = _public_columns(with_vector(passages), published)
     return built
 

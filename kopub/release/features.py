@@ -1,5 +1,8 @@
 """The features of every config, read by `datasets` and the Hub's viewer."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from datasets import Features, Image, List, Value
 
 from kopub.release.base import PAGE_ASSETS
@@ -7,7 +10,7 @@ from kopub.store.rows import LINEAGE
 
 _TEXT, _NUMBER = Value("string"), Value("int32")
 _BOX = {"bbox": List(Value("float32"), length=4), "bbox_2d": List(_NUMBER, length=4)}
-_FIGURE = {
+FIGURE = {
     "region_id": _TEXT,
     "page_id": _TEXT,
     "index": _NUMBER,
@@ -97,22 +100,18 @@ CROPS = Features(
 )
 
 
-def vector_features(dim: int) -> Features:
-    return Features({"page_id": _TEXT, "vector": List(Value("float16"), length=dim)})
+PAGE = {"page_id": _TEXT}
+PASSAGE = {**PAGE, "start": _NUMBER, "end": _NUMBER}
 
 
-def figure_vector_features(dim: int) -> Features:
-    return Features({**_FIGURE, "vector": List(Value("float16"), length=dim)})
-
-
-def passage_features(dim: int) -> Features:
-    vector = List(Value("float16"), length=dim)
-    return Features({"page_id": _TEXT, "start": _NUMBER, "end": _NUMBER, "vector": vector})
+def vector_features(owner: Mapping[str, Any], dim: int) -> Features:
+    """Return the features of vectors with `dim` numbers, each beside those of its `owner`."""
+    return Features({**owner, "vector": List(Value("float16"), length=dim)})
 
 
 FIGURE_NOTES = Features(
     {
-        **_FIGURE,
+        **FIGURE,
         "kind": _TEXT,
         "description": _TEXT,
         "keywords": List(_TEXT),

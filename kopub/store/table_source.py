@@ -88,7 +88,12 @@ class FooterCache:
         if asset in self._footers or not stamps:
             before = self._footers.get(asset, {})
         elif (before := _last_footers.get((self._store.url, asset))) is None:
-            before = self._read(asset)
+            before = {}
+            table = self._store.parts(_FOLDER, asset).read_one(_NAME)
+            if table is not None and table.schema.equals(_SCHEMA):
+                stored: list[list[Any]] = [column.to_pylist() for column in table.columns]
+                for shard, stamp, *rest in zip(*stored, strict=True):
+                    before[shard] = stamp, Entry(*rest)
         new = [shard for shard, stamp in stamps.items() if shard not in before or before[shard][0] != stamp]
         if self._store.local or len(new) <= _FEW:
             footers = [self._footer(asset, shard) for shard in new]
@@ -128,13 +133,6 @@ class FooterCache:
         *values, regions = (metadata.get(name) for name in _COLUMNS)
         recipe, content, made_with, made_from, states, sources = (value or "" for value in values)
         return Entry(rows, recipe, content, made_with, made_from or "{}", states or "{}", sources or "[]", regions)
-
-    def _read(self, asset: str) -> dict[str, tuple[str, Entry]]:
-        table = self._store.parts(_FOLDER, asset).read_one(_NAME)
-        if table is None or not table.schema.equals(_SCHEMA):
-            return {}
-        columns: list[list[Any]] = [column.to_pylist() for column in table.columns]
-        return {shard: (stamp, Entry(*rest)) for shard, stamp, *rest in zip(*columns, strict=True)}
 
 
 SOURCE = "source"

@@ -291,7 +291,7 @@ class ParsedTexts(RowTable):
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
         pdf: Pdf = resources["pdf"]
-        self._compares = pdf.is_compared
+        self._compares = pdf.text_layer != "never"
 
     @property
     def settings(self) -> Mapping[str, Any]:

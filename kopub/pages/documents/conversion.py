@@ -30,7 +30,7 @@ from kopub.confinement import Reach
 from kopub.errors import SourceError, UndecodableImage, counted, first_line, visible, without_paths
 from kopub.fingerprints import CodeVersion
 from kopub.folders import runtime_folder
-from kopub.pages.documents import hwp, mail, office
+from kopub.pages.documents import hwp, libreoffice, mail, office
 from kopub.pages.documents.fonts import KOREAN_FONTS, has_korean_font
 from kopub.pages.documents.pieces import Conversion, Piece
 from kopub.pages.documents.placing import place_pieces
@@ -183,7 +183,13 @@ class Conversions:
         with self._lock:
             if self._cancelled:
                 return Failure("nobody wants it any more", may_pass=True)
-            reach: Reach = {"reads": [str(path), *office.program_paths()], "writes": [str(folder)]}
+            reads = [str(path)]
+            # LibreOffice must be readable, wherever it is installed.
+            if (program := libreoffice.program()) is not None:
+                reads.append(str(program))
+                if (place := program.resolve().parent).name == "program":
+                    reads.append(str(place.parent))
+            reach: Reach = {"reads": reads, "writes": [str(folder)]}
             connection, process = start_child(f"{__name__}:work", group=0, confined=reach)
             self._running.add(process)
         try:

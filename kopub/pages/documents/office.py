@@ -72,14 +72,6 @@ def converter() -> str:
     return f"{libreoffice.version()}, print {libreoffice.PRINT.number}, pieces {PIECES.number}{confined}"
 
 
-def program_paths() -> list[str]:
-    """Return what of LibreOffice must be readable, wherever it is installed."""
-    if (program := libreoffice.program()) is None:
-        return []
-    folder = program.resolve().parent
-    return [str(program), *([str(folder.parent)] if folder.name == "program" else [])]
-
-
 def convert(path: Path, pdf: Path) -> None:
     """Convert a document to PDF. Raises `UndecodableImage` if that is impossible.
 

@@ -319,11 +319,11 @@ class PrintedWords:
             return False
         if follows and not any(self._taken[max(place - 1, 0) : place]):
             return False
-        return not must_be_word or all(map(self._is_edge, (place, place + size)))
-
-    def _is_edge(self, place: int) -> bool:
-        """Return whether no number, and no word apart from its signs, goes across a place."""
-        if place in self._edges:
-            return True
-        is_in_number = _IN_NUMBER.search(self._letters[max(0, place - 2) : place + 2])
-        return not is_in_number and not all(map(str.isalnum, self._letters[place - 1 : place + 1]))
+        for edge in (place, place + size) if must_be_word else ():
+            # No number, and no word apart from its signs, goes across either end.
+            if edge not in self._edges and (
+                _IN_NUMBER.search(self._letters[max(0, edge - 2) : edge + 2])
+                or all(map(str.isalnum, self._letters[edge - 1 : edge + 1]))
+            ):
+                return False
+        return True

@@ -4,7 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, takewhile
+from itertools import groupby, product, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +66,11 @@ def _placed(pieces: Sequence[Piece], pages: Sequence[Sequence[str]]) -> PlacedPi
     unprinted: dict[int, list[str]] = defaultdict(list)
     last, printed = 0, ""
     # Their words are taken first, lest a text of the page takes them.
-    heads, feet = (_running(pieces, label, words) for label in RUNNING)
+    running: dict[str, list[tuple[int, Piece]]] = {label: [] for label in RUNNING}
+    for label, piece in product(RUNNING, pieces):
+        if piece.label == label:
+            running[label] += ((at, _plain(piece)) for at in words.pages_of(piece.text))
+    heads, feet = running.values()
     for at, head in heads:
         placed[at].append(head)
     for piece in pieces:
@@ -94,15 +98,6 @@ def _placed(pieces: Sequence[Piece], pages: Sequence[Sequence[str]]) -> PlacedPi
         placed[at].append(foot)
     of_pages = {at: tuple(pieces_of_page) for at, pieces_of_page in placed.items()}
     return PlacedPieces(of_pages, {at: tuple(texts) for at, texts in unprinted.items()})
-
-
-def _running(pieces: Sequence[Piece], label: str, words: PrintedWords) -> list[tuple[int, Piece]]:
-    """Return the heads or feet, each with every page that prints it."""
-    running: list[tuple[int, Piece]] = []
-    for piece in pieces:
-        if piece.label == label:
-            running += ((at, _plain(piece)) for at in words.pages_of(piece.text))
-    return running
 
 
 def _plain(piece: Piece) -> Piece:

@@ -46,22 +46,18 @@ def read_sheets(path: Path) -> list[Piece]:
     for sheet in sheets:
         if sheet.cells and len(sheets) > 1:
             pieces.append(replace(Piece.of("paragraph_title", sheet.name), sheet=sheet.name))
-        for block in _blocks(_shown(sheet)):
+        shown = []
+        for cell in sheet.cells:
+            # Hidden rows and columns leave no gap between those that are shown.
+            rows = [row for row in range(cell.row, cell.row + cell.row_span) if row not in sheet.rows]
+            columns = [at for at in range(cell.column, cell.column + cell.column_span) if at not in sheet.columns]
+            if rows and columns:
+                row = rows[0] - sum(hidden < rows[0] for hidden in sheet.rows)
+                column = columns[0] - sum(hidden < columns[0] for hidden in sheet.columns)
+                shown.append(PieceCell(row, column, len(rows), len(columns), cell.text))
+        for block in _blocks(sorted(shown, key=lambda cell: (cell.row, cell.column))):
             pieces += (replace(piece, sheet=sheet.name) for piece in _of_block(block))
     return pieces
-
-
-def _shown(sheet: _Sheet) -> list[PieceCell]:
-    """Return the cells without hidden rows and columns, in order."""
-    visible = []
-    for cell in sheet.cells:
-        rows = [row for row in range(cell.row, cell.row + cell.row_span) if row not in sheet.rows]
-        columns = [at for at in range(cell.column, cell.column + cell.column_span) if at not in sheet.columns]
-        if rows and columns:
-            row = rows[0] - sum(hidden < rows[0] for hidden in sheet.rows)
-            column = columns[0] - sum(hidden < columns[0] for hidden in sheet.columns)
-            visible.append(PieceCell(row, column, len(rows), len(columns), cell.text))
-    return sorted(visible, key=lambda cell: (cell.row, cell.column))
 
 
 def _blocks(cells: Sequence[PieceCell]) -> Iterator[Sequence[PieceCell]]:

@@ -121,7 +121,14 @@ class _Pieces:
         elif item.label in ("picture", "chart"):
             chart = item.meta and item.meta.tabular_chart
             if chart:
-                yield Piece(CHART, self._cells(chart.chart_data), slide, self._box(item), printed=False)
+                box = None
+                if item.prov:
+                    # The place on the slide, in shares of it from the top.
+                    size = self._document.pages[item.prov[0].page_no].size
+                    place = item.prov[0].bbox.to_top_left_origin(size.height)
+                    top, bottom = sorted((place.t, place.b))
+                    box = place.l / size.width, top / size.height, place.r / size.width, bottom / size.height
+                yield Piece(CHART, self._cells(chart.chart_data), slide, box, printed=False)
         elif item.label == "code":
             yield Piece.of(_CODE, item.text, slide)
         elif item.content_layer == "notes":
@@ -150,16 +157,6 @@ class _Pieces:
             if item.label == "table":
                 texts += map(self._text, item.data.table_cells)
         return "\n".join(filter(None, texts))
-
-    def _box(self, item: Any) -> tuple[float, float, float, float] | None:
-        """Return the place of a chart on its slide, in shares of it."""
-        if not item.prov:
-            return None
-        size, box = self._document.pages[item.prov[0].page_no].size, item.prov[0].bbox
-        top, bottom = sorted((box.t, box.b))
-        if box.coord_origin == "BOTTOMLEFT":
-            top, bottom = size.height - bottom, size.height - top
-        return box.l / size.width, top / size.height, box.r / size.width, bottom / size.height
 
 
 def _is_shown(item: Any) -> bool:
