@@ -184,25 +184,21 @@ class _UsersLanguage:
         except UsageError as error:
             if in_english() or type(error).__name__ == "NoArgsIsHelpError":
                 raise
-            raise UsageError(said(_usage_problem(error)), ctx) from None
-
-
-def _usage_problem(error: Any) -> str:
-    """Return what is wrong with a command line, by the type of Typer's error."""
-    parameter = getattr(error, "param", None)
-    match type(error).__name__:
-        case "NoSuchOption":
-            guess = said(did_you_mean(error.option_name, error.possibilities or ()))
-            return phrase("no such option: {option}{guess}", error.option_name, guess)
-        case "BadOptionUsage":
-            return phrase("the option {option} wants a value, or has one too many", error.option_name)
-        case "MissingParameter" if parameter is not None:
-            return phrase("{parameter} is missing", parameter.get_error_hint(error.ctx))
-        case "BadParameter" if parameter is not None:
-            hint = parameter.get_error_hint(error.ctx)
-            return phrase("{parameter} has no value of the type {type}", hint, parameter.make_metavar(error.ctx))
-        case _:
-            return "there are more arguments than the command takes"
+            problem, parameter = "there are more arguments than the command takes", getattr(error, "param", None)
+            match type(error).__name__:
+                case "NoSuchOption":
+                    guess = said(did_you_mean(error.option_name, error.possibilities or ()))
+                    problem = phrase("no such option: {option}{guess}", error.option_name, guess)
+                case "BadOptionUsage":
+                    problem = phrase("the option {option} wants a value, or has one too many", error.option_name)
+                case "MissingParameter" if parameter is not None:
+                    problem = phrase("{parameter} is missing", parameter.get_error_hint(error.ctx))
+                case "BadParameter" if parameter is not None:
+                    hint, takes = parameter.get_error_hint(error.ctx), parameter.make_metavar(error.ctx)
+                    problem = phrase("{parameter} has no value of the type {type}", hint, takes)
+                case _:
+                    pass
+            raise UsageError(said(problem), ctx) from None
 
 
 class LocalCommand(_UsersLanguage, TyperCommand):

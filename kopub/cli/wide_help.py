@@ -4,7 +4,6 @@ Rich strips the blank at the end of a line by the number of its letters, not by 
 with an ellipsis where a column asks for one, as those of Typer do.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -34,7 +33,16 @@ def show_help(command: Any, context: Any) -> None:
                 names = ", ".join([*parameter.opts, *parameter.secondary_opts])
                 takes_value = not (getattr(parameter, "is_flag", False) or parameter.count)
                 names = f"{names} {metavar}" if takes_value else names
-            rows.append((names, " ".join([parameter.help, *_facts(parameter, context)])))
+            # The variable, the default and the need for a value, as Typer names them.
+            says = [parameter.help]
+            if variable := getattr(parameter, "envvar", None):
+                says.append(said("[env var: {}]", filled=False).format(variable))
+            default = parameter.get_default(context, call=False)
+            if parameter.show_default and default not in (None, False, "", ()) and not callable(default):
+                says.append(said("[default: {}]", filled=False).format(default))
+            if parameter.required:
+                says.append(said("[required]"))
+            rows.append((names, " ".join(says)))
         _show_panel(title, rows, out)
     panels: dict[str, list[tuple[str, str]]] = {}
     for name in getattr(command, "commands", ()):
@@ -53,14 +61,3 @@ def _show_panel(title: str, rows: list[tuple[str, str]], out: Console) -> None:
     for name, says in rows:
         table.add_row(Text(name), Text(says))
     out.print(Panel(table, title=said(title), title_align="left", border_style="dim"))
-
-
-def _facts(parameter: Any, context: Any) -> Iterator[str]:
-    """Yield the variable, the default and the need for a value, as Typer names them."""
-    if variable := getattr(parameter, "envvar", None):
-        yield said("[env var: {}]", filled=False).format(variable)
-    default = parameter.get_default(context, call=False)
-    if parameter.show_default and default not in (None, False, "", ()) and not callable(default):
-        yield said("[default: {}]", filled=False).format(default)
-    if parameter.required:
-        yield said("[required]")

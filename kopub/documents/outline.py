@@ -55,7 +55,18 @@ def with_entries(blocks: Sequence[Block]) -> list[Block]:
     for block in blocks:
         if block.kind is BlockKind.TITLE:
             above.clear()
-        entry = _numbered(block, above) if block.kind is BlockKind.TEXT and block.label == "text" else block
+        entry = block
+        is_text = block.kind is BlockKind.TEXT and block.label == "text"
+        if is_text and (number := NUMBER_SIGN.match(block.parts[0].text)):
+            part, sign, length = block.parts[0], _sign_of(number[1]), number.end()
+            before = sign.kind, (sign.number or 0) - 1
+            # A text is an entry if its number is in order.
+            if sign.number == 1 or before in [(other.kind, other.number) for other in above]:
+                refers = tuple(
+                    (start - length, end - length, mark) for start, end, mark in part.refers if start >= length
+                )
+                parts = replace(part, text=part.text[length:], refers=refers), *block.parts[1:]
+                entry = replace(block, kind=BlockKind.ITEM, sign=number[1], parts=parts)
         if entry.kind is BlockKind.ITEM:
             region = entry.parts[0].region
             left = region.box_2d.x1 if region.origin is TextOrigin.DOCUMENT else None
@@ -71,21 +82,6 @@ def with_entries(blocks: Sequence[Block]) -> list[Block]:
             entry = replace(entry, level=len(above))
         done.append(entry)
     return done
-
-
-def _numbered(block: Block, above: Sequence[_Sign]) -> Block:
-    """Return a text as a list entry if its number is in order."""
-    part = block.parts[0]
-    number = NUMBER_SIGN.match(part.text)
-    if number is None:
-        return block
-    sign = _sign_of(number[1])
-    if sign.number != 1 and (sign.kind, (sign.number or 0) - 1) not in [(other.kind, other.number) for other in above]:
-        return block
-    length = number.end()
-    refers = tuple((start - length, end - length, mark) for start, end, mark in part.refers if start >= length)
-    first = replace(part, text=part.text[length:], refers=refers)
-    return replace(block, kind=BlockKind.ITEM, sign=number[1], parts=(first, *block.parts[1:]))
 
 
 def _sign_of(text: str) -> _Sign:

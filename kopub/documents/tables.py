@@ -248,10 +248,19 @@ def document_tables(document: Document, blocks: Sequence[Block]) -> Iterator[Dat
                 for right in range(cell.columns):
                     rows[cell.row + down][cell.column + right] = cell.text
         names = zip(*rows[: grid.heading_rows], strict=True) if grid.heading_rows else [()] * grid.columns
-        columns = _unique(" / ".join(dict.fromkeys(filter(None, name))) for name in names)
+        # Names of columns are made unique: an empty one becomes a number, and a repeated one gets `(2)`.
+        columns: list[str] = []
+        uses: Counter[str] = Counter()
+        for place, name in enumerate(names, 1):
+            chosen = base = " / ".join(dict.fromkeys(filter(None, name))) or str(place)
+            while uses[chosen]:
+                uses[base] += 1
+                chosen = f"{base} ({uses[base]})"
+            uses[chosen] += 1
+            columns.append(chosen)
         data = tuple(map(tuple, rows[grid.heading_rows :]))
         places = places_of(document, block.parts)
-        yield DataTable(document.doc_id, number, caption, headings, columns, data, places, grid)
+        yield DataTable(document.doc_id, number, caption, headings, tuple(columns), data, places, grid)
 
 
 def titles_above(blocks: Sequence[Block]) -> list[tuple[str, ...]]:
@@ -268,23 +277,6 @@ def titles_above(blocks: Sequence[Block]) -> list[tuple[str, ...]]:
         if block.kind is BlockKind.TITLE:
             above.append((block.level, defuse(" ".join(block.text.split()))))
     return headings
-
-
-def _unique(names: Iterator[str]) -> tuple[str, ...]:
-    """Return the names of columns, made unique.
-
-    An empty name becomes a number; a repeated one gets `(2)`.
-    """
-    uses: Counter[str] = Counter()
-    unique: list[str] = []
-    for at, name in enumerate(names, 1):
-        chosen = base = name or str(at)
-        while uses[chosen]:
-            uses[base] += 1
-            chosen = f"{base} ({uses[base]})"
-        uses[chosen] += 1
-        unique.append(chosen)
-    return tuple(unique)
 
 
 _REACH = 150

@@ -154,7 +154,11 @@ def normalized_text(text: str) -> str:
         if {*"\\^_"}.isdisjoint(latex):
             continue
         try:
-            plain = _unicode(latex + " " if latex.endswith("\\") else latex)
+            from pylatexenc.latex2text import LatexNodes2Text
+
+            # It warns about every formula that it cannot parse completely, and pages have many of these.
+            logging.getLogger("pylatexenc").setLevel(logging.ERROR)
+            plain = LatexNodes2Text().latex_to_text(latex + " " if latex.endswith("\\") else latex)
         except Exception:  # pylatexenc fails on broken LaTeX in many ways; the formula then stays as it is
             continue
         text = text[: formula.start()] + plain.strip() + text[formula.end() :]
@@ -228,11 +232,3 @@ class Edits:
 def edits(gold: str, text: str, normalized_gold: str, normalized: str) -> Edits:
     """Return the edits of one pair; a text that normalisation empties is used unchanged."""
     return Edits.between(normalized_gold or gold, normalized or text)
-
-
-def _unicode(latex: str) -> str:
-    from pylatexenc.latex2text import LatexNodes2Text
-
-    # It warns about every formula that it cannot parse completely, and pages have many of these.
-    logging.getLogger("pylatexenc").setLevel(logging.ERROR)
-    return LatexNodes2Text().latex_to_text(latex)

@@ -187,11 +187,15 @@ def standings_of_guards(settings: Settings) -> list[GuardStanding]:
         if request.is_indexed(settings.home):
             moved, baseline = settings_in(settings, request), request.baseline(settings.home)
             drops = verdict(baseline)
-            # The scores must be those of the present tables, gold and scorers, and of the run that is judged.
-            if drops is not None and _is_scored(moved) and same_run(moved.store, baseline):
-                plans = survey(moved.resources, FooterCache(moved.store), _READING).plans()
-                closed = () if settings.gates.override.strip() else drops.closed
-                standing = GuardStanding(request, True, plans, closed)
+            if drops is not None:
+                # The scores must be those of the present tables, gold and scorers, and of the run that is judged.
+                store, corpus = moved.store, moved.corpus
+                measured = contents(store, corpus.manifest.keys, store.has)
+                inputs = inputs_of(known_answers(corpus, store), measured, moved.gates.cdm)
+                if HISTORY.is_scored(store, inputs) and same_run(store, baseline):
+                    plans = survey(moved.resources, FooterCache(store), _READING).plans()
+                    closed = () if settings.gates.override.strip() else drops.closed
+                    standing = GuardStanding(request, True, plans, closed)
         standings.append(standing)
     return standings
 
@@ -199,13 +203,6 @@ def standings_of_guards(settings: Settings) -> list[GuardStanding]:
 def guards_of(settings: Settings) -> list[EvaluationRequest]:
     """Return the evaluations that guard the corpus of `settings`."""
     return guards(settings.gates.benchmarks, settings.gates.benchmark_samples, settings.home)
-
-
-def _is_scored(moved: Settings) -> bool:
-    """Return whether the scores are those of the present tables, gold and scorers."""
-    store, corpus = moved.store, moved.corpus
-    measured = contents(store, corpus.manifest.keys, store.has)
-    return HISTORY.is_scored(store, inputs_of(known_answers(corpus, store), measured, moved.gates.cdm))
 
 
 def require_read_well(settings: Settings) -> None:

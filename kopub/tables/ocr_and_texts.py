@@ -20,7 +20,6 @@ from kopub.engine import Resource
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import PICTURES, Region, Task
 from kopub.pages.corpus import Corpus
-from kopub.pages.documents.text_layer import TextLayer
 from kopub.recognition.base import Recognizer
 from kopub.recognition.content import main_script
 from kopub.recognition.known_texts import KnownText, PageToRead, agree, known_texts, read_unknown
@@ -137,26 +136,24 @@ class OcrResults(EngineTable):
                     )
                 page = source.page_of(row.given.page)
                 layer = layers and layers.layer(row.id, row.known["page_idx"], row.given.layer)
-                pieces = texts_of_pieces(regions, layer) if layer else {}
-                read = PageToRead(page, regions, {**known_texts(regions, reread), **pieces})
-                yield self._with_layer(read, layer) if layer and Task.TEXT not in reread else read
-
-    def _with_layer(self, page: PageToRead, layer: TextLayer) -> PageToRead:
-        """Return a page with the texts of its text layer.
-
-        Texts that the layout engine read show whether the layer is right; the other texts are proved by samples.
-        """
-        extracted = extract_texts(layer, page.regions, self.engine.expected_scripts)
-        known, claimed = dict(page.known), dict[int, KnownText]()
-        for index, content in extracted.texts.items():
-            text = KnownText(content, TextOrigin.TEXT_LAYER)
-            if index not in known:
-                claimed[index] = text
-            elif known[index].origin is TextOrigin.LAYOUT and agree(content, known[index].content):
-                known[index] = text
-        parts = {index: part for index, part in extracted.parts.items() if index not in known}
-        samples = extracted.samples if claimed or parts else ()
-        return replace(page, known=known, claimed=claimed, samples=samples, parts=parts)
+                known = known_texts(regions, reread)
+                if layer:
+                    known |= texts_of_pieces(regions, layer)
+                read = PageToRead(page, regions, known)
+                if layer and Task.TEXT not in reread:
+                    # Texts that the layout engine read show whether the layer is right; samples prove the others.
+                    extracted = extract_texts(layer, regions, self.engine.expected_scripts)
+                    claimed: dict[int, KnownText] = {}
+                    for index, content in extracted.texts.items():
+                        text = KnownText(content, TextOrigin.TEXT_LAYER)
+                        if index not in known:
+                            claimed[index] = text
+                        elif known[index].origin is TextOrigin.LAYOUT and agree(content, known[index].content):
+                            known[index] = text
+                    parts = {index: part for index, part in extracted.parts.items() if index not in known}
+                    samples = extracted.samples if claimed or parts else ()
+                    read = replace(read, claimed=claimed, samples=samples, parts=parts)
+                yield read
 
     def results(self, inputs: Iterator[PageToRead]) -> Iterator[PageReading]:
         return read_unknown(self.engine.read, inputs)

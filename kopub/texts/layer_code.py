@@ -43,9 +43,16 @@ def with_code(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
         if not lines:
             rows.append(_Row(region))
     for run in _runs(rows):
-        if run[0].is_code and (len(run) < _FEWEST_ROWS or (is_typed and not _looks_like_code(run))):
-            for row in run:
-                row.is_code = False
+        of_run = [row.line for row in run if row.line]
+        is_code = run[0].is_code and len(run) >= _FEWEST_ROWS
+        if is_code and is_typed:
+            # Most lines of code are indented or have its signs.
+            left = min(line.box.x1 for line in of_run)
+            height = of_run[0].box.height
+            like_code = sum(line.box.x1 - left > height or bool(_SIGNS.search(line.letters)) for line in of_run)
+            is_code = 2 * like_code >= len(of_run)
+        for row in run:
+            row.is_code = is_code
     torn = {id(row.region) for row in rows if row.is_code}
     changed: list[Region] = []
     for run in _runs(rows):
@@ -85,14 +92,3 @@ def _runs(rows: Iterable[_Row]) -> list[list[_Row]]:
         else:
             runs.append([row])
     return runs
-
-
-def _looks_like_code(rows: Sequence[_Row]) -> bool:
-    """Return whether most lines are indented or have signs of code."""
-    lines = [row.line for row in rows if row.line]
-    left = min(line.box.x1 for line in lines)
-    height = lines[0].box.height
-    like_code = 0
-    for line in lines:
-        like_code += line.box.x1 - left > height or bool(_SIGNS.search(line.letters))
-    return 2 * like_code >= len(lines)

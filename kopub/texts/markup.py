@@ -6,7 +6,6 @@ for markup.
 
 import html
 import re
-from collections.abc import Iterator
 
 _HIDDEN = [*range(0x09), *range(0x0E, 0x20), *range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F)]
 _HIDDEN += [*range(0x2066, 0x206A), 0xFEFF, *range(0xFDD0, 0xFDF0), 0xFFFE, 0xFFFF, *range(0xE0000, 0xE0080)]
@@ -51,24 +50,8 @@ def inline_markdown(text: str) -> str:
     changes: dict[int, str] = {}
     for sign in _MARKUP.finditer(text):
         changes[sign.start()] = _ENTITIES.get(sign[0], f"\\{sign[0]}")
-    for at in _pairs(text):
-        changes[at] = f"\\{text[at]}"
-    # Renderers that make a link of an address show the escapes in it.
-    escapes = set(changes)
-    for address in _ADDRESS.finditer(text):
-        if not escapes.isdisjoint(range(*address.span(2))):
-            changes[address.start(1)] = f"\\{address[1]}"
-    for formula in _MATH.finditer(text):
-        if _LATEX.search(formula[0]):
-            changes |= dict.fromkeys(range(*formula.span()), "") | {formula.start(): _inert_latex(formula[0])}
-    return "".join(changes.get(at, char) for at, char in enumerate(text)) if changes else text
-
-
-def _pairs(text: str) -> Iterator[int]:
-    """Yield the positions of signs that begin emphasis, a deletion, code or a formula.
-
-    Renderers differ in what they take for punctuation, so a sign counts if any of them might pair it.
-    """
+    # Signs that begin emphasis, a deletion, code or a formula. Renderers differ in what they take for punctuation, so a
+    # sign counts if any of them might pair it.
     closing: dict[str, bool] = {}
     for run in reversed([*_PAIRED.finditer(text)]):
         sign, before, after = run[0][0], text[run.start() - 1 : run.start()], text[run.end() : run.end() + 1]
@@ -79,8 +62,17 @@ def _pairs(text: str) -> Iterator[int]:
             # Code ends with as many backticks as it begins with, whatever is beside them.
             sign, opens, closes = run[0], True, True
         if opens and closing.get(sign):
-            yield from range(*run.span())
+            changes |= dict.fromkeys(range(*run.span()), f"\\{run[0][0]}")
         closing[sign] = closing.get(sign, False) or closes
+    # Renderers that make a link of an address show the escapes in it.
+    escapes = set(changes)
+    for address in _ADDRESS.finditer(text):
+        if not escapes.isdisjoint(range(*address.span(2))):
+            changes[address.start(1)] = f"\\{address[1]}"
+    for formula in _MATH.finditer(text):
+        if _LATEX.search(formula[0]):
+            changes |= dict.fromkeys(range(*formula.span()), "") | {formula.start(): _inert_latex(formula[0])}
+    return "".join(changes.get(at, char) for at, char in enumerate(text)) if changes else text
 
 
 _LINE_START = re.compile(

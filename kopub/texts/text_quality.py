@@ -185,26 +185,18 @@ def _characters(text: str, scripts: Set[str]) -> Iterator[Doubt]:
     yield _share("jamo", jamo, hangul + jamo, 5, (0.01, 0.05), "of the Hangul are letters that make no syllable")
     yield _share("script", foreign, letters, 10, (0.1, 0.3), "of the letters are of a script that is not expected")
     if "HANGUL" in scripts:
-        yield _without_marks(text)
+        # Blur removes small marks first. Lists and slides may leave out full stops at the ends of lines, and tables
+        # anywhere in their cells, so these count only if commas have become full stops too.
+        inner = _INNER_MARK.findall(text)
+        blurred = len(inner) >= _FEWEST_MARKS and inner.count(".") >= _AS_FULL_STOPS * len(inner)
+        ends = unmarked = 0
+        for end in _SENTENCE_END.finditer(text if blurred else _TABLE_ROW.sub("", text)):
+            if blurred or end["line_end"] is None:
+                ends += 1
+                unmarked += not end["mark"]
+        says = "of the sentences end without a mark, as in print out of focus"
+        yield _share("marks", unmarked, ends, 4, (0.4, 0.7), says)
         yield from _without_hangul(text, letters, "CJK" in scripts)
-
-
-def _without_marks(text: str) -> Doubt:
-    """Return a doubt about missing full stops, since blur removes small marks first.
-
-    Lists and slides may leave out full stops at the ends of lines, and tables anywhere in their cells, so these count
-    only if commas have become full stops too.
-    """
-    inner = _INNER_MARK.findall(text)
-    blurred = len(inner) >= _FEWEST_MARKS and inner.count(".") >= _AS_FULL_STOPS * len(inner)
-    sentences = text if blurred else _TABLE_ROW.sub("", text)
-    ends = unmarked = 0
-    for end in _SENTENCE_END.finditer(sentences):
-        if blurred or end["line_end"] is None:
-            ends += 1
-            unmarked += not end["mark"]
-    says = "of the sentences end without a mark, as in print out of focus"
-    return _share("marks", unmarked, ends, 4, (0.4, 0.7), says)
 
 
 def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:

@@ -69,14 +69,18 @@ def execute(
     """
     job = definitions.resolve_implicit_global_asset_job_def()
     run_id = str(uuid.uuid4())
+    tags = {**range_tags(shards[0], shards[-1]), MACHINE_TAG: platform.node()}
+    # Until it ends, a person waits for this process's run.
+    _waiting.set()
     try:
-        with person_waits():
-            tags = {**range_tags(shards[0], shards[-1]), MACHINE_TAG: platform.node()}
+        with output_copied_by(copy_to_the_end):
             result = execute_here(job, instance, assets, tags, _SILENT, run_id)
     except KeyboardInterrupt:
         # Dagster handles an interrupt only once the run has started.
         _record_as_canceled(instance, run_id)
         raise
+    finally:
+        _waiting.clear()
     for event in result.all_events:
         # Between its steps, Dagster records an interrupt as a failure.
         if any(kind in _INTERRUPT_NAMES for kind, _ in _errors(event)):
@@ -168,17 +172,6 @@ _INTERRUPT_NAMES = frozenset(interrupt.__name__ for interrupt in _INTERRUPTS)
 _LOOKS_EVERY = 0.1
 """Seconds between two checks for new output of a step."""
 _waiting = threading.Event()
-
-
-@contextmanager
-def person_waits() -> Iterator[None]:
-    """Note that a person waits for this process's runs until the context ends."""
-    _waiting.set()
-    try:
-        with output_copied_by(copy_to_the_end):
-            yield
-    finally:
-        _waiting.clear()
 
 
 def at_terminal() -> bool:

@@ -23,7 +23,7 @@ from kopub.states import joined, phrase
 
 if TYPE_CHECKING:
     from kopub.pages.indexing import Others
-    from kopub.pages.manifest import CorpusSource, Manifest
+    from kopub.pages.manifest import Manifest
 
 SOURCE_HELP = (
     "Folder or URL of PDFs, images, HWP, office and text files, or of Arrow or Parquet shards; one such file; a Hub "
@@ -187,7 +187,16 @@ def sources(
     for source in manifest.sources:
         shards_of_source = manifest.shards_of(source.name)
         pages = sum(shard.rows for shard in shards_of_source)
-        place, state, indexed_at = manifest.location_of(source), _state(manifest, source), source.indexed_at
+        place, indexed_at = manifest.location_of(source), source.indexed_at
+        # The state says whether the source exists, and whether all its pages were made.
+        state = _OK
+        if not (source.revision or is_url(place) or Path(place).exists()):
+            state = "not there now"
+        elif source.failed:
+            state = phrase("{pages} not made: index it again", counted(source.failed, "page"))
+        elif source.left:
+            form = "{pages} left: kopub run {place}"
+            state = phrase(form, counted(source.left, "page"), shlex.quote(place))
         values.append(
             {
                 "source": source.name,
@@ -226,15 +235,3 @@ def remove(
     form = "{source} was removed from the corpus, which now has {pages} of {left}"
     tell(phrase(form, visible(source), counted(manifest.rows, "page"), left))
     tell(phrase("next: {command}, which brings search and the release up to date", with_profile("kopub run")))
-
-
-def _state(manifest: "Manifest", source: "CorpusSource") -> str:
-    """Return whether the source exists, and whether all its pages were made."""
-    place = manifest.location_of(source)
-    if not (source.revision or is_url(place) or Path(place).exists()):
-        return "not there now"
-    if source.failed:
-        return phrase("{pages} not made: index it again", counted(source.failed, "page"))
-    if source.left:
-        return phrase("{pages} left: kopub run {place}", counted(source.left, "page"), shlex.quote(place))
-    return _OK

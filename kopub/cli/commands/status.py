@@ -121,7 +121,17 @@ class _StatusValues:
         worked_on = {asset.asset: set(asset.made) for asset in assets}
         for shard in unfinished:
             worked_on[shard.asset].add(shard.shard)
-        last, differs = ledger.last_run(settings.store, worked_on), list(_release_differs(settings, assets))
+        last = ledger.last_run(settings.store, worked_on)
+        differs: list[str] = []
+        released = next((asset.made for asset in assets if asset.asset == RELEASED_FILES.name), ())
+        # Nothing is compared for a release at a URL, or before the first release.
+        if released and settings.release.url is None:
+            listed: dict[str, str] = {}
+            # In a remote store, each table would take a request.
+            for key in released if settings.store.local else ():
+                rows = settings.store.read(RELEASED_FILES.name, key, ["path", "sha256"])
+                listed.update(zip(rows["path"].to_pylist(), rows["sha256"].to_pylist(), strict=True))
+            differs += differences(settings.release.root, listed)
         files_differ = list(changed_files(settings.corpus.manifest))
         lost, partial = (_pages_in(settings.store, assets, states, damage) for states in (LOST, (State.PARTIAL,)))
         scripts: Sequence[ScriptNotRead] = ()
@@ -259,22 +269,6 @@ class _AssetStatus:
             "states": {state.value: self.states[state] for state in State} if self.states else None,
             "computed": last.rows[self.asset] if last else None,
         }
-
-
-def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> Iterator[str]:
-    """Yield the differences between the release folder and its lists.
-
-    Nothing is compared for a release at a URL, or before the first release.
-    """
-    released = next((asset.made for asset in assets if asset.asset == RELEASED_FILES.name), ())
-    if not released or settings.release.url is not None:
-        return
-    listed: dict[str, str] = {}
-    # In a remote store, each table would take a request.
-    for shard in released if settings.store.local else ():
-        rows = settings.store.read(RELEASED_FILES.name, shard, ["path", "sha256"])
-        listed.update(zip(rows["path"].to_pylist(), rows["sha256"].to_pylist(), strict=True))
-    yield from differences(settings.release.root, listed)
 
 
 def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Console) -> None:

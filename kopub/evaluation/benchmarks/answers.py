@@ -39,12 +39,20 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
     assert isinstance(sample.gold, Answers)
     alike: list[float] = []
     missed: list[str] = []
+    page = single_blanks(reading.text).lower()
     for question in sample.gold.questions:
         if contains(question, reading.text):
             alike.append(1.0)
-        else:
-            alike.append(best_similarity(question, reading.text))
-            missed.append(f"{question.id}: {quoted(question.answers[0])} is not in the text")
+            continue
+        missed.append(f"{question.id}: {quoted(question.answers[0])} is not in the text")
+        # An answer is compared with the most similar part of the text; a similarity of one half or less says nothing.
+        best = 0.0
+        for answer in question.answers:
+            wanted = composed(answer).strip().lower()
+            window = fuzz.partial_ratio_alignment(wanted, page)
+            if window is not None and wanted and page:
+                best = max(best, similarity(wanted, page[window.dest_start : window.dest_end]))
+        alike.append(best if best > 0.5 else 0.0)
     count = len(alike)
     return [
         SampleScore(sample.id, "answer_recall", (count - len(missed)) / count, count, notes=tuple(missed)),
@@ -63,21 +71,6 @@ def contains(question: SampleQuestion, text: str) -> bool:
         return any(without_blanks(answer) in page for answer in question.answers)
     page = single_blanks(text).lower()
     return any(single_blanks(answer).lower() in page for answer in question.answers)
-
-
-def best_similarity(question: SampleQuestion, text: str) -> float:
-    """Return the similarity of the answer to the most similar part of the text.
-
-    It is between 0 and 1; one half or less counts as 0.
-    """
-    page = single_blanks(text).lower()
-    best = 0.0
-    for answer in question.answers:
-        wanted = composed(answer).strip().lower()
-        window = fuzz.partial_ratio_alignment(wanted, page)
-        if window is not None and wanted and page:
-            best = max(best, similarity(wanted, page[window.dest_start : window.dest_end]))
-    return best if best > 0.5 else 0.0
 
 
 _DENSE = "HME100k"

@@ -353,28 +353,24 @@ def _table(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
     reasons = []
     for table in tables:
         for cell, text in table.texts.items():
-            if fuzz.ratio(wanted, normalized(text)) / 100.0 >= least:
-                wrong = _neighbours(fields, table, cell)
-                if not wrong:
-                    return FactVerdict(True)
-                reasons.extend(wrong)
+            if fuzz.ratio(wanted, normalized(text)) / 100.0 < least:
+                continue
+            wrong: list[str] = []
+            for side, find in _SIDES.items():
+                beside = normalized(fields.get(side) or "")
+                if not beside:
+                    continue
+                texts = [normalized(table.texts[neighbour]) for neighbour in sorted(find(table, cell))]
+                enough = max(0.5, _share(fields, beside))
+                if not any(fuzz.ratio(beside, neighbour) / 100.0 >= enough for neighbour in texts):
+                    printed = " or ".join(map(_excerpt, texts)) or "nothing"
+                    wrong.append(f"{side} of it is {printed}, not {_excerpt(beside)}")
+            if not wrong:
+                return FactVerdict(True)
+            reasons.extend(wrong)
     if not reasons:
         return FactVerdict(False, f"no table has a cell {_excerpt(wanted)}")
     return FactVerdict(False, f"the cell {_excerpt(wanted)} is there, but {'; '.join(dict.fromkeys(reasons))}")
-
-
-def _neighbours(fields: Mapping[str, Any], table: CellGrid, cell: tuple[int, int]) -> list[str]:
-    """Return the faults of a cell's neighbours."""
-    wrong = []
-    for side, find in _SIDES.items():
-        wanted = normalized(fields.get(side) or "")
-        if not wanted:
-            continue
-        texts = [normalized(table.texts[neighbour]) for neighbour in sorted(find(table, cell))]
-        least = max(0.5, _share(fields, wanted))
-        if not any(fuzz.ratio(wanted, text) / 100.0 >= least for text in texts):
-            wrong.append(f"{side} of it is {' or '.join(map(_excerpt, texts)) or 'nothing'}, not {_excerpt(wanted)}")
-    return wrong
 
 
 _SIDES: Mapping[str, Callable[[CellGrid, tuple[int, int]], set[tuple[int, int]]]] = {

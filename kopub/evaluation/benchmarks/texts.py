@@ -151,7 +151,20 @@ def load_texts(folder: Path) -> Benchmark:
                 texts[_stem(path)] = path
         images = pictures(folder)
         for path in images:
-            _add_file(path, texts.get(_stem(path)), folder, gathered)
+            gold = texts.get(_stem(path))
+            if gold is None:
+                gathered.leave_out(path.name, "it is a picture without gold")
+                continue
+            try:
+                text = gold.read_text("utf-8-sig")
+            except (OSError, UnicodeDecodeError) as error:
+                gathered.leave_out(gold.name, f"it cannot be read as UTF-8: {error}")
+                continue
+            place = path.relative_to(folder).with_suffix("")
+            # The pages of a folder are one document.
+            document = place.parent.as_posix().replace("/", "__") if len(place.parts) > 1 else None
+            id = place.as_posix().replace("/", "__")
+            gathered.add(id, SamplePicture(path), PageText(text, markdown=gold.suffix.lower() == ".md"), document)
         named = {_stem(path) for path in images}
         for stem, path in texts.items():
             if stem not in named:
@@ -164,22 +177,6 @@ def load_texts(folder: Path) -> Benchmark:
 def _stem(path: Path) -> str:
     """Return a path without suffix in NFC, as some systems store Hangul as single letters."""
     return composed(str(path.with_suffix("")))
-
-
-def _add_file(path: Path, gold: Path | None, folder: Path, gathered: SampleCollector) -> None:
-    """Add a picture with its text. The pages of a folder are one document."""
-    if gold is None:
-        gathered.leave_out(path.name, "it is a picture without gold")
-        return
-    try:
-        text = gold.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        gathered.leave_out(gold.name, f"it cannot be read as UTF-8: {error}")
-        return
-    place = path.relative_to(folder).with_suffix("")
-    document = place.parent.as_posix().replace("/", "__") if len(place.parts) > 1 else None
-    id = place.as_posix().replace("/", "__")
-    gathered.add(id, SamplePicture(path), PageText(text, markdown=gold.suffix.lower() == ".md"), document)
 
 
 def load_pdf_texts(folder: Path) -> Benchmark:

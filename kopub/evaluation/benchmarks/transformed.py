@@ -108,7 +108,7 @@ def compressed(quality: int, page: NDArray[np.uint8], rng: np.random.Generator) 
 def photographed(
     patterned: bool, quarters: int, page: NDArray[np.uint8], rng: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Return a photo of the page on a table.
+    """Return a photo of the page on a dark table, of boards if `patterned`.
 
     It has perspective, light that fades from 1 to 0.55, blur, noise and JPEG compression.
     """
@@ -120,17 +120,15 @@ def photographed(
     view = cv2.getPerspectiveTransform(corners, (corners + inset).astype(np.float32))
     paper = cv2.warpPerspective(page, view, (width, height), flags=cv2.INTER_AREA)
     mask = cv2.warpPerspective(np.full((height, width), 255, np.uint8), view, (width, height))
-    photo = lit(np.where(mask[..., None] > 127, paper, _table(patterned, height, width, rng)), rng)
+    if patterned:
+        # The table is of boards with a grain.
+        rows = np.arange(height)[:, None] + 12 * np.sin(np.arange(width) / rng.uniform(80, 160))
+        grain = 22 * np.sin(rows / rng.uniform(9, 15)) + 14 * (rows // rng.uniform(250, 400) % 2)
+        table = (np.array([135, 95, 60]) + grain[..., None]).clip(0, 255).astype(np.uint8)
+    else:
+        table = np.full((height, width, 3), rng.integers(25, 70, 3), np.uint8)
+    photo = lit(np.where(mask[..., None] > 127, paper, table), rng)
     return turned(quarters, compressed(_QUALITY, noisy(4, blurred(0.8, photo, rng), rng), rng), rng)
-
-
-def _table(patterned: bool, height: int, width: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Return a dark table top, or one of boards with a grain if `patterned`."""
-    if not patterned:
-        return np.full((height, width, 3), rng.integers(25, 70, 3), np.uint8)
-    rows = np.arange(height)[:, None] + 12 * np.sin(np.arange(width) / rng.uniform(80, 160))
-    grain = 22 * np.sin(rows / rng.uniform(9, 15)) + 14 * (rows // rng.uniform(250, 400) % 2)
-    return (np.array([135, 95, 60]) + grain[..., None]).clip(0, 255).astype(np.uint8)
 
 
 FORMS: "Mapping[str, Transform | None]" = MappingProxyType(
