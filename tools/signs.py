@@ -18,15 +18,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("kopub", "kopub_assets", "resources")
 AT_MOST = {
-    "functions per 1,000 lines of code": 79.2,
-    "comprehensions per 1,000 lines of code": 43.3,
-    "private functions per 1,000 lines of code": 23.9,
-    "imports inside functions": 245,
+    "functions per 1,000 lines of code": 75.1,
+    "comprehensions per 1,000 lines of code": 39.1,
+    "private functions per 1,000 lines of code": 20.9,
+    "imports inside functions": 243,
     "classes named after a region or block": 13,
-    "classes named after a page or document": 20,
-    "lines": 77_590,
+    "classes named after a page or document": 18,
+    "lines": 76_860,
 }
-AT_LEAST = {"comments, percent of lines": 1.2}
+AT_LEAST = {"comments, percent of lines": 1.3}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Module)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

@@ -188,12 +188,8 @@ class Upgrades(BaseModel):
         """Return whether work may be started at `now`, which knows its time zone."""
         local = now.astimezone(ZoneInfo(self.timezone)).time()
         # This is by wall clock, since a night that begins in the evening ends on the next day.
-        since_start, length = (_minutes_of(moment) - _minutes_of(self.start) for moment in (local, self.end))
-        return since_start % _DAY < length % _DAY
-
-
-def _minutes_of(moment: time) -> int:
-    return moment.hour * _HOUR + moment.minute
+        start, end, moment = (at.hour * _HOUR + at.minute for at in (self.start, self.end, local))
+        return (moment - start) % _DAY < (end - start) % _DAY
 
 
 LOCAL = "http://127.0.0.1:3030"

@@ -57,12 +57,12 @@ def find_lines(ink: NDArray[np.uint8], em: float) -> list[TextLine]:
     ]
     ends = np.diff(ink, axis=1, prepend=np.uint8(0)) == 1
     area, runs = (np.asarray(cv2.integral(mask), np.int32) for mask in (ink, ends.astype(np.uint8)))
-    return [TextLine(box, _box_sum(area, box) / max(1, _box_sum(runs, box))) for box in _join_parts(boxes, em)]
-
-
-def _box_sum(integral: NDArray[np.int32], box: Box) -> int:
-    x1, y1, x2, y2 = box
-    return int(integral[y2, x2] - integral[y1, x2] - integral[y2, x1] + integral[y1, x1])
+    lines: list[TextLine] = []
+    for box in _join_parts(boxes, em):
+        x1, y1, x2, y2 = box
+        marks, strokes = (int(of[y2, x2] - of[y1, x2] - of[y2, x1] + of[y1, x1]) for of in (area, runs))
+        lines.append(TextLine(box, marks / max(1, strokes)))
+    return lines
 
 
 def _join_parts(boxes: list[Box], em: float) -> list[Box]:

@@ -169,7 +169,7 @@ def put_in_place(new: Path, place: Path) -> None:
     elif _exchange(new, place):
         shutil.rmtree(new)
     else:
-        old = _old(place)
+        old = place.with_name(f"{place.name}.old")
         place.rename(old)
         new.rename(place)
         shutil.rmtree(old)
@@ -177,15 +177,11 @@ def put_in_place(new: Path, place: Path) -> None:
 
 def recover(place: Path) -> None:
     """Undo a replacement that a kill left half done."""
-    old = _old(place)
+    old = place.with_name(f"{place.name}.old")
     if old.exists() and not place.exists():
         old.rename(place)
     elif old.exists():
         shutil.rmtree(old)
-
-
-def _old(place: Path) -> Path:
-    return place.with_name(f"{place.name}.old")
 
 
 def _exchange(one: Path, other: Path) -> bool:

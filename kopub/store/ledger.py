@@ -208,10 +208,10 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
     def of_shards(names: Sequence[str]) -> list[str]:
         return [name for name in names if _shard(name)[1] in shards.get(_shard(name)[0], ())]
 
-    def last_part(names: Sequence[str]) -> list[str]:
-        return sorted((name for name in of_shards(names) if not name.endswith("-0.parquet")), key=_file)[-1:]
-
-    parts = log.read(last_part)
+    parts = log.read(
+        # The last part that has rows.
+        lambda names: sorted((name for name in of_shards(names) if not name.endswith("-0.parquet")), key=_file)[-1:]
+    )
     if not parts or not (last := _timed(_join_parts(parts))).num_rows:
         return None
     moments = last["made_at"].cast(pa.int64()).to_pylist()

@@ -140,8 +140,13 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     for line in join_failures(failures):
         say(out, line, "red")
     end = RunEnd.of(settings, survey(settings.resources, footers), display.closed, display.unjudged)
-    if display.made_anything:
-        _say_from_layers(settings, assets, out)
+    if display.made_anything and TABLES.readings.name in assets:
+        with_layers = (shard.key for shard in settings.corpus.manifest.shards if shard.text_layers)
+        texts = from_layers(
+            settings.store, [key for key in with_layers if settings.store.has(TABLES.readings.name, key)]
+        )
+        if texts.regions:
+            say(out, texts.line)
     end.tell(out, anew=display.made_anything or bool(failures))
     if failures:
         raise KopubError(
@@ -149,16 +154,6 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
             counted(len(failures), "failure"),
         )
     return end.status
-
-
-def _say_from_layers(settings: "Settings", assets: Sequence[str], out: Console) -> None:
-    """Say how many regions have their text from the PDF itself, if any."""
-    if TABLES.readings.name in assets:
-        with_layers = (shard.key for shard in settings.corpus.manifest.shards if shard.text_layers)
-        keys = [key for key in with_layers if settings.store.has(TABLES.readings.name, key)]
-        texts = from_layers(settings.store, keys)
-        if texts.regions:
-            say(out, texts.line)
 
 
 def _parse_shards(shards: str, keys: Sequence[str]) -> list[str]:

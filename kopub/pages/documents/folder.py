@@ -83,9 +83,9 @@ def find_documents(source: SourcePath) -> FolderContents:
     left_out: list[LeftOut] = []
     names: Counter[str] = Counter()
     stems: Counter[tuple[str, int]] = Counter()
-    in_order = sorted(_files(source), key=lambda file: (list(map(natural, _compose(file[1]).split("/"))), file[1]))
-    for path, place in in_order:
-        composed = _compose(place)
+    # MacOS stores Hangul syllables as single letters.
+    files = [(unicodedata.normalize("NFC", place), place, path) for path, place in _files(source)]
+    for composed, place, path in sorted(files, key=lambda file: (list(map(natural, file[0].split("/"))), file[1])):
         name = spelt(composed)
         if reason := _no_document(path):
             left_out.append(LeftOut(path, name, reason))
@@ -187,8 +187,3 @@ def marked(stem: str, place: str) -> str:
     mark = f"~{hashlib.sha256(os.fsencode(place)).hexdigest()[:_HASH]}"
     end = stem.encode()[-(_LONGEST - len(mark)) :].decode(errors="ignore")
     return f"{end.lstrip()}{mark}"
-
-
-def _compose(text: str) -> str:
-    """Return `text` in NFC, because macOS stores Hangul syllables as single letters."""
-    return unicodedata.normalize("NFC", text)
