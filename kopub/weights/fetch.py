@@ -138,7 +138,7 @@ def require_ready(engines: Mapping[str, Engine], profile: str) -> None:
     """
     require_installed(engines.values(), profile)
     for pin in pinned_weights(engines):
-        if not _is_cached(pin):
+        if not any(snapshot_folder(pin).glob("*.safetensors")):
             listed_online(pin)
 
 
@@ -147,14 +147,10 @@ def cached_snapshot(weights: Weights) -> Path:
 
     Raises `HubError`, one line.
     """
-    if not _is_cached(weights):
+    if not any(snapshot_folder(weights).glob("*.safetensors")):
         listed = listed_online(weights)
         fetch(weights, listed, check_cache(weights, listed))
     return snapshot_folder(weights)
-
-
-def _is_cached(weights: Weights) -> bool:
-    return any(snapshot_folder(weights).glob("*.safetensors"))
 
 
 def require_room(missing: int) -> None:
