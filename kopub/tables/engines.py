@@ -191,34 +191,35 @@ class RunEngines:
         served = [asset for asset in self._wanted.values() if needs_server(asset)]
         if not all(engine.serves_beside_others for engine in _engines_of(served).values() if engine.needs_server):
             return
-        answered = self._answered
-        # A step whose rows were answered before it leaves its engine to others.
-        at_work = None if self._at_work is None or self._at_work.name in answered else self._at_work
-        for at, asset in enumerate(served):
-            if asset.name not in self._to_come or asset.name in self._forward:
-                continue
-            if at_work is not None and _share_engine(asset, at_work):
-                return
-            before: set[str] = set()
-            sharing: set[str] = set()
-            for other in served[:at]:
-                before.add(other.name)
-                if _share_engine(asset, other):
-                    sharing.add(other.name)
-            is_next = before <= self._over | self._drained | answered
-            if not (isinstance(asset, EngineTable) and asset.spans_shards and not asset.after):
-                continue
-            parents = self._assets.keys() & set(asset.tables_read)
-            no_server_works = self._forward.keys() <= answered and (at_work is None or not needs_server(at_work))
-            if not (sharing <= self._over | answered and ((is_next and parents <= self._over) or no_server_works)):
-                continue
-            shards = self._ready_shards(asset)
-            # An engine that failed its self-test is not asked: its step would refuse it.
-            result = run_records.find(asset.corpus.folder, asset.engine.recipe())
-            if shards and (result is None or result.passed):
-                take_engine = partial(self._take_engine, asset)
-                self._forward[asset.name] = ForwardCalls(asset, shards, self._shards, take_engine)
-                return
+        with self._lock:
+            answered = self._answered
+            # A step whose rows were answered before it leaves its engine to others.
+            at_work = None if self._at_work is None or self._at_work.name in answered else self._at_work
+            for at, asset in enumerate(served):
+                if asset.name not in self._to_come or asset.name in self._forward:
+                    continue
+                if at_work is not None and _share_engine(asset, at_work):
+                    return
+                before: set[str] = set()
+                sharing: set[str] = set()
+                for other in served[:at]:
+                    before.add(other.name)
+                    if _share_engine(asset, other):
+                        sharing.add(other.name)
+                is_next = before <= self._over | self._drained | answered
+                if not (isinstance(asset, EngineTable) and asset.spans_shards and not asset.after):
+                    continue
+                parents = self._assets.keys() & set(asset.tables_read)
+                no_server_works = self._forward.keys() <= answered and (at_work is None or not needs_server(at_work))
+                if not (sharing <= self._over | answered and ((is_next and parents <= self._over) or no_server_works)):
+                    continue
+                shards = self._ready_shards(asset)
+                # An engine that failed its self-test is not asked: its step would refuse it.
+                result = run_records.find(asset.corpus.folder, asset.engine.recipe())
+                if shards and (result is None or result.passed):
+                    take_engine = partial(self._take_engine, asset)
+                    self._forward[asset.name] = ForwardCalls(asset, shards, self._shards, self._ask_next, take_engine)
+                    return
 
     def _ready_shards(self, asset: ShardAsset) -> list[str]:
         """Return the shards of which every table that `asset` reads is finished."""

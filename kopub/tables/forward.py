@@ -26,14 +26,19 @@ class ForwardCalls(EngineCalls):
     and the step takes the results. So the engine is never idle between the two. A call that has read all shards before
     the step begins ends then, and leaves the engine to other steps.
 
-    `shards` have all that the rows are made from; `add` gives those that come to have it later. `take_engine` is called
-    before the step asks the engine for rows that an ended call has not answered.
+    `shards` have all that the rows are made from; `add` gives those that come to have it later. `leave_engine` is
+    called when the call has ended with all its results, and `take_engine` before the step asks for rows beyond them.
     """
 
     def __init__(
-        self, asset: EngineTable, shards: Iterable[str], all_shards: Iterable[str], take_engine: Callable[[], None]
+        self,
+        asset: EngineTable,
+        shards: Iterable[str],
+        all_shards: Iterable[str],
+        leave_engine: Callable[[], None],
+        take_engine: Callable[[], None],
     ) -> None:
-        self._asset, self._take_engine = asset, take_engine
+        self._asset, self._leave_engine, self._take_engine = asset, leave_engine, take_engine
         self._shards: SimpleQueue[str | None] = SimpleQueue()
         """The shards to read; None once the step has begun."""
         self._unread = set(all_shards)
@@ -140,6 +145,8 @@ class ForwardCalls(EngineCalls):
             self._results.put(error)
         finally:
             self._results.put(None)
+        if self.is_answered:
+            self._leave_engine()
 
     def _inputs(self) -> Iterator[Any]:
         """Yield what the shards lack, then the step's rows, unless all shards were read."""
