@@ -82,9 +82,10 @@ class RunEngines:
         Engines that no later step needs are released at the end. If the step fails as a whole, the steps that wait for
         it are dropped; an interrupt drops all.
         """
-        if asset.name not in self._answered:
-            self._take_engine(asset)
-        self._prepare(first=asset)
+        with self._lock:
+            if asset.name not in self._answered:
+                self._take_engine(asset)
+            self._prepare(first=asset)
         engines = _engines_of([asset, *self._coming])
         self._to_come.discard(asset.name)
         self._at_work = asset
@@ -238,7 +239,8 @@ class RunEngines:
     @property
     def _answered(self) -> set[str]:
         """The assets whose rows their engine has answered before their step ends."""
-        return {name for name, forward in self._forward.items() if forward.is_answered}
+        with self._lock:
+            return {name for name, forward in self._forward.items() if forward.is_answered}
 
     @property
     def _coming(self) -> list[ShardAsset]:

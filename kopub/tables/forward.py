@@ -55,7 +55,7 @@ class ForwardCalls(EngineCalls):
         """What the engine reports about an ended call."""
         self._step: Iterator[Any] | None = None
         """The inputs of the step, once it has begun."""
-        self._has_begun, self._is_stopped, self._is_over = threading.Event(), False, False
+        self._has_begun, self._is_over = threading.Event(), False
         self._has_ended = False
         """True if the call was given all its rows before the step began."""
         self._lock = threading.Lock()
@@ -125,7 +125,7 @@ class ForwardCalls(EngineCalls):
 
     def stop(self) -> None:
         """End the call at its next row or result, and wait a little for that."""
-        self._is_stopped = self._is_over = True
+        self._is_over = True
         self._begin()
         self._thread.join(_TO_STOP)
 
@@ -137,7 +137,7 @@ class ForwardCalls(EngineCalls):
         try:
             for result in self._asset.results(self._inputs()):
                 self._results.put((result, self._asset.take_figures()))
-                if self._is_stopped:
+                if self._is_over:
                     break
             if self._has_ended:
                 self._engine_figures = self._asset.figures()
@@ -156,7 +156,7 @@ class ForwardCalls(EngineCalls):
         if self._has_ended:
             return
         self._has_begun.wait()
-        if self._step is not None and not self._is_stopped:
+        if self._step is not None and not self._is_over:
             yield from self._step
 
     def _read_forward(self) -> Iterator[Any]:
