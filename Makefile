@@ -45,8 +45,8 @@ test-all: setup ## All tests: kills, daemons, browsers, servers, real models, ex
 # Pyright finds the package whose types it verifies by PYTHONPATH, not by the editable install.
 check: setup ## Lint, types, layers, dependencies, locked recipes, signs of how code reads, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
 	PYTHONPATH=$(CURDIR) $(BIN)/pyright --pythonpath $(BIN)/python --verifytypes kopub.api --ignoreexternal
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	$(BIN)/deptry kopub kopub_assets resources
 	$(BIN)/python -m tools.recipes_lock && $(BIN)/python -m tools.settings_doc --check

@@ -161,6 +161,10 @@ class ObjectPath:
     It has those parts of the interface of `pathlib.Path` that indexing uses.
     """
 
+    name: str
+    stem: str
+    suffix: str
+
     def __init__(self, listing: _Listing, place: str = "") -> None:
         self._listing, self._place = listing, place
         path = PurePosixPath(str(self))
