@@ -172,6 +172,8 @@ class RunEnd:
 
     states: Mapping[str, int]
     unfinished: int
+    tried_again: bool
+    """Whether the next run makes rows of current tables again."""
     doubtful: int
     lost: Sequence[str]
     left_out: int
@@ -213,6 +215,7 @@ class RunEnd:
         return cls(
             states=states,
             unfinished=manifest.rows + manifest.left - states.total(),
+            tried_again=any(entry.tried_again for tables in scan.tables.values() for entry in tables.values()),
             doubtful=len(corpus.pages.doubtful),
             lost=list(map(lost_line, first)),
             left_out=len(place.read(LEFT_OUT).splitlines()) if place.has(LEFT_OUT) else 0,
@@ -262,8 +265,8 @@ class RunEnd:
             say(out, f"- {line}", _BAD)
         if count := sum(self.states.get(state, 0) for state in _LOST):
             listed = "kopub status lists it" if count == 1 else phrase("kopub status lists all {count:,}", count)
-            again = phrase("{command} tries the failed ones again", with_profile("kopub run"))
-            say(out, joined([listed, *([again] if self.states.get(State.FAILED) else [])]))
+            again = phrase("{command} tries again what failed", with_profile("kopub run"))
+            say(out, joined([listed, *([again] if self.tried_again else [])]))
         if self.doubtful:
             say(out, "need review: kopub doubts lists them, worst first", "yellow")
         for line in self.scripts:

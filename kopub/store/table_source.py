@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kopub.errors import DamagedTable, StoreError
 from kopub.parallel import ordered_map
+from kopub.states import State
 from kopub.store.table_store import TableStore
 
 _log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ _last_footers: dict[tuple[str, str], "dict[str, tuple[str, Entry]]"] = {}
 """The footers that this process last saw, by URL of an object store and asset, to avoid fetching them again."""
 _FEW, _AT_ONCE = 4, 16
 """Most footers that are read one after another, and the concurrent requests if there are more."""
-_COLUMNS = ("recipe", "content", "made_with", "made_from", "states", SOURCES, "regions")
+_COLUMNS = ("recipe", "content", "made_with", "made_from", "states", SOURCES, "regions", "tried_again")
 _SCHEMA = pa.schema(
     [
         ("shard", pa.string()),
@@ -47,6 +48,7 @@ class Entry:
     states_json: str
     sources_json: str
     regions_json: str | None
+    partial_again: str | None
 
     @cached_property
     def made_from(self) -> dict[str, str]:
@@ -57,6 +59,11 @@ class Entry:
     def states(self) -> dict[str, int]:
         """The number of rows by state; empty for a table of released files."""
         return json.loads(self.states_json)
+
+    @property
+    def tried_again(self) -> int:
+        """The number of rows that the next run makes again although the table is current."""
+        return self.states.get(State.FAILED, 0) + int(self.partial_again or 0)
 
     @cached_property
     def sources(self) -> list[list[str]]:
@@ -130,9 +137,10 @@ class FooterCache:
             self.damaged[asset, shard] = error
             return None
         # A table written by another program has no such metadata, and counts as stale.
-        *values, regions = (metadata.get(name) for name in _COLUMNS)
+        *values, regions, again = (metadata.get(name) for name in _COLUMNS)
         recipe, content, made_with, made_from, states, sources = (value or "" for value in values)
-        return Entry(rows, recipe, content, made_with, made_from or "{}", states or "{}", sources or "[]", regions)
+        stamp = (recipe, content, made_with, made_from or "{}", states or "{}", sources or "[]")
+        return Entry(rows, *stamp, regions, again)
 
 
 SOURCE = "source"

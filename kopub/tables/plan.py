@@ -13,7 +13,6 @@ from kopub.config.settings import Resources
 from kopub.errors import KopubError, SourceError, StoreError
 from kopub.files import is_url
 from kopub.layout.regions import READ_TASKS
-from kopub.states import State
 from kopub.store import ledger
 from kopub.store.corpus_tables import DOCUMENT_CHUNKS, TABLES
 from kopub.store.table_source import SOURCE, Entry, FooterCache, Source
@@ -166,7 +165,7 @@ class Survey:
                 return next(iter(asset.rows(shard)), None) is not None
             return False
         if standing is Standing.CURRENT:
-            return bool(self.tables[asset.name][shard].states.get(State.FAILED))
+            return self.tables[asset.name][shard].tried_again > 0
         return standing in (Standing.MISSING, Standing.STALE)
 
     def plans(self) -> list[AssetPlan]:

@@ -20,7 +20,7 @@ from kopub.tables.checks import ACCOUNTED, unaccounted
 from kopub.tables.metadata import Account, Moment
 from kopub.tables.progress import watcher
 from kopub.tables.provenance import StoredProvenance
-from kopub.tables.rows import Key, Progress, RowResult, RowSpec, ShardResult, Work, assemble, keys
+from kopub.tables.rows import Key, Progress, RowResult, RowSpec, ShardResult, Work, assemble, keys, tried_again
 
 
 class ShardWork:
@@ -130,7 +130,8 @@ class ShardWork:
         run.problems.stop_at(shard)
         regions = asset.regions_by_task(table)
         task_counts = {} if regions is None else {"regions": canonical_json(regions)}
-        metadata = self._stamp.metadata(table) | task_counts
+        again = len(tried_again(table, asset.table.key, asset.parts))
+        metadata = self._stamp.metadata(table) | task_counts | ({"tried_again": str(again)} if again else {})
         # Further metadata, as a table of an earlier version may carry, is no reason to write the table again.
         if self._stored is None or not metadata.items() <= self._stored[1].items() or not self._stored[0].equals(table):
             asset.store.write(asset.name, shard, table, metadata, replaces=self._stored is not None)

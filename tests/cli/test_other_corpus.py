@@ -139,7 +139,7 @@ def test_pages_read_in_part_are_listed_apart_from_lost_ones(platform: Platform, 
     assert lines.index("a_1 partial in raw_pages, shard_00: region 3 has no text") > lost
     assert "asset                   shards rows ok partial failed" in lines
     assert row(lines, "raw_pages") == ["raw_pages", "2/2", "4", "2", "1", "1"]
-    assert any("1 failed row is tried again" in line for line in lines)
+    assert any("1 row is tried again" in line for line in lines)
 
 
 def test_doubts_are_of_the_new_corpus(

@@ -66,7 +66,7 @@ def test_a_run_in_which_every_page_failed_says_so_and_is_no_success(platform: Pl
     assert any(line.startswith("ocr_results: 0 of 8 rows made, 8 failed in ") for line in lines)
     end = lines.index("8 pages: 8 failed")
     assert lines[end + 1] == "- p_0 is failed: ocr_results: asked to fail"
-    assert lines[end + 4] == "kopub status lists all 8; kopub run tries the failed ones again"
+    assert lines[end + 4] == "kopub status lists all 8; kopub run tries again what failed"
     # The failed pages are retried; the tables above them are current.
     status, lines = ended(platform, READ)
     assert (status, lines[0].partition(":")[0]) == (0, "8 pages in 2 shards by the profile cpu")

@@ -200,6 +200,8 @@ def test_a_failed_row_and_another_recipe_are_rows_to_make(platform: Platform) ->
     platform.engines["layout"] = NotedLayout(diary=diary)
     assert platform.run(LAYOUT).success
     assert noted(platform) == ["prepare layout", "detect"]
+    assert platform.run(LAYOUT).success
+    assert noted(platform) == []
     platform.engines["layout"] = NotedLayout(diary=diary, revision="r2")
     assert platform.run(LAYOUT).success
     assert noted(platform) == ["prepare layout", "detect"]

@@ -7,6 +7,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
+from kopub.cli.commands.status import status_values
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.search.searcher import Searcher
 from kopub.states import TRIES_AGAIN, State
@@ -33,6 +34,10 @@ def platform(tmp_path: Path) -> Platform:
 
 def reader(platform: Platform, **fields: Any) -> SlowReader:
     return SlowReader(diary=str(platform.home / "recognition.diary"), **fields)
+
+
+def rows_to_try_again(platform: Platform) -> int:
+    return status_values(platform.settings)["to_do"]["failed"]
 
 
 def test_what_was_read_flows_on_and_the_page_is_partial_in_every_table(platform: Platform):
@@ -75,10 +80,12 @@ def test_a_region_lost_to_a_limit_of_time_is_tried_again_without_being_asked_for
     platform.engines["recognition"] = reader(platform, lose="a_2", why=f"too slow: {TRIES_AGAIN}")
     assert platform.run(TEXTS).success
     assert platform.states("parsed_texts")["a_2"] == State.PARTIAL
+    assert rows_to_try_again(platform) == 1
     platform.engines["recognition"] = reader(platform)
     assert platform.run(TEXTS).success
     assert sorted(platform.diary("recognition").pages) == ["a_1", "a_2", "a_2", "a_3"]
     assert set(platform.states("parsed_texts").values()) == {State.OK}
+    assert rows_to_try_again(platform) == 0
 
 
 @pytest.mark.slow

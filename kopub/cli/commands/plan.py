@@ -14,7 +14,7 @@ from kopub.cli.console import count, duration, print_json, print_table, right, s
 from kopub.cli.options import COMMAND, corpus_check, first_look_lines, newer_lines, with_profile
 from kopub.errors import ConfigError, counted, visible
 from kopub.pages.page_reader import changed_files
-from kopub.states import Reason, State, phrase
+from kopub.states import Reason, phrase
 from kopub.store import run_records
 from kopub.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES
 from kopub.store.faults import require_reachable
@@ -233,8 +233,7 @@ def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], sha
         for shard in shards:
             entry = tables[shard] if shard in tables and is_of_corpus(name, shard) else None
             if entry is not None and scan.standings[name][shard].stands:
-                # Failed rows are retried.
-                likely[shard] = entry.states.get(State.FAILED, 0)
+                likely[shard] = entry.tried_again
             else:
                 likely[shard] = scan.expected_rows(name, shard, None if entry is None else entry.rows)
         typical = {shard.key: declared.typical_seconds(shard.bytes / shard.rows / 1e6) for shard in manifest.shards}

@@ -228,6 +228,7 @@ class _AssetStatus:
     other: Sequence[str]
     rows: int
     states: Counter[str]
+    tried_again: int
 
     @classmethod
     def of(cls, settings: "Settings", scan: "Survey", asset: str, is_of_corpus: IsOfCorpus) -> "_AssetStatus":
@@ -254,6 +255,7 @@ class _AssetStatus:
             other=other,
             rows=rows,
             states=states,
+            tried_again=sum(scan.tables[asset][shard].tried_again for shard in made),
         )
 
     def values(self, last: "LastRun | None") -> dict[str, Any]:
@@ -310,7 +312,7 @@ def _to_do(settings: "Settings", assets: Sequence[_AssetStatus], files_differ: S
     forms = (
         ("missing", "table", "{tables} {are} missing"),
         ("stale", "table", "{tables} {are} stale"),
-        ("failed", "failed row", "{rows} {are} tried again"),
+        ("failed", "row", "{rows} {are} tried again"),
     )
     todo: list[str] = []
     for name, unit, form in forms:
@@ -336,7 +338,7 @@ def _counts_to_do(assets: Sequence[_AssetStatus]) -> dict[str, int]:
     for asset in assets:
         counts["missing"] += asset.missing
         counts["stale"] += asset.stale
-        counts["failed"] += asset.states[State.FAILED]
+        counts["failed"] += asset.tried_again
     return counts
 
 
