@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import compress, product
 from pathlib import Path
 from typing import Any, Self
@@ -239,9 +240,11 @@ class PrintedWords:
             whole = self._find(wanted, at, near, False, 0) if whole is None else whole
         if wanted and whole is None:
             whole = self._find(wanted, at, within, False, len(wanted))
-        while done < len(wanted):
+        while done < len(wanted) and len(places) + len(wanted) - done >= _PLACED * len(wanted):
             seed = wanted[done : done + _SEED]
-            place = whole if whole is not None else self._find(seed, at, within, bool(places), len(wanted))
+            place = whole
+            if whole is None and (len(seed) < _SEED or self._seeds[hash(seed) % len(self._seeds)]):
+                place = self._find(seed, at, within, bool(places), len(wanted))
             if place is None:
                 done += 1
                 continue
@@ -273,6 +276,14 @@ class PrintedWords:
             return of_parts if is_printed else None
         self._at = at
         return words
+
+    @cached_property
+    def _seeds(self) -> bytearray:
+        """A mark at the hash of each seed in print, so that others are not looked for in all of it."""
+        marks = bytearray(16 * len(self._letters) + 1)
+        for place in range(len(self._letters) - _SEED + 1):
+            marks[hash(self._letters[place : place + _SEED]) % len(marks)] = True
+        return marks
 
     def pages_of(self, text: str) -> list[int]:
         """Return the pages that print a text, and give it its words on each."""
