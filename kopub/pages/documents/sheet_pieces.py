@@ -1,5 +1,6 @@
 """The pieces of a spreadsheet, from the cells that LibreOffice shows."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
@@ -47,13 +48,14 @@ def read_sheets(path: Path) -> list[Piece]:
         if sheet.cells and len(sheets) > 1:
             pieces.append(replace(Piece.of("paragraph_title", sheet.name), sheet=sheet.name))
         shown = []
+        hidden_rows, hidden_columns = sorted(sheet.rows), sorted(sheet.columns)
         for cell in sheet.cells:
             # Hidden rows and columns leave no gap between those that are shown.
             rows = [row for row in range(cell.row, cell.row + cell.row_span) if row not in sheet.rows]
             columns = [at for at in range(cell.column, cell.column + cell.column_span) if at not in sheet.columns]
             if rows and columns:
-                row = rows[0] - sum(hidden < rows[0] for hidden in sheet.rows)
-                column = columns[0] - sum(hidden < columns[0] for hidden in sheet.columns)
+                row = rows[0] - bisect_left(hidden_rows, rows[0])
+                column = columns[0] - bisect_left(hidden_columns, columns[0])
                 shown.append(PieceCell(row, column, len(rows), len(columns), cell.text))
         for block in _blocks(sorted(shown, key=lambda cell: (cell.row, cell.column))):
             pieces += (replace(piece, sheet=sheet.name) for piece in _of_block(block))
