@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from kopub.documents.document import Block, BlockKind, BlockPart
 from kopub.documents.outline import NUMBER_SIGN
@@ -287,7 +287,8 @@ def _may_go_on(done: Sequence[Block], block: Block) -> int | None:
         if block.kind is BlockKind.TABLE and before.page < block.page:
             # A table within a cell of a table that stands above it is not the one that goes on.
             inner = before.parts[0]
-            outer = (part for other in done[:at] if other.kind is block.kind for part in other.parts)
+            on_page = takewhile(lambda other, page=inner.page: other.last_page >= page, reversed(done[:at]))
+            outer = (part for other in on_page if other.kind is block.kind for part in other.parts)
             if any(part.page == inner.page and inner.region.box_2d.inside(part.region.box_2d) for part in outer):
                 continue
         return at if before.last_page in (block.page, block.page - 1) else None
