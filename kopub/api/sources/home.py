@@ -25,7 +25,6 @@ from kopub.states import Reason, State, decisive
 from kopub.store import ledger
 from kopub.store.corpus_tables import TABLES, VECTOR_TABLES, Table
 from kopub.store.rows import lineage_rows
-from kopub.store.schemas import LAYOUT_REGIONS, OCR_RESULTS
 from kopub.store.table_source import FooterCache
 from kopub.store.table_store import TableStore
 from kopub.texts.markup import defuse
@@ -260,14 +259,14 @@ class HomeSource:
         changes = self._changes.get(place.page_id) if table in (TABLES.regions, TABLES.readings) else None
         # Only a page that is read can be corrected, and its layout and reading are corrected together.
         if changes is not None and {TABLES.regions.name, TABLES.readings.name} <= set(self._assets(place.shard)):
-            layout, reading = (
-                self._rows(part.name, place.shard).row(place.row, part.key, place.page_id, names)
-                for part, names in ((TABLES.regions, LAYOUT_REGIONS.names), (TABLES.readings, OCR_RESULTS.names))
-            )
+            # Whole rows, of the columns that the tables have: an older release may have made them.
+            layouts, readings = (self._rows(part.name, place.shard) for part in (TABLES.regions, TABLES.readings))
+            layout = layouts.row(place.row, TABLES.regions.key, place.page_id, layouts.columns)
+            reading = readings.row(place.row, TABLES.readings.key, place.page_id, readings.columns)
             if layout is not None and reading is not None:
                 page = correct_page(layout, reading, changes)
                 row = page.layout if table == TABLES.regions else page.reading
-                return {name: row[name] for name in columns}
+                return {name: row.get(name) for name in columns}
         return self._rows(table.name, place.shard).row(place.row, table.key, place.page_id, columns)
 
     def _rows(self, asset: str, shard: str) -> ParquetRows:
