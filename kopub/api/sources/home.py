@@ -66,7 +66,7 @@ class HomeSource:
                     self._other[asset] += 1
         self._damaged: dict[tuple[str, str], DamagedTable] = footers.damaged
         # Changes that are newer than the marks are noticed by the next look, older ones never.
-        self._changes = CorrectedTables(store).changes()
+        self._changes = corrected.changes()
         self._corrected = CorrectedTables(store, self._changes)
         self._files = OpenFiles()
         self._catalogues = before._catalogues if before else {}
@@ -226,19 +226,22 @@ class HomeSource:
 
         Raises `DamagedTable`: without a damaged one, its pages would seem to be complete.
         """
-        for asset in _PAGE_TABLES:
-            if error := self._damaged.get((asset, shard)):
-                raise error
-        return [asset for asset in _PAGE_TABLES if shard in self._stamps[asset]]
+        return [asset for asset in _PAGE_TABLES if self._has(asset, shard)]
+
+    def _has(self, asset: str, shard: str) -> bool:
+        if error := self._damaged.get((asset, shard)):
+            raise error
+        return shard in self._stamps[asset]
 
     def _in_order(self, asset: str, shard: str, ids: pa.ChunkedArray, column: str) -> list[Any]:
         """Return a column of a table in the order of `ids`.
 
         None stands for a page that the table lacks.
         """
-        table = self._rows(asset, shard).read(["page_id", column])
         if self._changes and asset in (TABLES.regions.name, TABLES.readings.name):
             table = self._corrected.read(asset, shard, ["page_id", column])
+        else:
+            table = self._rows(asset, shard).read(["page_id", column])
         if table["page_id"].equals(ids):
             return table[column].to_pylist()
         values = dict(zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True))
@@ -252,9 +255,7 @@ class HomeSource:
 
     def _find(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any] | None:
         """Return a page's row of a table; None where there is none."""
-        if error := self._damaged.get((table.name, place.shard)):
-            raise error
-        if place.shard not in self._stamps[table.name]:
+        if not self._has(table.name, place.shard):
             return None
         changes = self._changes.get(place.page_id) if table in (TABLES.regions, TABLES.readings) else None
         # Only a page that is read can be corrected, and its layout and reading are corrected together.
