@@ -90,8 +90,7 @@ class OcrResults(EngineTable):
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
-        pdf: Pdf = resources["pdf"]
-        self._prefers_layers = pdf.is_preferred
+        self._prefers_layers = resources["pdf"].text_layer == "prefer"
 
     @property
     def settings(self) -> Mapping[str, Any]:
