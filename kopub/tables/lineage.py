@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kopub.diff.compare import VECTORS, ShardDiff, compare
 from kopub.diff.html import Upgrade
-from kopub.errors import DamagedTable, KopubError, SourceError, StoreError, did_you_mean
+from kopub.errors import KopubError, SourceError, StoreError, did_you_mean
 from kopub.pages.corpus import Corpus
 from kopub.pages.page_reader import origins
 from kopub.parallel import bounded_map
@@ -324,14 +324,10 @@ def compared_tables(
         for asset, version in versions.items():
             if asset in _COMPARED_COLUMNS and asset not in left_out:
                 columns = _COMPARED_COLUMNS[asset]
-                # A table from before pages were set upright lacks only the column that says so.
-                upright = ["upright"] if asset == TABLES.pages.name else []
-                try:
-                    table = store.read(asset, shard, [*columns, *upright], version)
-                except DamagedTable:
-                    if not upright:
-                        raise
-                    table = store.read(asset, shard, columns, version)
+                # A table from before pages were set upright lacks the column that says so.
+                if asset == TABLES.pages.name and "upright" in store.columns(asset, shard, version):
+                    columns = [*columns, "upright"]
+                table = store.read(asset, shard, columns, version)
                 tables[asset] = table if page_id is None else table.filter(pc.field("page_id") == page_id)
     return before, after
 
