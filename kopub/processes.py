@@ -153,7 +153,9 @@ class ChildWorker:
         for attempt in range(_ATTEMPTS):
             if self._cancelled:
                 break
-            process = self._process or self._start()
+            if self._process is None:
+                self._connection, self._process = start_child(self._main, confined=self._confined)
+            process = self._process
             with suppress(EOFError, OSError):
                 self._connection.send(request)
                 if file is not None:
@@ -190,10 +192,6 @@ class ChildWorker:
         self._process.kill()
         self._process.wait()
         self._process = None
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        self._connection, self._process = start_child(self._main, confined=self._confined)
-        return self._process
 
 
 class ChildPool:

@@ -11,7 +11,6 @@ from kopub.engine import Resource
 from kopub.vllm.server import VLLMServer
 from resources import engines, options, storage
 from resources.base import ProfileResource, launchpad_fields
-from resources.server import VLLMServerResource
 
 OWN: Mapping[str, type[ProfileResource]] = {
     "kopub.layout.pp_doclayout.detector:PPDocLayout": engines.GpuLayoutResource,
@@ -44,7 +43,7 @@ OWN: Mapping[str, type[ProfileResource]] = {
     "kopub.config.choices:Pdf": options.PdfResource,
     "kopub.config.choices:Figures": options.FiguresResource,
     "kopub.config.choices:Documents": options.DocumentsResource,
-    "kopub.vllm.server:VLLMServer": VLLMServerResource,
+    "kopub.vllm.server:VLLMServer": engines.VLLMServerResource,
 }
 """The resource of each class of this project, by names as in entry points, so that no other engine is imported."""
 
@@ -62,7 +61,7 @@ def dagster_resources(parts: Mapping[str, Any]) -> dict[str, Any]:
             continue
         resource, servers = resource_of(type(part)), {}
         if isinstance(server := getattr(part, "server", None), VLLMServer):
-            servers["server"] = resources[f"{name}_server"] = VLLMServerResource.of(f"{name}_server", server)
+            servers["server"] = resources[f"{name}_server"] = engines.VLLMServerResource.of(f"{name}_server", server)
         resources[name] = resource.of(name, part, **servers)
     return resources
 

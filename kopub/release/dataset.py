@@ -92,7 +92,13 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: 
         ),
     }
     if tables.chunks is not None:
-        built[CHUNKS] = _table(_chunks(tables.chunks), features.CHUNKS)
+        chunks: list[Row] = []
+        for document in tables.chunks.select(["page_id", "doc_id", "chunks"]).to_pylist():
+            for chunk in document["chunks"] or ():
+                # A chunk is named after the first page of its document.
+                identity = {"id": f"{document['page_id']}-{chunk['index']}", "doc_id": document["doc_id"]}
+                chunks.append({**chunk, **identity, "page_id": chunk["places"][0]["page_id"]})
+        built[CHUNKS] = _table(chunks, features.CHUNKS)
     built |= _parts(tables)
     if tables.corrections is not None:
         corrections = tables.corrections
@@ -238,17 +244,6 @@ def _parts(tables: ReleaseInput) -> dict[str, pa.Table]:
         published = features.vector_features(features.PASSAGE, vector_width(passages.schema))
         built[PASSAGES] = _public_columns(with_vector(passages), published)
     return built
-
-
-def _chunks(documents: pa.Table) -> Iterator[Row]:
-    """Yield the chunks of the documents that begin in a shard.
-
-    Each is named after the first page of its document.
-    """
-    for document in documents.select(["page_id", "doc_id", "chunks"]).to_pylist():
-        for chunk in document["chunks"] or ():
-            identity = {"id": f"{document['page_id']}-{chunk['index']}", "doc_id": document["doc_id"]}
-            yield {**chunk, **identity, "page_id": chunk["places"][0]["page_id"]}
 
 
 def _identify_figures(table: pa.Table, column: str) -> pa.Table:

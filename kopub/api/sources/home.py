@@ -261,7 +261,8 @@ class HomeSource:
         # Only a page that is read can be corrected, and its layout and reading are corrected together.
         if changes is not None and {TABLES.regions.name, TABLES.readings.name} <= set(self._assets(place.shard)):
             # Whole rows, of the columns that the tables have: an older release may have made them.
-            layouts, readings = (self._rows(part.name, place.shard) for part in (TABLES.regions, TABLES.readings))
+            layouts = self._rows(TABLES.regions.name, place.shard)
+            readings = self._rows(TABLES.readings.name, place.shard)
             layout = layouts.row(place.row, TABLES.regions.key, place.page_id, layouts.columns)
             reading = readings.row(place.row, TABLES.readings.key, place.page_id, readings.columns)
             if layout is not None and reading is not None:
