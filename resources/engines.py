@@ -1,4 +1,4 @@
-"""The engines in the order of a profile's sections, and the vLLM server that some of them share."""
+"""The engines, and the vLLM server that some of them share."""
 
 from typing import Any
 

@@ -281,11 +281,11 @@ class LocalRelease(Engine):
 
 
 _PATIENCE = 60.0
-"""Most seconds to wait for a shard that is being written."""
+"""Most seconds to wait for each shard that is being written."""
 
 
 def wait_for_writers(root: Path) -> bool:
-    """Wait until no shard is being written, or too long for one, and return whether one was."""
+    """Wait until no shard is being written, and return whether one was."""
     waited = False
     for lock in sorted(_locks_folder(root).glob("*.lock")):
         try:
