@@ -153,9 +153,7 @@ class ChildWorker:
         for attempt in range(_ATTEMPTS):
             if self._cancelled:
                 break
-            if self._process is None:
-                self._connection, self._process = start_child(self._main, confined=self._confined)
-            process = self._process
+            process = self._process or self._start()
             with suppress(EOFError, OSError):
                 self._connection.send(request)
                 if file is not None:
@@ -192,6 +190,10 @@ class ChildWorker:
         self._process.kill()
         self._process.wait()
         self._process = None
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        self._connection, self._process = start_child(self._main, confined=self._confined)
+        return self._process
 
 
 class ChildPool:
