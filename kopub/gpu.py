@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
-from types import TracebackType
 from typing import Any, Self
 
 from kopub.errors import EngineError
@@ -174,9 +173,7 @@ class Sampler:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()

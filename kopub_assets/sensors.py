@@ -57,11 +57,25 @@ def with_upgrades(
     )
     ticks = _Ticks(settings, graph)
 
+    # Nightly, unless requested or made by hand since. A sensor without memory, because it is new or its daemon was
+    # killed, behaves as at the beginning of a night: requesting failed work twice is better than missing a night.
+    begins = AC.cron_tick_passed(upgrades.cron, upgrades.timezone) | AC.initial_evaluation()
+    tonight = begins.since(AC.newly_requested() | AC.newly_updated())
+    idle = ~AC.in_progress() & ~AC.any_deps_in_progress()
+
     def conditioned(spec: dg.AssetSpec) -> dg.AssetSpec:
         name, days, freshness = spec.key.path[-1], upgrades.fresh_within_days, None
-        if days is not None and name in (RELEASE, *SCORES):
-            freshness = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=days))
-        condition = _condition(name, upgrades, ticks)
+        if name in (RELEASE, *SCORES):
+            if days is not None:
+                freshness = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=days))
+            # They follow the night's work even if it took until morning, since they need no GPU.
+            condition = tonight & OutdatedCondition(ticks) & OthersDoneCondition(ticks) & idle
+        else:
+            waits = AC.any_deps_match(OutdatedCondition(ticks) & ~AC.will_be_requested())
+            condition = tonight & NightCondition(upgrades) & OutdatedCondition(ticks) & idle & ~waits
+        if name in _READ:
+            # Assets that decide a text wait for the benchmarks: minutes show what hours would have made worse.
+            condition &= BenchmarksPassCondition(ticks)
         return spec.replace_attributes(automation_condition=condition, freshness_policy=freshness)
 
     active: list[dg.AssetsDefinition] = []
@@ -72,24 +86,6 @@ def with_upgrades(
         else:
             active.append(asset)
     return dg.Definitions([*dg.map_asset_specs(conditioned, active), *off], sensors=[sensor])
-
-
-def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.AutomationCondition[Any]:
-    """Return the condition: nightly, unless requested or made by hand since.
-
-    A sensor without memory, because it is new or its daemon was killed, behaves as at the beginning of a night:
-    requesting failed work twice is better than missing a night.
-    """
-    begins = AC.cron_tick_passed(upgrades.cron, upgrades.timezone) | AC.initial_evaluation()
-    tonight = begins.since(AC.newly_requested() | AC.newly_updated())
-    idle = ~AC.in_progress() & ~AC.any_deps_in_progress()
-    if asset in (RELEASE, *SCORES):
-        # They follow the night's work even if it took until morning, since they need no GPU.
-        return tonight & OutdatedCondition(ticks) & OthersDoneCondition(ticks) & idle
-    waits = AC.any_deps_match(OutdatedCondition(ticks) & ~AC.will_be_requested())
-    night = tonight & NightCondition(upgrades) & OutdatedCondition(ticks) & idle & ~waits
-    # Assets that decide a text wait for the benchmarks: minutes show what hours would have made worse.
-    return night & BenchmarksPassCondition(ticks) if asset in _READ else night
 
 
 class _Ticks:

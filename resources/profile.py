@@ -9,33 +9,32 @@ import dagster as dg
 from kopub.config.profile import nested_resource
 from kopub.engine import Resource
 from kopub.vllm.server import VLLMServer
-from resources import embedding, layout, notes, options, recognition, storage
+from resources import engines, options, storage
 from resources.base import ProfileResource, launchpad_fields
-from resources.server import VLLMServerResource
 
 OWN: Mapping[str, type[ProfileResource]] = {
-    "kopub.layout.pp_doclayout.detector:PPDocLayout": layout.GpuLayoutResource,
-    "kopub.layout.cpu.engine:CpuLayout": layout.CpuLayoutResource,
-    "kopub.recognition.deepseek_layout.detector:DeepSeekOcrLayout": layout.DeepSeekOcrLayoutResource,
-    "kopub.layout.ground_truth:GroundTruthLayout": layout.GivenLayoutResource,
-    "kopub.recognition.tesseract.recognizer:TesseractRecognizer": recognition.TesseractResource,
-    "kopub.recognition.ppocr.recognizer:PpOcrRecognizer": recognition.PpOcrResource,
-    "kopub.recognition.vlm.in_process:TransformersRecognizer": recognition.TransformersResource,
-    "kopub.recognition.vlm.glm_ocr:GlmOcrRecognizer": recognition.GlmOcrResource,
-    "kopub.recognition.vlm.deepseek_ocr:DeepSeekOcrRecognizer": recognition.DeepSeekOcrResource,
-    "kopub.recognition.vlm.paddleocr_vl:PaddleOcrVlRecognizer": recognition.PaddleOcrVlResource,
-    "kopub.embedding.hashed:HashedEmbedder": embedding.HashedEmbeddingResource,
-    "kopub.embedding.sentence:SentenceEmbedder": embedding.SentenceEmbeddingResource,
-    "kopub.embedding.qwen3_vl:Qwen3VLEmbedder": embedding.Qwen3VLEmbeddingResource,
-    "kopub.reranking.base:NoReranking": embedding.NoRerankingResource,
-    "kopub.reranking.qwen3_vl:Qwen3VLReranker": embedding.Qwen3VLRerankingResource,
+    "kopub.layout.pp_doclayout.detector:PPDocLayout": engines.GpuLayoutResource,
+    "kopub.layout.cpu.engine:CpuLayout": engines.CpuLayoutResource,
+    "kopub.recognition.deepseek_layout.detector:DeepSeekOcrLayout": engines.DeepSeekOcrLayoutResource,
+    "kopub.layout.ground_truth:GroundTruthLayout": engines.GivenLayoutResource,
+    "kopub.recognition.tesseract.recognizer:TesseractRecognizer": engines.TesseractResource,
+    "kopub.recognition.ppocr.recognizer:PpOcrRecognizer": engines.PpOcrResource,
+    "kopub.recognition.vlm.in_process:TransformersRecognizer": engines.TransformersResource,
+    "kopub.recognition.vlm.glm_ocr:GlmOcrRecognizer": engines.GlmOcrResource,
+    "kopub.recognition.vlm.deepseek_ocr:DeepSeekOcrRecognizer": engines.DeepSeekOcrResource,
+    "kopub.recognition.vlm.paddleocr_vl:PaddleOcrVlRecognizer": engines.PaddleOcrVlResource,
+    "kopub.embedding.hashed:HashedEmbedder": engines.HashedEmbeddingResource,
+    "kopub.embedding.sentence:SentenceEmbedder": engines.SentenceEmbeddingResource,
+    "kopub.embedding.qwen3_vl:Qwen3VLEmbedder": engines.Qwen3VLEmbeddingResource,
+    "kopub.reranking.base:NoReranking": engines.NoRerankingResource,
+    "kopub.reranking.qwen3_vl:Qwen3VLReranker": engines.Qwen3VLRerankingResource,
     "kopub.sinks.base:NoSink": storage.SinkResource,
     "kopub.sinks.lancedb:LanceDbSink": storage.SinkResource,
     "kopub.sinks.pgvector:PgVectorSink": storage.SinkResource,
     "kopub.sinks.qdrant:QdrantSink": storage.SinkResource,
-    "kopub.figures.figure:NoNotes": notes.NoNotesResource,
-    "kopub.figures.noters:ChatNoter": notes.ChatNotesResource,
-    "kopub.figures.noters:DeepSeekNoter": notes.DeepSeekNotesResource,
+    "kopub.figures.figure:NoNotes": engines.NoNotesResource,
+    "kopub.figures.noters:ChatNoter": engines.ChatNotesResource,
+    "kopub.figures.noters:DeepSeekNoter": engines.DeepSeekNotesResource,
     "kopub.pages.corpus:Corpus": storage.CorpusResource,
     "kopub.store.table_store:ShardStore": storage.StoreResource,
     "kopub.release.local:LocalRelease": storage.ReleaseResource,
@@ -44,7 +43,7 @@ OWN: Mapping[str, type[ProfileResource]] = {
     "kopub.config.choices:Pdf": options.PdfResource,
     "kopub.config.choices:Figures": options.FiguresResource,
     "kopub.config.choices:Documents": options.DocumentsResource,
-    "kopub.vllm.server:VLLMServer": VLLMServerResource,
+    "kopub.vllm.server:VLLMServer": engines.VLLMServerResource,
 }
 """The resource of each class of this project, by names as in entry points, so that no other engine is imported."""
 
@@ -62,7 +61,7 @@ def dagster_resources(parts: Mapping[str, Any]) -> dict[str, Any]:
             continue
         resource, servers = resource_of(type(part)), {}
         if isinstance(server := getattr(part, "server", None), VLLMServer):
-            servers["server"] = resources[f"{name}_server"] = VLLMServerResource.of(f"{name}_server", server)
+            servers["server"] = resources[f"{name}_server"] = engines.VLLMServerResource.of(f"{name}_server", server)
         resources[name] = resource.of(name, part, **servers)
     return resources
 

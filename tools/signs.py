@@ -24,7 +24,7 @@ AT_MOST = {
     "imports inside functions": 243,
     "classes named after a region or block": 13,
     "classes named after a page or document": 18,
-    "lines": 76_880,
+    "lines": 76_730,
 }
 AT_LEAST = {"comments, percent of lines": 1.3}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -28,7 +28,7 @@ from benchmarks.servers import plain_way
 from benchmarks.servers.ready_requests import ReadyPage
 from benchmarks.servers.steady import answer_times, steady_part
 from benchmarks.whole_graph.grid_engines import MEAN_CROP, grid
-from kopub.config.profile_files import read_profile
+from kopub.config.profile_files import find_profile
 from kopub.layout.cpu.engine import CpuLayout
 from kopub.layout.regions import Region
 from kopub.pages.arrow import open_pages
@@ -288,7 +288,7 @@ def server_fields(arguments: argparse.Namespace, section: str = "recognition") -
     `--url` names a running server.
     """
     path = arguments.profile
-    fields = read_profile(path)[section]["server"] if path else {}
+    fields = find_profile(str(path)).sections[section]["server"] if path else {}
     running = {"mode": "external", "urls": [arguments.url], "version": ""} if getattr(arguments, "url", None) else {}
     return {
         **fields,

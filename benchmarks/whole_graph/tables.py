@@ -11,7 +11,6 @@ from rich.table import Table as RichTable
 from benchmarks.whole_graph.cases import Case
 from kopub.profiling.observer import Observations
 from kopub.profiling.report import ReportTable, RunReport, RunSection, StageReport, section
-from kopub.profiling.timeline import first_growth
 
 _STAGES = (
     "stage", "pages", "wall s", "pages/s", "steady", "by itself", "share", "starting", "ramping", "working", "waiting",
@@ -192,6 +191,11 @@ def _lines(measured: Measured) -> list[str]:
     if measured.observed.no_gpu:
         lines.append(f"no figures of a GPU: {measured.observed.no_gpu}; activity is that of the cores")
     return [*lines, *measured.failures]
+
+
+def first_growth(counts: Sequence[tuple[float, float]]) -> float | None:
+    """Return the time when the count was first seen above its first value."""
+    return next((at for at, count in counts if count > counts[0][1]), None)
 
 
 def _moments(measured: Measured) -> dict[str, float]:

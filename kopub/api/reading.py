@@ -148,7 +148,14 @@ class Reading:
             self.left_out: list[LeftOut] = []
             for file, count in zip(documents, counts, strict=True):
                 if isinstance(count, Extent):
-                    self._pages += _chosen(file, count.pages, ranges)
+                    numbers: set[int] = set()
+                    for first, last in [(1, None)] if ranges is None else ranges:
+                        # A range may end far behind the last page.
+                        numbers.update(range(first, min(last or count.pages, count.pages) + 1))
+                    if not numbers:
+                        form = "{file} has {pages}: none of them was asked for"
+                        raise ConfigError(form, quoted(file.name, 200), counted(count.pages, "page"))
+                    self._pages += [_Unit(file, number) for number in sorted(numbers)]
                     self.left_out += [LeftOut(file.path, file.name, reason) for reason in count.left_out()]
                 else:
                     # A file that cannot be opened is one page, which says why.
@@ -283,20 +290,6 @@ def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
     if not ranges or any(first < 1 or (last is not None and last < first) for first, last in ranges):
         raise ConfigError("pages {pages}: write numbers from 1 and ranges, such as 3-7 or 3,5,9-", quoted(str(pages)))
     return ranges
-
-
-def _chosen(file: SourceFile, count: int, ranges: Sequence[tuple[int, int | None]] | None) -> list[_Unit]:
-    """Return the pages of a file to read, by their numbers.
-
-    Raises `ConfigError` if it has none in the `ranges`.
-    """
-    numbers = range(1, count + 1)
-    if ranges is not None:
-        numbers = sorted({number for first, last in ranges for number in range(first, min(last or count, count) + 1)})
-    if not numbers:
-        form = "{file} has {pages}: none of them was asked for"
-        raise ConfigError(form, quoted(file.name, 200), counted(count, "page"))
-    return [_Unit(file, number) for number in numbers]
 
 
 def _unsaid(line: str) -> None:

@@ -8,9 +8,8 @@ from kopub.cli.console import said, tell
 from kopub.cli.options import first_look_lines, open_settings, require_indexed
 from kopub.config.settings import Settings
 from kopub.corrections.corrected import CorrectedTables
-from kopub.documents.export import USE_REVIEWS, sound_notes, write_documents
+from kopub.documents.export import USE_REVIEWS, page_reviews, sound_notes, write_documents
 from kopub.documents.markdown import MarkdownOptions
-from kopub.documents.reviews import page_reviews
 from kopub.errors import ConfigError, counted
 from kopub.files import is_url
 from kopub.folders import store_url

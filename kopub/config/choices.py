@@ -57,11 +57,6 @@ class Pdf(Resource):
         "and looks at no layer, as `kopub run --ocr` does.",
     )
 
-    @property
-    def is_preferred(self) -> bool:
-        """Return whether a text layer is taken instead of the reading."""
-        return self.text_layer == "prefer"
-
 
 class Figures(Resource):
     """The figures of a page that count, and their notes and vectors.

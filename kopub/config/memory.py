@@ -105,7 +105,16 @@ def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDema
         gpus = list(range(count)) if server.gpus == ALL_GPUS else server.gpus
         width = server.tensor_parallel
         groups = [gpus[start : start + width] for start in range(0, len(gpus) - width + 1, width)]
-        parts = model and _parts(server, model)
+        parts = None
+        if model is not None:
+            # The cache holds at least one longest request.
+            files = list(server.folder.glob("*.safetensors")) if server.folder.is_dir() else []
+            weights = sum(file.stat().st_size for file in files) or model.weights
+            kept = int(weights * _KEPT.get(server.quantization or "", 1.0) / server.tensor_parallel)
+            fixed = server.kv_cache_memory
+            cache = _bytes(fixed) if fixed else _cache_of_one(server, model)
+            activations = server.max_num_batched_tokens * model.step_token + model.picture
+            parts = ServerMemory(kept, cache, activations, bool(fixed))
         # A CPU build has no GPU; groups are assigned to replicas in turn.
         for replica in range((server.replicas or server.replicas_per_gpu * len(groups)) if groups else 0):
             for gpu in groups[replica % len(groups)]:
@@ -199,17 +208,6 @@ def _cache_of_one(server: VLLMServer, model: ModelMemory) -> int:
     """Return the bytes that the cache of one longest request takes on a GPU."""
     a_token = model.cached_token / (2 if (server.kv_cache_dtype or "").startswith("fp8") else 1)
     return int(a_token * server.max_model_len / server.tensor_parallel)
-
-
-def _parts(server: VLLMServer, model: ModelMemory) -> ServerMemory:
-    """Return a server's parts; its cache holds at least one longest request."""
-    files = list(server.folder.glob("*.safetensors")) if server.folder.is_dir() else []
-    weights = sum(file.stat().st_size for file in files) or model.weights
-    share = _KEPT.get(server.quantization or "", 1.0)
-    fixed = server.kv_cache_memory
-    cache = _bytes(fixed) if fixed else _cache_of_one(server, model)
-    activations = server.max_num_batched_tokens * model.step_token + model.picture
-    return ServerMemory(int(weights * share / server.tensor_parallel), cache, activations, bool(fixed))
 
 
 def _bytes(size: str) -> int:

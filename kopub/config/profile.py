@@ -5,7 +5,7 @@ Finds the engines by their entry points, makes a pydantic section of each engine
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from functools import cache
@@ -218,7 +218,13 @@ def checked_profile(
     for override in overrides:
         if override not in of_choice:
             put(override, values, model)
-    pins = _with_changes(pins, changed_pins, [values[section].get("model") for section in PROTOCOLS])
+    for override in changed_pins:
+        pin = override.path[0]
+        if pin not in [values[section].get("model") for section in PROTOCOLS]:
+            raise ConfigError("{source}: no engine of this profile uses the pin {pin}", override.source, pin)
+        written_pins = {key: value.model_dump() for key, value in pins.items()}
+        put(override, written_pins, Pins)
+        pins = checked_pins(written_pins, override.source)
     with named(name):
         for section, (_, engine) in engines.items():
             _fill_in_pin(section, values[section], engine, pins)
@@ -274,17 +280,6 @@ def _engines(values: Mapping[Any, Any]) -> dict[str, tuple[str, type[Engine]]]:
         name = values[section].get("engine")
         engines[section] = (name, load_engine(section, name, installed))
     return engines
-
-
-def _with_changes(pins: Pins, changes: Iterable[Override], used: Sequence[Any]) -> Pins:
-    for change in changes:
-        pin = change.path[0]
-        if pin not in used:
-            raise ConfigError("{source}: no engine of this profile uses the pin {pin}", change.source, pin)
-        written = {name: value.model_dump() for name, value in pins.items()}
-        put(change, written, Pins)
-        pins = checked_pins(written, change.source)
-    return pins
 
 
 def _fill_in_pin(section: str, values: dict[str, Any], engine: type[Engine], pins: Pins) -> None:

@@ -129,16 +129,6 @@ def published_reader(name: str) -> PublishedReader:
     return _describe(path.name, _read_profile(path, ()).get(_READER), PublishedReader, _READER)
 
 
-def read_profile(path: Path) -> dict[Any, Any]:
-    """Return the sections of a profile, merged with those it extends.
-
-    They are as written. Raises `ConfigError`.
-    """
-    written = _read_profile(path, ())
-    _pop_card(path.name, written)
-    return written
-
-
 def _find(name: str, prefix: str, folder: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
     """Return the keys of a profile, `card` among them; a path is one in `folder`."""
     card, plus, reader = name.rpartition("+")

@@ -15,7 +15,6 @@ from kopub.layout.regions import DEFAULT_TASKS, READ_TASKS, Task
 from kopub.recognition.regions import KINDS, Crop, TextOrigin, crop_index, crop_path, page_state, region_texts
 from kopub.states import MADE, State
 from kopub.store.corpus_tables import TABLES
-from kopub.store.schemas import OCR_RESULTS
 from kopub.store.table_store import TableStore
 from kopub.texts.markdown import page_markdown, page_text
 
@@ -151,13 +150,16 @@ class CorrectedTables:
         """Yield the place of each page, and its rows of layout and readings."""
         if not places:
             return
-        columns = None if with_pictures else [name for name in OCR_RESULTS.names if name != _PICTURES]
         wanted = set(places.values())
         layouts: dict[str, Row] = {}
         readings: dict[str, Row] = {}
         try:
             for asset, rows in ((_LAYOUTS, layouts), (_READINGS, readings)):
-                table = self._store.read(asset, shard, columns if asset == _READINGS else None)
+                columns = None
+                if asset == _READINGS and not with_pictures:
+                    # The table itself tells its columns: one that an older release made may lack some.
+                    columns = [name for name in self._store.columns(asset, shard) if name != _PICTURES]
+                table = self._store.read(asset, shard, columns)
                 for at, page_id in enumerate(table["page_id"].to_pylist()):
                     if page_id in wanted:
                         # Only these rows become Python objects: a shard's pictures are large.

@@ -7,7 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from kopub.corrections.corrected import CorrectedTables
+from kopub.corrections.log import CorrectionLog
 from kopub.documents.alto import alto_files
 from kopub.documents.chunks import chunk_document
 from kopub.documents.docling import document_json
@@ -199,6 +200,18 @@ def sound_notes(tables: TableStore | CorrectedTables, shards: Sequence[str]) -> 
                     keywords = tuple(note["keywords"] or ())
                     by_place[page_id, index] = FigureNote(f"{page_id}/{index}", State.OK, keywords=keywords, **fields)
     return lambda page_id, index: by_place.get((page_id, index))
+
+
+def page_reviews(store: TableStore, shards: Sequence[str]) -> dict[str, Review]:
+    """Return by id the doubts about pages, and the marks of their corrections. Raises `StoreError`."""
+    reviews: dict[str, Review] = {}
+    for shard in shards:
+        if store.has(TABLES.texts.name, shard):
+            for row in store.read(TABLES.texts.name, shard, ["page_id", "doubt", "doubts"]).to_pylist():
+                reviews[row["page_id"]] = Review(row["doubt"], tuple(row["doubts"] or ()))
+    for page_id, history in CorrectionLog(store).by_page().items():
+        reviews[page_id] = replace(reviews.get(page_id, Review()), corrections=history.seen)
+    return reviews
 
 
 class _ExportFolder:

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from kopub.corrections.log import Action, Correction, CorrectionHistory, CorrectionLog
 from kopub.documents.document import Document
-from kopub.documents.reviews import corrections_mark
 from kopub.errors import KopubError
 from kopub.fingerprints import fingerprint
 from kopub.layout.regions import DEFAULT_TASKS, Task
@@ -223,7 +222,8 @@ def add_annotations(log: CorrectionLog, page: Annotation) -> int:
     for change in page.changes:
         history = log.page(page.page_id)
         others = CorrectionHistory(tuple(correction for correction in history.every if correction.id not in own))
-        if corrections_mark(others) != page.seen:
+        # A page without corrections has no mark.
+        if (others.seen if others.every else "") != page.seen:
             raise KopubError("{page} was corrected since its task was exported: export it again", page.page_id)
         if change.id not in {correction.id for correction in history.every}:
             log.add(change, history.seen)

@@ -249,9 +249,16 @@ def tie_footnotes(blocks: Sequence[Block]) -> list[Block]:
     places: Counter[Place] = Counter()
     for at, block in enumerate(done):
         if block.kind in _REFERRING:
-            for reference in _references(at, block.page, block.parts[0].text):
-                references.append(reference)
-                places.update(reference.notes)
+            text = block.parts[0].text
+            for match in _REFERENCE.finditer(text):
+                named = next(group for group in match.groups() if group is not None).translate(_SUPERSCRIPTS)
+                numbers = re.split(r"[\s,;)]+", named.strip(" )"))
+                if numbers in (["2"], ["3"]) and _BASE.search(text, 0, match.start()):
+                    continue
+                if all(map(_NUMBER.fullmatch, numbers)) and len(set(numbers)) == len(numbers):
+                    named_notes = tuple((block.page, number) for number in numbers)
+                    references.append(_Reference(at, *match.span(), named_notes))
+                    places.update(named_notes)
     chosen: list[_Reference] = []
     printed: Counter[str] = Counter()
     for reference in references:
@@ -273,13 +280,3 @@ def tie_footnotes(blocks: Sequence[Block]) -> list[Block]:
         block = done[reference.block]
         done[reference.block] = replace(block, parts=(replace(block.parts[0], refers=refers), *block.parts[1:]))
     return done
-
-
-def _references(at: int, page: int, text: str) -> Iterator[_Reference]:
-    for reference in _REFERENCE.finditer(text):
-        named = next(group for group in reference.groups() if group is not None).translate(_SUPERSCRIPTS)
-        numbers = re.split(r"[\s,;)]+", named.strip(" )"))
-        if numbers in (["2"], ["3"]) and _BASE.search(text, 0, reference.start()):
-            continue
-        if all(map(_NUMBER.fullmatch, numbers)) and len(set(numbers)) == len(numbers):
-            yield _Reference(at, *reference.span(), tuple((page, number) for number in numbers))

@@ -196,17 +196,9 @@ def page_image(data: bytes | PackedPixels, max_tokens: int) -> EncodedImage:
     fits = size == (info.width, info.height) and info.format in _MEDIA_TYPES
     if fits and not isinstance(data, PackedPixels) and is_plain(data):
         return EncodedImage(data, _MEDIA_TYPES[info.format], tokens, True)
-    return EncodedImage(quick_png(_resize(data, size)), _MEDIA_TYPES["PNG"], tokens, False)
-
-
-def _resize(data: bytes | PackedPixels, size: tuple[int, int]) -> np.ndarray:
-    """Return the page's pixels at another (width, height).
-
-    The shape is (height, width, 3) or, if they are grey, (height, width). PyTorch resizes like transformers' own
-    preprocessor, with an eighth of the work of Pillow's bicubic, which the authors' code uses: one value in 6,000
-    differs by a grey level. OpenCV's bicubic is a different filter. PyTorch is imported with the first page that must
-    be resized. Raises `EngineError` if it cannot be imported.
-    """
+    # PyTorch resizes like transformers' own preprocessor, with an eighth of the work of Pillow's bicubic, which the
+    # authors' code uses: one value in 6,000 differs by a grey level. OpenCV's bicubic is a different filter. PyTorch is
+    # imported with the first page that must be resized.
     try:
         import torch
         from torch.nn.functional import interpolate
@@ -216,4 +208,5 @@ def _resize(data: bytes | PackedPixels, size: tuple[int, int]) -> np.ndarray:
     pixels = torch.from_numpy(np.require(decode(data), requirements="W")).permute(2, 0, 1)[None]
     small = interpolate(pixels, size=(size[1], size[0]), mode="bicubic", antialias=True)
     # OpenCV takes a tenth of the time that it takes to copy PyTorch's channels into pixels one by one.
-    return grey_as_one_channel(np.asarray(cv2.merge(list(small[0].numpy())), np.uint8))
+    resized = grey_as_one_channel(np.asarray(cv2.merge(list(small[0].numpy())), np.uint8))
+    return EncodedImage(quick_png(resized), _MEDIA_TYPES["PNG"], tokens, False)

@@ -65,7 +65,7 @@ _Row = Mapping[int, str]
 
 def _rows(grid: CellGrid) -> list[_Row]:
     """Return the texts of a table by row and column, without blanks."""
-    rows: list[dict[int, str]] = [{} for _ in range(1 + max(row for row, _ in grid.texts))]
+    rows: list[dict[int, str]] = [{} for _ in range(1 + max(grid.texts)[0])]
     for (row, column), text in grid.texts.items():
         rows[row][column] = _BLANKS.sub("", composed(text))
     return list(rows)

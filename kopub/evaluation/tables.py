@@ -195,7 +195,7 @@ def teds(gold: str, text: str, structure: bool = False) -> float:
     if wanted is None or read is None:
         return 0.0
     # The elements below a table, even in cells, are what a distance is divided by.
-    size = max(sum(1 for _ in table.iterdescendants("*")) for table in (wanted, read))
+    size = max(len(list(table.iterdescendants("*"))) for table in (wanted, read))
     if not size:
         return 0.0  # neither has a row, for which the official code would divide by zero
     first, second = _Node(read, structure), _Node(wanted, structure)
@@ -360,7 +360,7 @@ def _table(rows: Sequence[Sequence[Cell]]) -> CellGrid | None:
             column += cell.columns
     if not cells:
         return None
-    height, width = 1 + max(row for row, _ in at), 1 + max(column for _, column in at)
+    height, width = 1 + max(at)[0], 1 + max(column for _, column in at)
     neighbours: dict[str, dict[Place, set[Place]]] = {}
     for side, step in (("up", (-1, 0)), ("down", (1, 0)), ("left", (0, -1)), ("right", (0, 1))):
         neighbours[side] = {place: set(_next(at, place, cell, step, height, width)) for place, cell in cells.items()}

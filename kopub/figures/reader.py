@@ -106,9 +106,15 @@ class FigureReader:
         problems: list[str] = []
         seconds = 0.0
         note = None
+        assert ready.image is not None
         for attempt, room in enumerate(rooms):
+            sampling: dict[str, Any] = {"temperature": _TEMPERATURES[min(attempt, len(_TEMPERATURES) - 1)]}
+            if sampling["temperature"]:
+                sampling["seed"] = _SEED
+            sampling |= self._settings.sampling
             try:
-                answer, took = await self._ask(ready, client, attempt, room)
+                body = request_body(await client.model(), ready.job.prompt, ready.image, room, sampling)
+                answer, took = await ask(client, body, ready.image, ready.job.id, ready.figures)
             except (RefusedRequest, UnansweredRequest) as error:
                 refused = Reason("the server refused it: {reason}", reason=str(error))
                 problems.append(refused if isinstance(error, RefusedRequest) else str(error))
@@ -127,17 +133,6 @@ class FigureReader:
             reason = joined(dict.fromkeys(reversed(problems)), "{first}; before: {then}")
             note = FigureNote(ready.job.id, State.FAILED, reason, attempts=len(problems), seconds=seconds)
         return note, ready.figures
-
-    async def _ask(self, ready: PreparedFigure, client: Client, attempt: int, room: int) -> tuple[ChatAnswer, float]:
-        assert ready.image is not None
-        temperature = _TEMPERATURES[min(attempt, len(_TEMPERATURES) - 1)]
-        sampling: dict[str, Any] = {"temperature": temperature}
-        if temperature:
-            sampling["seed"] = _SEED
-        body = request_body(
-            await client.model(), ready.job.prompt, ready.image, room, sampling | dict(self._settings.sampling)
-        )
-        return await ask(client, body, ready.image, ready.job.id, ready.figures)
 
 
 class FigureImage(CropImage):

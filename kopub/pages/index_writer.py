@@ -88,12 +88,12 @@ class IndexWriter:
             most = max(most, sum(shard.rows for shard in own_shards))
         if not contents.documents:
             part = self._scan(source, contents, files)
-            return self._publish(source, old, contents, part, unchanged, files, replace)
+            return self._publish(source, old, own_shards, contents, part, unchanged, files, replace)
         rendered = ShardFolder(self._place)
         with rendered.exclusive():
             dpi = dpi or (old and old.dpi) or DPI
             part = self._rendered(rendered, named, source, own_shards, contents, files, dpi, most)
-            result = self._publish(source, old, contents, part, unchanged, files, replace)
+            result = self._publish(source, old, own_shards, contents, part, unchanged, files, replace)
             rendered.clear(_files_in(rendered, result))
         return result
 
@@ -201,6 +201,7 @@ class IndexWriter:
         self,
         source: CorpusSource,
         old: CorpusSource | None,
+        own: Sequence[Shard],
         contents: SourceFiles,
         part: _Part,
         unchanged: Sequence[CorpusSource],
@@ -238,7 +239,6 @@ class IndexWriter:
                 "indexed_at": old and old.indexed_at,
             }
         )
-        own = before.shards_of(old.name) if before and old else []
         if before is None or replace:
             # A new corpus numbers its keys from the start, but a file shared with the previous one keeps its key.
             same = {file.shard.sha256 for file in part.files}

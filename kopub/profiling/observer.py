@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import psutil
@@ -166,15 +165,13 @@ class Observer:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             time.sleep(LATE_SECONDS)
         self._ended.set()
         for thread in self._threads:
             thread.join()
-        self._sampler.__exit__(kind, error, trace)
+        self._sampler.__exit__()
         self.observed.no_gpu = self.observed.no_gpu or self._sampler.problem
 
     def now(self) -> float:

@@ -248,16 +248,6 @@ def section(
     title: str, run: RunReport, observed: Observations, tables: Sequence[ReportTable], lines: Sequence[str] = ()
 ) -> RunSection:
     """Return the picture of a run: its stages, shards, servers, cards and cores."""
-    return RunSection(title, lines, list(_lanes(run, observed)), ticks(run.span), tables)
-
-
-def ticks(span: Span) -> list[tuple[float, str]]:
-    """Return the places of time marks, and their labels in seconds from the start."""
-    step = next((step for step in (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600) if span.seconds / step <= 14), 3600.0)
-    return [(_WIDTH * n * step / (span.seconds or 1.0), f"{n * step:g} s") for n in range(int(span.seconds / step) + 1)]
-
-
-def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
     span = run.span
     lanes: list[Lane] = []
     for reported in run.stages:
@@ -293,7 +283,13 @@ def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
         total = sum(card.memory for card in observed.cards) / GIB
         lanes.append(_curve("GPU memory", observed.memory, span, total, f"{total:.0f} GiB"))
     lanes.append(_curve("cores busy", observed.cores, span, 1.0, "100 %"))
-    return lanes
+    return RunSection(title, lines, lanes, ticks(span), tables)
+
+
+def ticks(span: Span) -> list[tuple[float, str]]:
+    """Return the places of time marks, and their labels in seconds from the start."""
+    step = next((step for step in (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600) if span.seconds / step <= 14), 3600.0)
+    return [(_WIDTH * n * step / (span.seconds or 1.0), f"{n * step:g} s") for n in range(int(span.seconds / step) + 1)]
 
 
 def _bar(span: Span, whole: Span, label: str, title: str, kind: str) -> Bar:

@@ -167,11 +167,6 @@ def steady_rate(counts: Sequence[tuple[float, float]]) -> float | None:
     return (STEADY[1] - STEADY[0]) * rows / (high - low) if high > low else None
 
 
-def first_growth(counts: Sequence[tuple[float, float]]) -> float | None:
-    """Return the time when the count was first seen above its first value."""
-    return next((at for at, count in counts if count > counts[0][1]), None)
-
-
 def _mean(steps: Sequence[Activity], at: int, seconds: float) -> float:
     """Return the mean busy share over `seconds` from the start of step `at`.
 

@@ -92,7 +92,13 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: 
         ),
     }
     if tables.chunks is not None:
-        built[CHUNKS] = _table(_chunks(tables.chunks), features.CHUNKS)
+        chunks: list[Row] = []
+        for document in tables.chunks.select(["page_id", "doc_id", "chunks"]).to_pylist():
+            for chunk in document["chunks"] or ():
+                # A chunk is named after the first page of its document.
+                identity = {"id": f"{document['page_id']}-{chunk['index']}", "doc_id": document["doc_id"]}
+                chunks.append({**chunk, **identity, "page_id": chunk["places"][0]["page_id"]})
+        built[CHUNKS] = _table(chunks, features.CHUNKS)
     built |= _parts(tables)
     if tables.corrections is not None:
         corrections = tables.corrections
@@ -240,17 +246,6 @@ def _parts(tables: ReleaseInput) -> dict[str, pa.Table]:
     return built
 
 
-def _chunks(documents: pa.Table) -> Iterator[Row]:
-    """Yield the chunks of the documents that begin in a shard.
-
-    Each is named after the first page of its document.
-    """
-    for document in documents.select(["page_id", "doc_id", "chunks"]).to_pylist():
-        for chunk in document["chunks"] or ():
-            identity = {"id": f"{document['page_id']}-{chunk['index']}", "doc_id": document["doc_id"]}
-            yield {**chunk, **identity, "page_id": chunk["places"][0]["page_id"]}
-
-
 def _identify_figures(table: pa.Table, column: str) -> pa.Table:
     """Return a row for each figure, with the id of its region in `regions`."""
     figures = one_row_a_part(table, column)
@@ -338,31 +333,27 @@ def write_parquet(table: pa.Table, path: Path, images: PageImages | None = None)
     with pq.ParquetWriter(
         path, table.schema, compression="zstd", write_page_index=True, use_content_defined_chunking=True
     ) as writer:
-        if images is not None:
-            for group in _fill(table, images):
-                writer.write_table(group)
-        elif table.num_rows:
-            most = PICTURES_PER_GROUP if "image" in table.column_names else _ROWS_PER_GROUP
-            writer.write_table(table, row_group_size=min(most, _BYTES_PER_GROUP * table.num_rows // table.nbytes + 1))
-
-
-def _fill(table: pa.Table, images: PageImages) -> Iterator[pa.Table]:
-    """Yield the table in row groups, each with its page images."""
-    pages = table.select(["page_id", "sha256"]).to_pylist()
-    group: list[dict[str, object] | None] = []
-    start = size = 0
-    at = table.schema.get_field_index("image")
-    for row, page in enumerate(pages, 1):
-        data = images(page["page_id"])
-        if data is None:
-            group.append(None)
-        else:
-            if hashlib.sha256(data).hexdigest() != page["sha256"]:
-                form = "the image of {page} changed since raw_pages was made: materialize it again"
-                raise StoreError(form, page["page_id"])
-            group.append({"bytes": data, "path": None})
-            size += len(data)
-        if len(group) == PICTURES_PER_GROUP or size >= _BYTES_PER_GROUP or row == len(pages):
-            image = table.schema.field(at)
-            yield table.slice(start, len(group)).set_column(at, image, pa.array(group, image.type))
-            start, size, group = row, 0, []
+        if images is None:
+            if table.num_rows:
+                most = PICTURES_PER_GROUP if "image" in table.column_names else _ROWS_PER_GROUP
+                most = min(most, _BYTES_PER_GROUP * table.num_rows // table.nbytes + 1)
+                writer.write_table(table, row_group_size=most)
+            return
+        pages = table.select(["page_id", "sha256"]).to_pylist()
+        group: list[dict[str, object] | None] = []
+        start = size = 0
+        at = table.schema.get_field_index("image")
+        for row, page in enumerate(pages, 1):
+            data = images(page["page_id"])
+            if data is None:
+                group.append(None)
+            else:
+                if hashlib.sha256(data).hexdigest() != page["sha256"]:
+                    form = "the image of {page} changed since raw_pages was made: materialize it again"
+                    raise StoreError(form, page["page_id"])
+                group.append({"bytes": data, "path": None})
+                size += len(data)
+            if len(group) == PICTURES_PER_GROUP or size >= _BYTES_PER_GROUP or row == len(pages):
+                image = table.schema.field(at)
+                writer.write_table(table.slice(start, len(group)).set_column(at, image, pa.array(group, image.type)))
+                start, size, group = row, 0, []

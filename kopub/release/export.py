@@ -90,7 +90,14 @@ def export(
                 _write_notes(reader, shards, fresh / _NOTES)
             exported = ExportCounts(pages, crops, vectors)
             _mark(out, {"complete": False})
-            _swap(fresh, out)
+            for name in _CONTENT:
+                old = out / name
+                if old.is_dir() and not old.is_symlink():
+                    shutil.rmtree(old)
+                elif old.exists():
+                    old.unlink()
+                if (fresh / name).exists():
+                    os.replace(fresh / name, old)
             _mark(out, {"complete": True, "shards": list(shards), **asdict(exported)})
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -101,17 +108,6 @@ def export(
 
 def _mark(out: Path, says: dict[str, Any]) -> None:
     replace_bytes(out / EXPORTED_TABLES, (json.dumps(says, indent=1) + "\n").encode())
-
-
-def _swap(fresh: Path, out: Path) -> None:
-    for name in _CONTENT:
-        old = out / name
-        if old.is_dir() and not old.is_symlink():
-            shutil.rmtree(old)
-        elif old.exists():
-            old.unlink()
-        if (fresh / name).exists():
-            os.replace(fresh / name, old)
 
 
 def _write_pages(reader: TableReader, shards: Sequence[str], fresh: Path, images: OpenImages | None) -> tuple[int, int]:

@@ -280,11 +280,12 @@ class LocalRelease(Engine):
         return ReleasedFile(name, sha256, None, size)
 
 
-def wait_for_writers(root: Path, seconds: float) -> bool:
-    """Wait until no shard is being written, and return whether one was.
+_PATIENCE = 60.0
+"""Most seconds to wait for each shard that is being written."""
 
-    It waits at most `seconds` for each.
-    """
+
+def wait_for_writers(root: Path) -> bool:
+    """Wait until no shard is being written, and return whether one was."""
     waited = False
     for lock in sorted(_locks_folder(root).glob("*.lock")):
         try:
@@ -296,7 +297,7 @@ def wait_for_writers(root: Path, seconds: float) -> bool:
             # Without write access a lock cannot be taken, but a read-only copy has no writers.
             continue
         try:
-            with FileLock(lock, timeout=seconds):
+            with FileLock(lock, timeout=_PATIENCE):
                 pass
         except Timeout:
             continue

@@ -57,8 +57,6 @@ _SHOWN = 200
 """Most characters quoted from a library's message or a path."""
 _LOOKS = 3
 """Most looks at a release that is being written."""
-_PATIENCE = 60.0
-"""Seconds to wait for a shard that is being written before the next look."""
 
 
 def verify(
@@ -85,11 +83,7 @@ def verify(
         before = _description(folder)
         problems = list(_problems(folder, shards, load, count))
         # Only a whole release may change meanwhile: the shards of one run are written by no other.
-        if (
-            not problems
-            or shards is not None
-            or not (wait_for_writers(folder, _PATIENCE) or _description(folder) != before)
-        ):
+        if not problems or shards is not None or not (wait_for_writers(folder) or _description(folder) != before):
             yield from problems
             return
     yield phrase("{folder} is being written by a run: verify it when that is done", visible(str(folder), _SHOWN))

@@ -141,7 +141,6 @@ def _is_same(new: Path, old: Path) -> bool:
 
     Data files by being one file, texts by their bytes.
     """
-
     if not old.is_dir():
         return False
     both: list[dict[str, tuple[int, int] | bytes]] = []

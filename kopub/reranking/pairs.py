@@ -118,42 +118,32 @@ class PairHandler:
 
     async def finish(self, ready: PreparedPair, client: Client) -> tuple[Relevance, JobFigures]:
         """Send the request and read the score."""
-        relevance = Relevance(ready.pair.id, None, ready.problem)
-        if ready.problem is None:
-            try:
-                relevance = Relevance(ready.pair.id, await self._score(ready, client))
-            except RefusedRequest as error:
-                relevance = Relevance(ready.pair.id, None, f"the server refused it: {error}")
-            except (UnansweredRequest, ValueError) as error:
-                relevance = Relevance(ready.pair.id, None, str(error))
-        ready.figures["requests_repeated"] += client.take_retries()
-        ready.figures["pairs_failed"] += relevance.score is None
-        return relevance, ready.figures
-
-    async def _score(self, ready: PreparedPair, client: Client) -> float:
-        """Return the score of a pair.
-
-        Raises `ValueError` if the answer is not a score, and `EngineError` if no answer ever is.
-        """
-        ready.figures["requests"] += 1
-        body = pair_request(await client.model(), self._settings.instruction, ready)
-        (scores, tokens), _ = await client.post(PATH, body, read_scores, ready.pair.id, ready.tokens)
-        ready.figures["tokens"] += tokens
-        problem = None
-        if len(scores) != 1 or not 0 <= scores[0] <= 1:
-            problem = f"the server answers with {len(scores)} numbers where a reranker has one score"
-        elif tokens != ready.tokens:
-            problem = (
-                f"the server read {tokens} tokens where {ready.tokens} were sent: it has another template, cuts texts "
-                "off or resizes images"
-            )
+        problem, scores, tokens = ready.problem, None, 0
         if problem is None:
-            self._right += 1
-            return scores[0]
-        self._wrong += 1
-        if self._wrong >= _SURE and not self._right:
-            raise EngineError("{reason}; check which model it serves, and its chat template", problem)
-        raise ValueError(problem)
+            ready.figures["requests"] += 1
+            try:
+                body = pair_request(await client.model(), self._settings.instruction, ready)
+                (scores, tokens), _ = await client.post(PATH, body, read_scores, ready.pair.id, ready.tokens)
+            except RefusedRequest as error:
+                problem = f"the server refused it: {error}"
+            except (UnansweredRequest, ValueError) as error:
+                problem = str(error)
+        if scores is not None:
+            ready.figures["tokens"] += tokens
+            if len(scores) != 1 or not 0 <= scores[0] <= 1:
+                problem = f"the server answers with {len(scores)} numbers where a reranker has one score"
+            elif tokens != ready.tokens:
+                problem = (
+                    f"the server read {tokens} tokens where {ready.tokens} were sent: it has another template, cuts "
+                    "texts off or resizes images"
+                )
+            self._right += problem is None
+            self._wrong += problem is not None
+            if problem is not None and self._wrong >= _SURE and not self._right:
+                raise EngineError("{reason}; check which model it serves, and its chat template", problem)
+        ready.figures["requests_repeated"] += client.take_retries()
+        ready.figures["pairs_failed"] += problem is not None
+        return Relevance(ready.pair.id, scores[0] if scores and problem is None else None, problem), ready.figures
 
     def _prompt(self, ready: PreparedPair) -> str:
         """Return the prompt that the server should build, with one token for the picture."""

@@ -201,7 +201,26 @@ def best_passage(words: QueryWords, texts: Sequence[str]) -> Match:
     place = weights.index(best)
     matching = tuple(at for at, weight in enumerate(weights) if weight >= _MATCHING * best)
     most = sum(map(len, set(words.stems.values())))
-    return Match(_window(texts[place], marks[place]), matching, place, best / most)
+
+    # The passage is the stretch of that region's text that matches most of the query, from one of the marks on, with
+    # some text before it.
+    text, of_text = texts[place], marks[place]
+    weight_of_stretch, first = 0, 0
+    for at, (start, _, _) in enumerate(of_text):
+        weight = _weight([mark for mark in of_text[at : at + LONGEST] if mark[1] <= start + LONGEST])
+        if weight > weight_of_stretch:
+            weight_of_stretch, first = weight, at
+    start = of_text[first][0]
+    last = max(end for _, end, _ in of_text[first:] if end <= max(start + LONGEST, of_text[first][1]))
+    left = max(0, start - max(0, LONGEST - (last - start)) // 3)
+    right = min(len(text), max(last, left + LONGEST))
+    left, right = _to_blank(text, left, start, -1), _to_blank(text, right, last, 1)
+    before, after = "… " if left else "", " …" if right < len(text) else ""
+    shift = len(before) - left
+    inside = tuple((a + shift, b + shift) for a, b, _ in of_text if left <= a and b <= right)
+    # Each white space character becomes one blank, so that marks keep their places.
+    stretch = re.sub(r"\s", " ", text[left:right])
+    return Match(Passage(f"{before}{stretch}{after}", inside), matching, place, best / most)
 
 
 def passage_at(words: QueryWords, texts: Sequence[str], start: int, end: int) -> Match | None:
@@ -232,30 +251,6 @@ def _weight(marks: Sequence[tuple[int, int, str]]) -> int:
     for start, end, word in marks:
         most[word] = max(most.get(word, 0), end - start)
     return sum(most.values())
-
-
-def _window(text: str, marks: Sequence[tuple[int, int, str]]) -> Passage:
-    """Return the stretch of the text that matches most of the query.
-
-    It begins at one of the marks, with some text before it.
-    """
-    best, first = 0, 0
-    for at, (start, _, _) in enumerate(marks):
-        inside = [mark for mark in marks[at : at + LONGEST] if mark[1] <= start + LONGEST]
-        weight = _weight(inside)
-        if weight > best:
-            best, first = weight, at
-    start = marks[first][0]
-    last = max(end for _, end, _ in marks[first:] if end <= max(start + LONGEST, marks[first][1]))
-    left = max(0, start - max(0, LONGEST - (last - start)) // 3)
-    right = min(len(text), max(last, left + LONGEST))
-    left, right = _to_blank(text, left, start, -1), _to_blank(text, right, last, 1)
-    before, after = "… " if left else "", " …" if right < len(text) else ""
-    shift = len(before) - left
-    inside = tuple((a + shift, b + shift) for a, b, _ in marks if left <= a and b <= right)
-    # Each white space character becomes one blank, so that marks keep their places.
-    stretch = re.sub(r"\s", " ", text[left:right])
-    return Passage(f"{before}{stretch}{after}", inside)
 
 
 def _to_blank(text: str, at: int, bound: int, step: int) -> int:

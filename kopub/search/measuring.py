@@ -180,15 +180,11 @@ class JudgedQuestion:
 
 KINDS: tuple[str, ...] = ("image", "text", "meaning", "figure")
 """The kinds of vectors in the order of the scores; a page has several of its passages and figures."""
-IMAGES, TEXTS, PASSAGES, FIGURES = (VECTOR_TABLES[kind].name for kind in KINDS)
-QUERIES, PARSED = TABLES.query_vectors.name, TABLES.texts.name
-VECTORS: dict[str, str] = dict(zip(KINDS, (IMAGES, TEXTS, PASSAGES, FIGURES), strict=True))
+VECTORS: dict[str, str] = {kind: VECTOR_TABLES[kind].name for kind in KINDS}
 """The asset of each kind of vector."""
+QUERIES, PARSED = TABLES.query_vectors.name, TABLES.texts.name
 _READ = {
-    IMAGES: ("page_id", "vector", "state"),
-    TEXTS: ("page_id", "vector", "state"),
-    PASSAGES: ("page_id", "passages", "state"),
-    FIGURES: ("page_id", "figures", "state"),
+    **{asset: ("page_id", PARTS.get(asset, "vector"), "state") for asset in VECTORS.values()},
     PARSED: ("page_id", "text", "state"),
     QUERIES: ("query_id", "query", "type", "ground_truth", "vector", "state"),
 }
@@ -352,7 +348,7 @@ class SearchedCorpus:
                 width = vector_width(self._store.arrow_schema(asset, shard))
             if is_measured:
                 self._widths[asset] = width
-            dim = self.embedding.passage_dim if asset == PASSAGES else self.embedding.dim
+            dim = self.embedding.passage_dim if asset == VECTORS["meaning"] else self.embedding.dim
             if width != dim:
                 return f"{asset} has vectors of {width} dimensions, the engine makes {dim}"
         if is_measured:

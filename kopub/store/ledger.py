@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kopub.fingerprints import canonical_json
-from kopub.store.append_log import AppendLog
 from kopub.store.corpus_tables import RELEASED_FILES, TABLES
 from kopub.store.table_store import TableStore
 
@@ -122,7 +121,7 @@ def append(store: TableStore, asset: str, shard: str, rows: pa.Table, first: boo
     """
     if not rows.num_rows:
         return
-    parts = _of(store, asset, shard)
+    parts = store.parts(_FOLDER, asset, shard)
     if first:
         parts.expect_none()
     computed = len(rows) - rows["seconds"].null_count
@@ -145,12 +144,12 @@ def carry(store: TableStore, asset: str, source: str, shard: str, keys: Collecti
     rows = rows.filter(pa.array([key in missing for key in keys_of(rows)], pa.bool_()))
     if rows.num_rows:
         moment = 1000 * max(rows["made_at"].cast(pa.int64()).to_pylist())
-        _of(store, asset, shard).insert(rows, moment, f"{uuid.uuid4().hex[:_RUN_DIGITS]}-{_MERGED}")
+        store.parts(_FOLDER, asset, shard).insert(rows, moment, f"{uuid.uuid4().hex[:_RUN_DIGITS]}-{_MERGED}")
 
 
 def read(store: TableStore, asset: str, shard: str) -> pa.Table:
     """Return all entries of a shard, oldest first; a row computed twice has two."""
-    return _once(_of(store, asset, shard).read())
+    return _once(store.parts(_FOLDER, asset, shard).read())
 
 
 def keys_of(ledger: pa.Table) -> Iterator[tuple[str, str]]:
@@ -284,7 +283,3 @@ def _once(parts: Sequence[pa.Table]) -> pa.Table:
 def _join_parts(parts: Sequence[pa.Table]) -> pa.Table:
     """Return all entries of the parts; a column that an old part lacks is null."""
     return pa.concat_tables([pa.Table.from_batches([], LEDGER), *parts], promote_options="default")
-
-
-def _of(store: TableStore, asset: str, shard: str) -> AppendLog:
-    return store.parts(_FOLDER, asset, shard)

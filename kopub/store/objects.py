@@ -150,7 +150,6 @@ class Objects:
         Of several concurrent calls, exactly one does. `content` must differ between writers: if the answer is lost on
         the way, it shows who wrote the file.
         """
-
         return self._write_if(path, content, mode="create")
 
     def replace(self, path: str, content: bytes, mark: str | None) -> bool:

@@ -113,13 +113,13 @@ class TableStore:
             warn(f"{str(error).partition(';')[0]}: it is made again")
             return None
 
-    def arrow_schema(self, asset: str, shard: str) -> pa.Schema:
+    def arrow_schema(self, asset: str, shard: str, version: str | None = None) -> pa.Schema:
         """Return the columns of the table with their types, without reading rows."""
-        with self._reading(asset, shard) as file:
+        with self._reading(asset, shard, version) as file:
             return pq.read_schema(file)
 
-    def columns(self, asset: str, shard: str) -> list[str]:
-        return self.arrow_schema(asset, shard).names
+    def columns(self, asset: str, shard: str, version: str | None = None) -> list[str]:
+        return self.arrow_schema(asset, shard, version).names
 
     def metadata(self, asset: str, shard: str, version: str | None = None) -> dict[str, str]:
         """Return the metadata with which the table was written."""

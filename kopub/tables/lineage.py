@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kopub.diff.compare import VECTORS, ShardDiff, compare
 from kopub.diff.html import Upgrade
-from kopub.errors import DamagedTable, KopubError, SourceError, StoreError, did_you_mean
+from kopub.errors import KopubError, SourceError, StoreError, did_you_mean
 from kopub.pages.corpus import Corpus
 from kopub.pages.page_reader import origins
 from kopub.parallel import bounded_map
@@ -26,7 +26,6 @@ from kopub.store.corpus_tables import (
     TABLES,
 )
 from kopub.store.rows import MADE_FROM, MADE_WITH, lineage_rows
-from kopub.store.schemas import OCR_RESULTS
 from kopub.store.table_store import ShardStore
 from kopub.tables.graph import GRAPH
 from kopub.tables.hf_release import HfRelease
@@ -43,8 +42,6 @@ PAGE, QUERY = "page", "query"
 IDS = {kind: (table.name, table.key) for kind, table in ((PAGE, TABLES.pages), (QUERY, TABLES.query_vectors))}
 """The table and column that list all ids of a kind."""
 
-_COLUMNS = {TABLES.readings.name: [name for name in OCR_RESULTS.names if name != "crop_images"]}
-"""The columns shown of tables that hold more than a person would read."""
 _OPTIONAL = {table.name for table in (*FIGURE_TABLES, PASSAGE_VECTORS, DOCUMENT_CHUNKS, CHUNK_VECTORS)}
 _READERS = 8
 """Tables read at once: on a disk one would do, but object storage takes 50 ms to answer each."""
@@ -82,7 +79,11 @@ def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str,
     versions: Versions = dict.fromkeys(names) if asset is None else ancestry(store, asset, shard)
     tables: Tables = {}
     for name, version in versions.items():
-        table = store.read(name, shard, _COLUMNS.get(name), version)
+        columns = None
+        if name == TABLES.readings.name:
+            # Pictures are most of this table, and none is shown. An older release may have made it without a column.
+            columns = [column for column in store.columns(name, shard, version) if column != "crop_images"]
+        table = store.read(name, shard, columns, version)
         row = table.filter(pc.field("query_id" if "query_id" in table.column_names else "page_id") == row_id)
         if row.num_rows:
             tables[name] = row
@@ -323,14 +324,10 @@ def compared_tables(
         for asset, version in versions.items():
             if asset in _COMPARED_COLUMNS and asset not in left_out:
                 columns = _COMPARED_COLUMNS[asset]
-                # A table from before pages were set upright lacks only the column that says so.
-                upright = ["upright"] if asset == TABLES.pages.name else []
-                try:
-                    table = store.read(asset, shard, [*columns, *upright], version)
-                except DamagedTable:
-                    if not upright:
-                        raise
-                    table = store.read(asset, shard, columns, version)
+                # A table from before pages were set upright lacks the column that says so.
+                if asset == TABLES.pages.name and "upright" in store.columns(asset, shard, version):
+                    columns = [*columns, "upright"]
+                table = store.read(asset, shard, columns, version)
                 tables[asset] = table if page_id is None else table.filter(pc.field("page_id") == page_id)
     return before, after
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from kopub.boxes import Box
-from kopub.config.choices import Pdf
 from kopub.config.settings import Resources
 from kopub.corrections.corrected import CorrectedTables
 from kopub.corrections.log import CorrectionLog
@@ -90,8 +89,7 @@ class OcrResults(EngineTable):
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
-        pdf: Pdf = resources["pdf"]
-        self._prefers_layers = pdf.is_preferred
+        self._prefers_layers = resources["pdf"].text_layer == "prefer"
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -287,8 +285,7 @@ class ParsedTexts(RowTable):
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
-        pdf: Pdf = resources["pdf"]
-        self._compares = pdf.text_layer != "never"
+        self._compares = resources["pdf"].text_layer != "never"
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -184,7 +184,7 @@ class LayoutRegions(EngineTable):
     @property
     def _uses_layers(self) -> bool:
         """True if regions are corrected by text layers; those known beforehand are not."""
-        return self.resources["pdf"].is_preferred and self.engine.takes_upright
+        return self.resources["pdf"].text_layer == "prefer" and self.engine.takes_upright
 
     def shard_settings(self, shard: str) -> Mapping[str, str]:
         uses_layers = self._uses_layers and self.corpus.manifest.shard(shard).text_layers

@@ -40,11 +40,6 @@ class DownloadKind:
     most: int = 2000
 
 
-def _markdown(room: Room, of: kopub.Page | kopub.Document) -> bytes:
-    text = of.markdown if isinstance(of, kopub.Page) else of.to_markdown()
-    return text.encode("utf-8", "replace")
-
-
 def _pdf(room: Room, of: kopub.Page | kopub.Document) -> bytes:
     pages = [of] if isinstance(of, kopub.Page) else of.pages
     return searchable_pdf(of.id, (_pictured(room, page) for page in pages))
@@ -81,7 +76,11 @@ def _tables(of: kopub.Page | kopub.Document) -> "Sequence[DataTable]":
 
 
 DOWNLOADS: Mapping[str, DownloadKind] = {
-    "markdown": DownloadKind(".md", "text/markdown; charset=utf-8", _markdown),
+    "markdown": DownloadKind(
+        ".md",
+        "text/markdown; charset=utf-8",
+        lambda _, of: (of.markdown if isinstance(of, kopub.Page) else of.to_markdown()).encode("utf-8", "replace"),
+    ),
     "json": DownloadKind(
         ".json",
         "application/json",

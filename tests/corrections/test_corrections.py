@@ -212,6 +212,23 @@ def test_an_open_corpus_has_the_corrections_of_when_it_was_opened(platform: Plat
         assert opened.to_arrow()["markdown"].to_pylist() == [page.markdown for page in opened.pages]
 
 
+def test_a_table_that_lacks_a_column_of_this_release_is_corrected(platform: Platform):
+    """Every release may add a column, which the tables of a home stay without until they are made anew."""
+    store = platform.store
+    table, metadata = store.find("ocr_results", "shard_00") or pytest.fail("ocr_results was not made")
+    store.write("ocr_results", "shard_00", table.drop_columns(["page_idx"]), metadata)
+    corrected(platform, "a_2", 1, "고쳐 쓴 제목입니다")
+    corpus = open_corpus(platform.home)
+    page = corpus.page("a_2")
+    assert "고쳐 쓴 제목입니다" in page.markdown
+    assert [region.content for region in page.regions][1] == "고쳐 쓴 제목입니다"
+    readings = CorrectedTables(store).read("ocr_results", "shard_00", ["page_id", "markdown"])
+    assert dict(zip(*readings.to_pydict().values(), strict=True))["a_2"] == page.markdown
+    assert [standing.page_id for standing in CorrectedTables(store).standings(["shard_00"]) if standing.page] == ["a_2"]
+    shown = CliRunner().invoke(app, ["lineage", "a_2", "--json"], env={"KOPUB_HOME": str(platform.home)})
+    assert "ocr_results" in {step["asset"] for step in json.loads(shown.stdout)["steps"]}
+
+
 def test_undo_brings_the_tables_back_byte_for_byte(platform: Platform):
     before = files(platform)
     made = [

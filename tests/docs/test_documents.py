@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import kopub
-from kopub.config.profile_files import EXTENDS, read_profile
+from kopub.config.profile_files import EXTENDS, find_profile
 from kopub.config.settings import ROOT, Settings
 from tests.docs.markdown import PAGES, Block, blocks
 from tests.support.dagster.dagster_home import make_dagster_home
@@ -104,7 +104,7 @@ def test_what_is_shown_of_files_can_be_read(page: Path, tmp_path: Path):
             profile = tmp_path / "mine.yaml"
             whole = EXTENDS in sections or sections.keys() >= {"layout", "recognition", "embedding"}
             profile.write_text(block.text if whole else f"{EXTENDS}: h200\n{block.text}")
-            Settings.of(tmp_path, read_profile(profile), str(block))
+            Settings.of(tmp_path, find_profile(str(profile)).sections, str(block))
 
 
 class Reader:

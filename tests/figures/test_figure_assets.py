@@ -20,7 +20,7 @@ from kopub.cli.commands.run import run_assets
 from kopub.cli.options import corpus_check
 from kopub.cli.profile_display import stages_to_run
 from kopub.config.choices import Figures
-from kopub.config.profile_files import find_profile, read_profile
+from kopub.config.profile_files import find_profile
 from kopub.config.settings import Settings
 from kopub.corrections.corrected import CorrectedTables
 from kopub.corrections.log import Action, Correction, CorrectionLog
@@ -495,6 +495,6 @@ def test_the_sections_of_the_document_fit_a_profile(profile: str, tmp_path: Path
 def test_no_profile_that_ships_makes_anything_of_figures(tmp_path: Path) -> None:
     for path in PROFILES.glob("*.yaml"):
         if path.stem != "models":
-            settings = Settings.of(tmp_path, read_profile(path), path.stem)
+            settings = Settings.of(tmp_path, find_profile(path.stem).sections, path.stem)
             assert settings.notes.off
             assert not settings.figures.vectors

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from benchmarks.whole_graph.cases import case_of
 from benchmarks.whole_graph.grid_engines import GridLayout, MadeUpTexts, made_up_text
 from benchmarks.whole_graph.setup import changed, write_plugin
+from benchmarks.whole_graph.tables import first_growth
 from kopub.cli.main import app
 from kopub.cli.profile_display import RunProfile, page_of, tables
 from kopub.config.profile_files import find_profile
@@ -31,7 +32,6 @@ from kopub.profiling.timeline import (
     Split,
     activities,
     busy_share,
-    first_growth,
     gaps,
     idle_between,
     limit,

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from kopub.config.profile_files import read_profile
+from kopub.config.profile_files import find_profile
 from kopub.doctor.card_report import CardMeasurement
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.errors import EngineError
@@ -254,7 +254,7 @@ def test_this_vllm_knows_every_flag_that_a_profile_leads_to() -> None:
     everything |= {"gpu_memory_utilization": 0.9, "prefix_caching": True}
     sections = [everything, {}]
     for profile in sorted((ROOT / "profiles").glob("*.yaml")):
-        for section in read_profile(profile).values():
+        for section in find_profile(str(profile)).sections.values():
             if isinstance(section, dict) and "server" in section:
                 sections.append({key: value for key, value in section["server"].items() if key != "version"})
     pinned = [VLLMServer(**{"model": "org/model", "revision": "abc", **section}) for section in sections]

@@ -25,7 +25,6 @@ from kopub.states import Reason, State, decisive
 from kopub.store import ledger
 from kopub.store.corpus_tables import TABLES, VECTOR_TABLES, Table
 from kopub.store.rows import lineage_rows
-from kopub.store.schemas import LAYOUT_REGIONS, OCR_RESULTS
 from kopub.store.table_source import FooterCache
 from kopub.store.table_store import TableStore
 from kopub.texts.markup import defuse
@@ -67,7 +66,7 @@ class HomeSource:
                     self._other[asset] += 1
         self._damaged: dict[tuple[str, str], DamagedTable] = footers.damaged
         # Changes that are newer than the marks are noticed by the next look, older ones never.
-        self._changes = CorrectedTables(store).changes()
+        self._changes = corrected.changes()
         self._corrected = CorrectedTables(store, self._changes)
         self._files = OpenFiles()
         self._catalogues = before._catalogues if before else {}
@@ -227,19 +226,22 @@ class HomeSource:
 
         Raises `DamagedTable`: without a damaged one, its pages would seem to be complete.
         """
-        for asset in _PAGE_TABLES:
-            if error := self._damaged.get((asset, shard)):
-                raise error
-        return [asset for asset in _PAGE_TABLES if shard in self._stamps[asset]]
+        return [asset for asset in _PAGE_TABLES if self._has(asset, shard)]
+
+    def _has(self, asset: str, shard: str) -> bool:
+        if error := self._damaged.get((asset, shard)):
+            raise error
+        return shard in self._stamps[asset]
 
     def _in_order(self, asset: str, shard: str, ids: pa.ChunkedArray, column: str) -> list[Any]:
         """Return a column of a table in the order of `ids`.
 
         None stands for a page that the table lacks.
         """
-        table = self._rows(asset, shard).read(["page_id", column])
         if self._changes and asset in (TABLES.regions.name, TABLES.readings.name):
             table = self._corrected.read(asset, shard, ["page_id", column])
+        else:
+            table = self._rows(asset, shard).read(["page_id", column])
         if table["page_id"].equals(ids):
             return table[column].to_pylist()
         values = dict(zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True))
@@ -253,21 +255,20 @@ class HomeSource:
 
     def _find(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any] | None:
         """Return a page's row of a table; None where there is none."""
-        if error := self._damaged.get((table.name, place.shard)):
-            raise error
-        if place.shard not in self._stamps[table.name]:
+        if not self._has(table.name, place.shard):
             return None
         changes = self._changes.get(place.page_id) if table in (TABLES.regions, TABLES.readings) else None
         # Only a page that is read can be corrected, and its layout and reading are corrected together.
         if changes is not None and {TABLES.regions.name, TABLES.readings.name} <= set(self._assets(place.shard)):
-            layout, reading = (
-                self._rows(part.name, place.shard).row(place.row, part.key, place.page_id, names)
-                for part, names in ((TABLES.regions, LAYOUT_REGIONS.names), (TABLES.readings, OCR_RESULTS.names))
-            )
+            # Whole rows, of the columns that the tables have: an older release may have made them.
+            layouts = self._rows(TABLES.regions.name, place.shard)
+            readings = self._rows(TABLES.readings.name, place.shard)
+            layout = layouts.row(place.row, TABLES.regions.key, place.page_id, layouts.columns)
+            reading = readings.row(place.row, TABLES.readings.key, place.page_id, readings.columns)
             if layout is not None and reading is not None:
                 page = correct_page(layout, reading, changes)
                 row = page.layout if table == TABLES.regions else page.reading
-                return {name: row[name] for name in columns}
+                return {name: row.get(name) for name in columns}
         return self._rows(table.name, place.shard).row(place.row, table.key, place.page_id, columns)
 
     def _rows(self, asset: str, shard: str) -> ParquetRows:

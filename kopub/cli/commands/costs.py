@@ -43,12 +43,6 @@ def costs(
         _show(shown, table_console())
 
 
-def collect_costs(located: "Location", top: int, runs: int = 1) -> dict[str, Any]:
-    """Return the costs as JSON values. Raises `StoreError`."""
-    entries = _Entries.of(located)
-    return {"assets": [_asset(located.store, entries, asset, top, runs) for asset in ledger.assets(located.store)]}
-
-
 @dataclass(frozen=True)
 class _Entries:
     """The ledger's entries of the indexed corpus."""
@@ -92,47 +86,53 @@ def _with(rows: pa.Table, column: str, values: pa.ChunkedArray, keep: bool = Tru
     return rows.filter(is_in if keep else pc.call_function("invert", [is_in]))
 
 
-def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: int) -> dict[str, Any]:
-    tables: list[pa.Table] = []
-    costliest: list[dict[str, Any]] = []
-    for shard in entries.pages:
-        table = entries.read(store, asset, shard)
-        tables.append(table)
-        # If a run computed nothing, its time is divided among the pages that it merely passed on.
-        passed_on: set[str] = set()
-        if asset != TABLES.pages.name and (pages := entries.pages[shard]) is not None:
-            states = zip(pages["page_id"].to_pylist(), pages["state"].to_pylist(), strict=True)
-            passed_on = {page for page, state in states if state == State.QUARANTINED}
-        for row in table.select(["row_id", "run_id", "seconds", "gpu_seconds"]).to_pylist():
-            if row["seconds"] is not None and row["row_id"] not in passed_on:
-                costliest.append({"shard": shard, **row})
-    costliest.sort(key=lambda row: -row["seconds"])
-    rows = pa.concat_tables(tables)
-    latest: list[dict[str, Any]] = []
-    for run in runs_of(rows, runs):
-        latest.append(
+def collect_costs(located: "Location", top: int, runs: int = 1) -> dict[str, Any]:
+    """Return the costs as JSON values. Raises `StoreError`."""
+    entries, assets = _Entries.of(located), list[dict[str, Any]]()
+    for asset in ledger.assets(located.store):
+        tables: list[pa.Table] = []
+        costliest: list[dict[str, Any]] = []
+        for shard in entries.pages:
+            table = entries.read(located.store, asset, shard)
+            tables.append(table)
+            # If a run computed nothing, its time is divided among the pages that it merely passed on.
+            passed_on: set[str] = set()
+            if asset != TABLES.pages.name and (pages := entries.pages[shard]) is not None:
+                states = zip(pages["page_id"].to_pylist(), pages["state"].to_pylist(), strict=True)
+                passed_on = {page for page, state in states if state == State.QUARANTINED}
+            for row in table.select(["row_id", "run_id", "seconds", "gpu_seconds"]).to_pylist():
+                if row["seconds"] is not None and row["row_id"] not in passed_on:
+                    costliest.append({"shard": shard, **row})
+        costliest.sort(key=lambda row: -row["seconds"])
+        rows = pa.concat_tables(tables)
+        latest: list[dict[str, Any]] = []
+        for run in runs_of(rows, runs):
+            latest.append(
+                {
+                    "run_id": run.run_id,
+                    "ended": run.ended.isoformat(timespec="seconds"),
+                    "rows": run.rows,
+                    "seconds": run.seconds,
+                    "rows_per_second": run.rows_per_second,
+                    "counted": run.summary.figures() if run.summary else {},
+                    "most_tokens": run.summary.most_tokens if run.summary else [],
+                }
+            )
+        total = ledger.sum_costs(rows)
+        assets.append(
             {
-                "run_id": run.run_id,
-                "ended": run.ended.isoformat(timespec="seconds"),
-                "rows": run.rows,
-                "seconds": run.seconds,
-                "rows_per_second": run.rows_per_second,
-                "counted": run.summary.figures() if run.summary else {},
-                "most_tokens": run.summary.most_tokens if run.summary else [],
+                "asset": asset,
+                "computed": rows.num_rows,
+                "of_unknown_cost": rows.num_rows - total.rows,
+                "seconds": total.seconds,
+                "seconds_each": total.seconds_each,
+                "gpu_seconds": total.gpu_seconds,
+                "gpu_seconds_each": total.gpu_seconds_each,
+                "costliest": costliest[:top],
+                "runs": latest,
             }
         )
-    total = ledger.sum_costs(rows)
-    return {
-        "asset": asset,
-        "computed": rows.num_rows,
-        "of_unknown_cost": rows.num_rows - total.rows,
-        "seconds": total.seconds,
-        "seconds_each": total.seconds_each,
-        "gpu_seconds": total.gpu_seconds,
-        "gpu_seconds_each": total.gpu_seconds_each,
-        "costliest": costliest[:top],
-        "runs": latest,
-    }
+    return {"assets": assets}
 
 
 def _show(shown: dict[str, Any], out: Console) -> None:

@@ -239,15 +239,13 @@ CORRECTIONS = replace(
     expects="nothing: the pages are those of $KOPUB_HOME",
     load=lambda folder: replace(load_texts(folder), name=CORRECTIONS.name),
 )
-PDF_TEXTS = Adapter(
-    "pdf_texts",
-    "Pages of PDFs with text layers, which are drawn and read again",
-    "PDFs, in folders of any name; pages without a text layer are left out",
-    "your own PDFs, made by a program and not scanned",
-    OWN_PAGES,
-    load_pdf_texts,
-    score_page,
-    ("cer", "bag_f1"),
+PDF_TEXTS = replace(
+    TEXTS,
+    name="pdf_texts",
+    says="Pages of PDFs with text layers, which are drawn and read again",
+    expects="PDFs, in folders of any name; pages without a text layer are left out",
+    source="your own PDFs, made by a program and not scanned",
+    load=load_pdf_texts,
 )
 KOPUB = Adapter(
     "kopub",
