@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import ClassVar
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
+from rapidfuzz.distance import Levenshtein
 
 from kopub.boxes import Box
 from kopub.layout.grid import RuledCell, RuledLines, grid_lines, ruled_cells, table_html
@@ -157,14 +159,19 @@ def odd_figures(cells: Sequence[RuledCell], texts: Sequence[str]) -> list[str]:
                 likely = f"{int(likely):,}"
             # A Latin unit is a misreading of the usual one, as is any or none for a sign, and one that is there once.
             unit = figure["unit"] if figure else ""
-            is_rare = units[unit] == 1 and units.total() > _COMMON * (len(units) - 1)
+            like = ""
+            for other, count in units.items():
+                # 컨 and 견 differ from 건 in one letter.
+                if count > 1 and Levenshtein.distance(normalize("NFD", unit), normalize("NFD", other)) == 1:
+                    like = other
+            is_rare = units[unit] == 1 and (like or units.total() > _COMMON * (len(units) - 1))
             is_foreign = unit not in ("", "%") if unit.isascii() else row > 0 and is_rare
             is_misread = unit != usual and (is_foreign or (row > 0 and signed))
             is_odd = figure is None or is_misread or (core and likely != core[0])
             has_figure = core or (row > 0 and text.endswith(tuple(filter(None, units))))
             if is_odd and has_figure and not _HANGUL.match(text) and len(text) <= _SHORT:
                 plain = text.removesuffix(unit).replace(core[0], likely) if figure and core else likely
-                doubted.append(f"{text} or {plain}{usual}")
+                doubted.append(f"{text} or {plain}{like or usual if figure is None or is_misread else unit}")
     return doubted
 
 

@@ -160,11 +160,12 @@ def test_figures_unlike_their_column_and_of_columns_that_may_be_one_are_doubted(
 def test_units_that_the_column_has_nowhere_else_are_doubted() -> None:
     sheet = Sheet()
     shares = ["Share", "12.5%", "33.1%", "84.2구", "71.9%", "40.6%", "15", "8.4%"]
+    cases = ["Number", "12건", "954건", "131컨", "983건", "154명", "27건", "31명"]
     for at, share in enumerate(shares):
-        for x, cell in ((160, "Road"), (500, "27대" if at == 5 else f"{at}2명"), (800, share)):
+        for x, cell in ((160, "Road"), (450, "27대" if at == 5 else f"{at}2명"), (700, share), (950, cases[at])):
             sheet.draw.text((x, 300 + 60 * at), cell, 0, ImageFont.truetype(str(FONT), 26))
     (layout,) = CpuLayout(threads=1).detect([sheet.page()])
-    ways = "27대 or 27명; 84.2구 or 84.2%; 15 or 15%"
+    ways = "27대 or 27명; 84.2구 or 84.2%; 15 or 15%; 131컨 or 131건"
     assert str(read(sheet, *layout.regions).regions[0].reason) == f"figures are read in two ways: {ways}"
 
 

@@ -14,7 +14,7 @@ from kopub.layout.ink import PRINT_CONTRAST, ink_mask
 from kopub.layout.runs import true_runs
 from kopub.recognition.print_reader import CERTAIN, FIGURE, OcrWord, mean_confidence
 from kopub.recognition.tesseract.figure_model import SecondReading
-from kopub.recognition.tesseract.words import SURE_SYLLABLE, count_syllables, join_words
+from kopub.recognition.tesseract.words import HALF_SURE, NONSENSE, SURE_SYLLABLE, count_syllables, join_words
 
 _FIGURE = re.compile(rf"({FIGURE}(?:\.\d+)*[)%℃]*)([A-Za-z]{{1,2}}[23²³]?)?|(-)")
 """A figure with its signs, and the unit behind it."""
@@ -47,10 +47,11 @@ def is_figure(line: Sequence[OcrWord]) -> bool:
     It is short, and may begin or end with a syllable, for which Tesseract takes some signs and units.
     """
     text = "".join(word.text for word in line)
-    if len(text) > _SHORT or not (len(text) <= 1 or any(map(str.isdigit, text))) or _FORMULA.search(text):
+    is_unsure = min(word.confidence for word in line) < HALF_SURE
+    if len(text) > _SHORT or not (len(text) <= 1 or is_unsure or any(map(str.isdigit, text))) or _FORMULA.search(text):
         return False
     unit = line[-1].confidence < SURE_SYLLABLE and count_syllables(line[-1].text) == len(line[-1].text) == 1
-    return count_syllables(text[1:]) == (unit and len(line) > 1)
+    return count_syllables(text[1:]) == (unit and len(line) > 1) or mean_confidence(line) < NONSENSE
 
 
 def figure_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
@@ -112,10 +113,11 @@ def with_figure(
     first = "".join(join_words(words).split())
     digits, alike = _digits(figure), False
     # Tesseract takes a sign before a figure, and a unit after it, for more digits.
-    for other in (_digits(first), _digits(first[1:])):
+    for signs in range(1 if figure[0].isdigit() else 3):
+        other = _digits(first[signs:])
         alike |= other.startswith(digits) and len(other) - len(digits) <= _MORE
     certainty = min(second.certainties[: len(figure)])
-    if certainty < (_SURE_SIGN if alike and figure[0] in "△▲▽▼" else SURE):
+    if certainty < (_SURE_SIGN if alike and (figure[0] in "△▲▽▼" or unit in ("㎡", "㎥")) else SURE):
         return line, None
     better = [*line[: run[0]], _confirmed(words, figure + unit, certainty), *line[run[1] :]]
     sure = certainty >= _CERTAIN and mean_confidence(words) < SURE_FIRST
@@ -126,14 +128,17 @@ def with_figure(
     return better, " or ".join("".join(name.split()) for name in named)
 
 
-def settle(line: list[OcrWord], second: SecondReading) -> tuple[list[OcrWord], str | None]:
+def settle(line: list[OcrWord], second: SecondReading, raised: bool) -> tuple[list[OcrWord], str | None]:
     """Return a line that is no figure to the second reader, and a doubt.
 
     Of two readings that differ in letters that look like figures, a word such as `i386` is the second reader's.
     """
+    if min(second.certainties, default=0) < SURE:
+        # English may know the digits of a figure whose sign only the second reader knows.
+        return with_figure(line, (0, len(line)), second, raised)
     first = "".join(join_words(line).split())
     digits = _digits(first), _digits(second.text)
-    if not all(digits) or digits[0] == digits[1] or min(second.certainties) < SURE:
+    if not all(digits) or digits[0] == digits[1]:
         return line, None
     alike = first.translate(_LOOKS) == second.text.translate(_LOOKS)
     if alike and second.text[0].isalpha() and min(second.certainties) >= _CERTAIN:

@@ -80,7 +80,7 @@ class Reader(PrintReader):
                 line = self._corrected(gray, line)
             line = [word for word in line if word.text]
             if line and other is not None:
-                line, doubt = figures.settle(line, other)
+                line, doubt = figures.settle(line, *other)
                 unsettled += [doubt] if doubt else []
             if line:
                 texts.append(join_words(line))
@@ -144,10 +144,10 @@ class Reader(PrintReader):
 
     def _with_figures(
         self, gray: NDArray[np.uint8], line: list[OcrWord]
-    ) -> tuple[list[OcrWord], figure_model.SecondReading | None, list[str]]:
+    ) -> tuple[list[OcrWord], tuple[figure_model.SecondReading, bool] | None, list[str]]:
         """Return a line with the second reader's figures, and its doubts about others.
 
-        Between them is its reading of a whole line in which it knows no figure.
+        Between them is its reading of a whole line in which it knows no figure, and whether a unit is raised.
         """
         if self._figures is None:
             return line, None, []
@@ -160,7 +160,7 @@ class Reader(PrintReader):
         strip = gray[max(0, top - spare) : bottom + spare]
         gaps = find_gaps(strip)
         printed = line
-        other: figure_model.SecondReading | None = None
+        other: tuple[figure_model.SecondReading, bool] | None = None
         doubts: list[str] = []
         # From the right, because a run of several words becomes one word.
         for run in reversed(runs):
@@ -172,8 +172,9 @@ class Reader(PrintReader):
             # The model wants paper around a figure; what is read of a neighbour would be worse.
             crop = strip[:, max(0, left - _CUT) : max(left + NARROWEST, right + _CUT)]
             reading = self._figures.read(crop)
-            line, doubt = figures.with_figure(line, run, reading, figures.has_raised_unit(crop))
+            raised = figures.has_raised_unit(crop)
+            line, doubt = figures.with_figure(line, run, reading, raised)
             doubts += [doubt] if doubt else []
             if run == (0, len(line)) and not line[0].confirmed:
-                other = reading
+                other = reading, raised
         return line, other, doubts
