@@ -44,7 +44,8 @@ _RAISED = 0.1
 def is_figure(line: Sequence[OcrWord]) -> bool:
     """Return whether a whole line may be a figure, such as that of a cell.
 
-    It is short, and may begin or end with a syllable, for which Tesseract takes some signs and units.
+    It is short, and may begin or end with a syllable, for which Tesseract takes some signs and units. What Tesseract
+    itself takes for nonsense may be all syllables.
     """
     text = "".join(word.text for word in line)
     is_unsure = min(word.confidence for word in line) < HALF_SURE
@@ -84,27 +85,23 @@ def has_raised_unit(strip: NDArray[np.uint8]) -> bool:
     A m is lower, unless it carries the 2 of ㎡.
     """
     ink = ink_mask(strip, PRINT_CONTRAST)
-    rows, columns = (np.flatnonzero(ink.any(axis=axis)) for axis in (1, 0))
-    gaps = [end for _, end in true_runs(~np.any(ink, axis=0)) if columns.size and columns[0] < end <= columns[-1]]
-    if not gaps:
+    rows, letters = np.flatnonzero(ink.any(axis=1)), true_runs(ink.any(axis=0))
+    if len(letters) < 2:
         return False
     height = int(rows[-1] - rows[0] + 1)
-    return bool(ink[: int(rows[0] + _RAISED * height), gaps[-1] :].any())
+    return bool(ink[: int(rows[0] + _RAISED * height), letters[-1][0] :].any())
 
 
-def with_figure(
-    line: list[OcrWord], run: tuple[int, int], second: SecondReading, raised: bool
-) -> tuple[list[OcrWord], str | None]:
+def with_figure(line: list[OcrWord], run: tuple[int, int], second: SecondReading) -> tuple[list[OcrWord], str | None]:
     """Return the line with the better reading of a run, and a doubt.
 
-    The doubt names both readings of a short line, or of the run, if their digits differ. `raised` says whether the last
-    letter of the run is as high as a figure.
+    The doubt names both readings of a short line, or of the run, if their digits differ.
     """
     read = _FIGURE.fullmatch(second.text)
     if read is None:
         return line, None
     figure, unit = read[1] or read[3], read[2] or ""
-    if unit.startswith("m") and (raised or len(unit) > 1):
+    if unit.startswith("m") and len(unit) > 1:
         unit = "㎥" if unit[1:2] in ("3", "³") else "㎡"
     elif run[1] - run[0] > 1 and count_syllables(line[run[1] - 1].text):
         # A syllable behind a figure is its unit, which the second reader does not know.
@@ -128,14 +125,14 @@ def with_figure(
     return better, " or ".join("".join(name.split()) for name in named)
 
 
-def settle(line: list[OcrWord], second: SecondReading, raised: bool) -> tuple[list[OcrWord], str | None]:
-    """Return a line that is no figure to the second reader, and a doubt.
+def settle(line: list[OcrWord], second: SecondReading) -> tuple[list[OcrWord], str | None]:
+    """Return a line that is no sure figure to the second reader, and a doubt.
 
     Of two readings that differ in letters that look like figures, a word such as `i386` is the second reader's.
     """
     if min(second.certainties, default=0) < SURE:
         # English may know the digits of a figure whose sign only the second reader knows.
-        return with_figure(line, (0, len(line)), second, raised)
+        return with_figure(line, (0, len(line)), second)
     first = "".join(join_words(line).split())
     digits = _digits(first), _digits(second.text)
     if not all(digits) or digits[0] == digits[1]:
