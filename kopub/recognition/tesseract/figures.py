@@ -26,11 +26,12 @@ _LOOKS = str.maketrans("lIi|Oo", "111100")
 """Letters that Tesseract takes for figures."""
 _SURE_IN_TEXT, _FEWEST_IN_TEXT = 90, 3
 """Confidence of Tesseract from which a figure of fewer digits in a line of text has one reader."""
-_SHORT, _CLOSING = 16, ".,:;"
+_SHORT = 16
+"""Most letters of a line that may be a figure."""
 SURE = 0.8
 """Certainty of the least certain character from which a figure counts; wrong ones are mostly below."""
 _SURE_SIGN = 0.4
-"""The same for a figure whose digits both readers know, but its sign only the second."""
+"""The same for a figure whose digits both readers know, but its sign or ㎡ only the second."""
 _CERTAIN = 0.97
 """Certainty from which the second reader is believed where Tesseract is unsure."""
 _MORE = 3
@@ -44,8 +45,7 @@ _RAISED = 0.1
 def is_figure(line: Sequence[OcrWord]) -> bool:
     """Return whether a whole line may be a figure, such as that of a cell.
 
-    It is short, and may begin or end with a syllable, for which Tesseract takes some signs and units. What Tesseract
-    itself takes for nonsense may be all syllables.
+    It is short, and may begin or end with a syllable, for which Tesseract takes some signs and units, or be nonsense.
     """
     text = "".join(word.text for word in line)
     is_unsure = min(word.confidence for word in line) < HALF_SURE
@@ -85,11 +85,10 @@ def has_raised_unit(strip: NDArray[np.uint8]) -> bool:
     A m is lower, unless it carries the 2 of ㎡.
     """
     ink = ink_mask(strip, PRINT_CONTRAST)
-    rows, letters = np.flatnonzero(ink.any(axis=1)), true_runs(ink.any(axis=0))
+    rows, letters = np.flatnonzero(ink.any(axis=1)), true_runs(np.any(ink, axis=0))
     if len(letters) < 2:
         return False
-    height = int(rows[-1] - rows[0] + 1)
-    return bool(ink[: int(rows[0] + _RAISED * height), letters[-1][0] :].any())
+    return bool(ink[: int(rows[0] + _RAISED * (rows[-1] - rows[0] + 1)), letters[-1][0] :].any())
 
 
 def with_figure(line: list[OcrWord], run: tuple[int, int], second: SecondReading) -> tuple[list[OcrWord], str | None]:
