@@ -32,6 +32,9 @@ def test_signs_are_those_of_the_second_reader_and_digits_that_differ_are_doubted
     assert second("48,163", "△48,163", 0.5) == ("△48,163", None)
     assert second("48,163", "△48,168", 0.5) == ("48,163", None)
     assert second("USB3", "USB3") == ("USB3", None)
+    # What both readers read alike is not read a third time.
+    [word], _ = with_figure(line("7,579"), (0, 1), SecondReading("7,579", [0.7] * 5))
+    assert word.confirmed
     assert second("/3834,025", "△834,025") == ("△834,025", None)
     # Without a sign, a digit more is no sign that was misread.
     assert second("448,163", "48,163") == ("48,163", "448,163 or 48,163")

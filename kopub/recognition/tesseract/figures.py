@@ -30,8 +30,8 @@ _SHORT = 16
 """Most letters of a line that may be a figure."""
 SURE = 0.8
 """Certainty of the least certain character from which a figure counts; wrong ones are mostly below."""
-_SURE_SIGN = 0.4
-"""The same for a figure whose digits both readers know, but its sign or ㎡ only the second."""
+_SURE_AGREED = 0.4
+"""The same for a figure whose digits both readers know, if its sign and ㎡ perhaps only the second."""
 _CERTAIN = 0.97
 """Certainty from which the second reader is believed where Tesseract is unsure."""
 _MORE = 3
@@ -113,7 +113,8 @@ def with_figure(line: list[OcrWord], run: tuple[int, int], second: SecondReading
         other = _digits(first[signs:])
         alike |= other.startswith(digits) and len(other) - len(digits) <= _MORE
     certainty = min(second.certainties[: len(figure)])
-    if certainty < (_SURE_SIGN if alike and (figure[0] in "△▲▽▼" or unit in ("㎡", "㎥")) else SURE):
+    agreed = first == figure + unit or (alike and (figure[0] in "△▲▽▼" or unit in ("㎡", "㎥")))
+    if certainty < (_SURE_AGREED if agreed else SURE):
         return line, None
     better = [*line[: run[0]], _confirmed(words, figure + unit, certainty), *line[run[1] :]]
     sure = certainty >= _CERTAIN and mean_confidence(words) < SURE_FIRST
