@@ -36,8 +36,9 @@ _FIGURE = re.compile(rf"{FIGURE}(?:\.\d{{1,2}})?[)]*(?P<unit>[{_SIGNS}가-힣]*|
 """The signs that are units, and a figure of a column with its unit."""
 _CORE = re.compile(r"\d{1,3}(?:[.,]\d{3})+|\d+(?:\.\d+)?")
 _HANGUL = re.compile("[가-힣]")
-_MANY, _SHORT, _COMMON = 0.6, 20, 5
-"""Share of a column that has one form, most letters of a figure with its signs, and how often units are there."""
+_MANY, _SHORT, _COMMON, _SURE = 0.6, 20, 5, 85
+"""Share of a column that has one form, most letters of a figure with its signs, how often units are there, and the
+confidence of a unit that is there once: misread ones have at most 82."""
 _GUTTER, _LINE = 0.8, 0.25
 """Least white between lines beside each other, and least height of one of several, in heights of what they fill."""
 
@@ -115,13 +116,15 @@ class PrintReader(ABC):
         texts: list[str] = []
         words: list[OcrWord] = []
         doubted: list[str] = []
+        sure: list[float] = []
         for cell in cells:
             pixels = gray[cell.box.y1 : cell.box.y2, cell.box.x1 : cell.box.x2]
             block = PrintedText("-", ()) if is_dash(pixels) else self.block(pixels)
             texts.append(" ".join(block.text.split()))
             words += block.words
+            sure.append(block.words[-1].confidence if block.words else CERTAIN)
             doubted += block.doubted
-        return PrintedText(table_html(cells, texts), words, [*doubted, *odd_figures(cells, texts)])
+        return PrintedText(table_html(cells, texts), words, [*doubted, *odd_figures(cells, texts, sure)])
 
 
 def has_print(gray: NDArray[np.uint8]) -> bool:
@@ -129,42 +132,42 @@ def has_print(gray: NDArray[np.uint8]) -> bool:
     return min(gray.shape) >= NARROWEST and int(np.ptp(gray)) >= _EMPTY
 
 
-def odd_figures(cells: Sequence[RuledCell], texts: Sequence[str]) -> list[str]:
+def odd_figures(cells: Sequence[RuledCell], texts: Sequence[str], confidences: Sequence[float]) -> list[str]:
     """Return the figures unlike those of their column, as `read or likely`.
 
     A misread sign or unit shows there alone: `35,335m` below many ㎡, `1309건` among commas, `A144,881`. Of two columns
-    that may be one, both ways are named, `12 건 or 12; 건`.
+    that may be one, both ways are named, `12 건 or 12; 건`. `confidences` are those of the last word of each cell.
     """
     doubted: list[str] = []
     for (_, before), (cell, text) in pairwise(zip(cells, texts, strict=True)):
         if not cell.apart and text and before and any(map(str.isdigit, before + text)):
             doubted.append(f"{before} {text} or {before}; {text}")
-    columns: dict[int, list[str]] = {}
-    for cell, text in zip(cells, texts, strict=True):
+    columns: dict[int, list[tuple[str, float]]] = {}
+    for cell, text, sure in zip(cells, texts, confidences, strict=True):
         if text and cell.column_span == 1:
-            columns.setdefault(cell.column, []).append("".join(text.split()))
+            columns.setdefault(cell.column, []).append(("".join(text.split()), sure))
     for column in columns.values():
-        figures = list(map(_FIGURE.fullmatch, column))
+        figures = [_FIGURE.fullmatch(text) for text, _ in column]
         units = Counter(figure["unit"] for figure in figures if figure)
         if units.total() < _MANY * len(column):
             continue
         [(usual, count)] = units.most_common(1)
         signed = usual in tuple(_SIGNS) and count >= _MANY * len(column)
-        for row, (text, figure) in enumerate(zip(column, figures, strict=True)):
+        for row, ((text, sure), figure) in enumerate(zip(column, figures, strict=True)):
             core = _CORE.search(text)
             likely = re.sub(r"\.(?=\d{3})", ",", core[0]) if core else "?"
-            if row > 0 and likely.isdigit() and any("," in other for other in column):
+            if row > 0 and likely.isdigit() and any("," in other for other, _ in column):
                 likely = f"{int(likely):,}"
             # A Latin unit is a misreading of the usual one, as is any or none for a sign, and one that is there once.
             unit = figure["unit"] if figure else ""
-            is_rare = units[unit] == 1 and units.total() > _COMMON * (len(units) - 1)
+            is_rare = units[unit] == 1 and (sure < _SURE or units.total() > _COMMON * (len(units) - 1))
             is_foreign = unit not in ("", "%") if unit.isascii() else row > 0 and is_rare
             is_misread = unit != usual and (is_foreign or (row > 0 and signed))
             is_odd = figure is None or is_misread or (core and likely != core[0])
             has_figure = core or (row > 0 and text.endswith(tuple(filter(None, units))))
             if is_odd and has_figure and not _HANGUL.match(text) and len(text) <= _SHORT:
                 plain = text.removesuffix(unit).replace(core[0], likely) if figure and core else likely
-                doubted.append(f"{text} or {plain}{usual}")
+                doubted.append(f"{text} or {plain}{usual if figure is None or is_misread else unit}")
     return doubted
 
 

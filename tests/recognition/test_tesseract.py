@@ -22,7 +22,7 @@ from kopub.layout.lines import find_rules
 from kopub.layout.open_tables import open_cells
 from kopub.layout.regions import Region, Task
 from kopub.pages.page import Page
-from kopub.recognition.print_reader import OcrWord, find_cells, find_rows
+from kopub.recognition.print_reader import OcrWord, PrintedText, PrintReader, find_cells, find_rows
 from kopub.recognition.regions import PageReading, RegionText
 from kopub.recognition.tesseract import figure_model, reader
 from kopub.recognition.tesseract.leaders import find_leaders
@@ -166,6 +166,25 @@ def test_units_that_the_column_has_nowhere_else_are_doubted() -> None:
     (layout,) = CpuLayout(threads=1).detect([sheet.page()])
     ways = "27대 or 27명; 84.2구 or 84.2%; 15 or 15%"
     assert str(read(sheet, *layout.regions).regions[0].reason) == f"figures are read in two ways: {ways}"
+
+
+def test_a_unit_that_the_reader_is_unsure_of_and_its_column_has_nowhere_else_is_doubted() -> None:
+    cells = [("Work", 95), ("Number", 95), ("Road", 95), ("12명", 80), ("Park", 95), ("954명", 95)]
+    readings = iter([*cells, ("Bus", 95), ("131컨", 80), ("Lake", 95), ("6건", 95)])
+
+    class Scripted(PrintReader):
+        name, unsure = "scripted", 60.0
+
+        def close(self) -> None: ...
+
+        def block(self, gray: np.ndarray) -> PrintedText:
+            text, confidence = next(readings)
+            return PrintedText(text, [OcrWord(text, confidence, (0, 0, 9, 9), False)])
+
+    sheet = Sheet()
+    sheet.grid([100, 400, 700], [100, 180, 260, 340, 420, 500])
+    table = Scripted().table(sheet.page().image[95:505, 95:705, 0], 1)
+    assert table.doubted == ["131컨 or 131명"]
 
 
 def test_rules_are_found_in_a_tinted_heading_and_letters_are_none() -> None:

@@ -62,13 +62,9 @@ def _by_chromium(sheets: Sequence[Sheet], pdf: Path) -> None:
     options = ["--headless", "--disable-gpu", "--no-pdf-header-footer", f"--user-data-dir={pdf.parent / 'browser'}"]
     # Chromium refuses to sandbox itself for root, as in a container.
     options += ["--no-sandbox"] if os.geteuid() == 0 else []
+    command = [program, *options, f"--print-to-pdf={pdf}", page.as_uri()]
     try:
-        subprocess.run(
-            [program, *options, f"--print-to-pdf={pdf}", page.as_uri()],
-            check=False,
-            capture_output=True,
-            timeout=_SECONDS,
-        )
+        subprocess.run(command, check=False, capture_output=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SourceError(f"Chromium does not print: {error}") from None
 
@@ -194,10 +190,8 @@ def _by_reportlab(sheets: Sequence[Sheet], pdf: Path) -> None:
         for text, table in zip(sheet.leads, sheet.tables, strict=True):
             last, end = len(table.rows) - 1, table.columns - 1
             grid: list[list[str]] = [[""] * table.columns for _ in table.rows]
-            commands: list[tuple] = [
-                ("FONT", (0, 0), (-1, -1), _FONT, table.points),
-                ("LEFTPADDING", (0, 0), (-1, -1), 8),
-            ]
+            commands: list[tuple] = [("FONT", (0, 0), (-1, -1), _FONT, table.points)]
+            commands.append(("LEFTPADDING", (0, 0), (-1, -1), 8))
             for row, column, cell in placed(table.rows):
                 grid[row][column] = cell.text
                 if cell.rows > 1 or cell.columns > 1:
@@ -209,21 +203,15 @@ def _by_reportlab(sheets: Sequence[Sheet], pdf: Path) -> None:
                 case Look.RULED | Look.COLOURED_HEAD:
                     commands.append(("GRID", (0, 0), (-1, -1), 0.5, _RULE))
                 case Look.HEAD_RULES:
-                    commands += [
-                        ("LINEABOVE", (0, 0), (-1, 0), 1, _RULE),
-                        ("LINEBELOW", (0, last), (-1, last), 1, _RULE),
-                    ]
+                    commands.append(("LINEABOVE", (0, 0), (-1, 0), 1, _RULE))
+                    commands.append(("LINEBELOW", (0, last), (-1, last), 1, _RULE))
                     commands.append(("LINEBELOW", (0, table.heads - 1), (-1, table.heads - 1), 0.5, _RULE))
                 case Look.BANDS:
                     commands += [("BACKGROUND", (0, row), (end, row), _BAND) for row in range(0, last + 1, 2)]
             if table.look is Look.COLOURED_HEAD:
                 commands.append(("BACKGROUND", *head, _HEAD))
-            story += [
-                Spacer(1, 10),
-                Paragraph(text, lead),
-                Spacer(1, 6),
-                Table(grid, style=TableStyle(commands), repeatRows=table.heads, hAlign="LEFT"),
-            ]
+            story += [Spacer(1, 10), Paragraph(text, lead), Spacer(1, 6)]
+            story.append(Table(grid, style=TableStyle(commands), repeatRows=table.heads, hAlign="LEFT"))
     SimpleDocTemplate(str(pdf), invariant=1).build(story)
 
 

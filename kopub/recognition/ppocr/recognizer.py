@@ -32,6 +32,7 @@ class PpOcrRecognizer(PrintRecognizer):
             2: "lines beside each other that are not level are read one by one",
             3: "words of a label are no columns, a dash alone in a cell is one, and odd figures are doubted",
             4: "columns that may be one are doubted, and the words of a label in a short table are none",
+            5: "unsure units that their column has nowhere else are doubted",
         },
     )
     # The hash of the file counts, not its place.

@@ -14,7 +14,7 @@ from kopub.layout.ink import PRINT_CONTRAST, ink_mask
 from kopub.layout.runs import true_runs
 from kopub.recognition.print_reader import CERTAIN, FIGURE, OcrWord, mean_confidence
 from kopub.recognition.tesseract.figure_model import SecondReading
-from kopub.recognition.tesseract.words import SURE_SYLLABLE, count_syllables, join_words
+from kopub.recognition.tesseract.words import HALF_SURE, NONSENSE, SURE_SYLLABLE, count_syllables, join_words
 
 _FIGURE = re.compile(rf"({FIGURE}(?:\.\d+)*[)%℃]*)([A-Za-z]{{1,2}}[23²³]?)?|(-)")
 """A figure with its signs, and the unit behind it."""
@@ -26,11 +26,12 @@ _LOOKS = str.maketrans("lIi|Oo", "111100")
 """Letters that Tesseract takes for figures."""
 _SURE_IN_TEXT, _FEWEST_IN_TEXT = 90, 3
 """Confidence of Tesseract from which a figure of fewer digits in a line of text has one reader."""
-_SHORT, _CLOSING = 16, ".,:;"
+_SHORT = 16
+"""Most letters of a line that may be a figure."""
 SURE = 0.8
 """Certainty of the least certain character from which a figure counts; wrong ones are mostly below."""
-_SURE_SIGN = 0.4
-"""The same for a figure whose digits both readers know, but its sign only the second."""
+_SURE_AGREED = 0.4
+"""The same for a figure whose digits both readers know, if its sign and ㎡ perhaps only the second."""
 _CERTAIN = 0.97
 """Certainty from which the second reader is believed where Tesseract is unsure."""
 _MORE = 3
@@ -44,13 +45,14 @@ _RAISED = 0.1
 def is_figure(line: Sequence[OcrWord]) -> bool:
     """Return whether a whole line may be a figure, such as that of a cell.
 
-    It is short, and may begin or end with a syllable, for which Tesseract takes some signs and units.
+    It is short, and may begin or end with a syllable, for which Tesseract takes some signs and units, or be nonsense.
     """
     text = "".join(word.text for word in line)
-    if len(text) > _SHORT or not (len(text) <= 1 or any(map(str.isdigit, text))) or _FORMULA.search(text):
+    is_unsure = min(word.confidence for word in line) < HALF_SURE
+    if len(text) > _SHORT or not (len(text) <= 1 or is_unsure or any(map(str.isdigit, text))) or _FORMULA.search(text):
         return False
     unit = line[-1].confidence < SURE_SYLLABLE and count_syllables(line[-1].text) == len(line[-1].text) == 1
-    return count_syllables(text[1:]) == (unit and len(line) > 1)
+    return count_syllables(text[1:]) == (unit and len(line) > 1) or mean_confidence(line) < NONSENSE
 
 
 def figure_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
@@ -83,27 +85,22 @@ def has_raised_unit(strip: NDArray[np.uint8]) -> bool:
     A m is lower, unless it carries the 2 of ㎡.
     """
     ink = ink_mask(strip, PRINT_CONTRAST)
-    rows, columns = (np.flatnonzero(ink.any(axis=axis)) for axis in (1, 0))
-    gaps = [end for _, end in true_runs(~np.any(ink, axis=0)) if columns.size and columns[0] < end <= columns[-1]]
-    if not gaps:
+    rows, letters = np.flatnonzero(ink.any(axis=1)), true_runs(np.any(ink, axis=0))
+    if len(letters) < 2:
         return False
-    height = int(rows[-1] - rows[0] + 1)
-    return bool(ink[: int(rows[0] + _RAISED * height), gaps[-1] :].any())
+    return bool(ink[: int(rows[0] + _RAISED * (rows[-1] - rows[0] + 1)), letters[-1][0] :].any())
 
 
-def with_figure(
-    line: list[OcrWord], run: tuple[int, int], second: SecondReading, raised: bool
-) -> tuple[list[OcrWord], str | None]:
+def with_figure(line: list[OcrWord], run: tuple[int, int], second: SecondReading) -> tuple[list[OcrWord], str | None]:
     """Return the line with the better reading of a run, and a doubt.
 
-    The doubt names both readings of a short line, or of the run, if their digits differ. `raised` says whether the last
-    letter of the run is as high as a figure.
+    The doubt names both readings of a short line, or of the run, if their digits differ.
     """
     read = _FIGURE.fullmatch(second.text)
     if read is None:
         return line, None
     figure, unit = read[1] or read[3], read[2] or ""
-    if unit.startswith("m") and (raised or len(unit) > 1):
+    if unit.startswith("m") and len(unit) > 1:
         unit = "㎥" if unit[1:2] in ("3", "³") else "㎡"
     elif run[1] - run[0] > 1 and count_syllables(line[run[1] - 1].text):
         # A syllable behind a figure is its unit, which the second reader does not know.
@@ -112,10 +109,12 @@ def with_figure(
     first = "".join(join_words(words).split())
     digits, alike = _digits(figure), False
     # Tesseract takes a sign before a figure, and a unit after it, for more digits.
-    for other in (_digits(first), _digits(first[1:])):
+    for signs in range(1 if figure[0].isdigit() else 3):
+        other = _digits(first[signs:])
         alike |= other.startswith(digits) and len(other) - len(digits) <= _MORE
     certainty = min(second.certainties[: len(figure)])
-    if certainty < (_SURE_SIGN if alike and figure[0] in "△▲▽▼" else SURE):
+    agreed = first == figure + unit or (alike and (figure[0] in "△▲▽▼" or unit in ("㎡", "㎥")))
+    if certainty < (_SURE_AGREED if agreed else SURE):
         return line, None
     better = [*line[: run[0]], _confirmed(words, figure + unit, certainty), *line[run[1] :]]
     sure = certainty >= _CERTAIN and mean_confidence(words) < SURE_FIRST
@@ -127,13 +126,16 @@ def with_figure(
 
 
 def settle(line: list[OcrWord], second: SecondReading) -> tuple[list[OcrWord], str | None]:
-    """Return a line that is no figure to the second reader, and a doubt.
+    """Return a line that is no sure figure to the second reader, and a doubt.
 
     Of two readings that differ in letters that look like figures, a word such as `i386` is the second reader's.
     """
+    if min(second.certainties, default=0) < SURE:
+        # English may know the digits of a figure whose sign only the second reader knows.
+        return with_figure(line, (0, len(line)), second)
     first = "".join(join_words(line).split())
     digits = _digits(first), _digits(second.text)
-    if not all(digits) or digits[0] == digits[1] or min(second.certainties) < SURE:
+    if not all(digits) or digits[0] == digits[1]:
         return line, None
     alike = first.translate(_LOOKS) == second.text.translate(_LOOKS)
     if alike and second.text[0].isalpha() and min(second.certainties) >= _CERTAIN:

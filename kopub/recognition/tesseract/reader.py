@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import cv2
@@ -69,23 +70,22 @@ class Reader(PrintReader):
         texts: list[str] = []
         words: list[OcrWord] = []
         doubted: list[str] = []
-        unsettled: list[str] = []
         for printed in insert_leaders(rows, leaders):
             # What looks like a figure in a sentence is mostly Latin; a figure in a cell has signs that English lacks.
             is_figure = figures.is_figure(printed)
             line = printed if is_figure else self._corrected(gray, printed)
             line, other, doubts = self._with_figures(gray, line)
-            doubted = [*doubts, *doubted]
+            doubted += doubts
             if is_figure:
                 line = self._corrected(gray, line)
             line = [word for word in line if word.text]
             if line and other is not None:
                 line, doubt = figures.settle(line, other)
-                unsettled += [doubt] if doubt else []
+                doubted += [doubt] if doubt else []
             if line:
                 texts.append(join_words(line))
                 words += line
-        return PrintedText("\n".join(texts), words, [*doubted, *unsettled])
+        return PrintedText("\n".join(texts), words, doubted)
 
     def _words(self, engine: Any, gray: NDArray[np.uint8], row: Box) -> list[OcrWord]:
         """Return the words of one row of a block, in pixels of the block."""
@@ -172,7 +172,9 @@ class Reader(PrintReader):
             # The model wants paper around a figure; what is read of a neighbour would be worse.
             crop = strip[:, max(0, left - _CUT) : max(left + NARROWEST, right + _CUT)]
             reading = self._figures.read(crop)
-            line, doubt = figures.with_figure(line, run, reading, figures.has_raised_unit(crop))
+            if reading.text.endswith("m") and figures.has_raised_unit(crop):
+                reading = replace(reading, text=f"{reading.text}2")
+            line, doubt = figures.with_figure(line, run, reading)
             doubts += [doubt] if doubt else []
             if run == (0, len(line)) and not line[0].confirmed:
                 other = reading

@@ -71,6 +71,7 @@ class TesseractRecognizer(PrintRecognizer):
             6: "lines beside each other that are not level are read one by one",
             7: "words of a label are no columns, a dash alone in a cell is one, and odd figures are doubted",
             8: "columns that may be one are doubted, and the words of a label in a short table are none",
+            9: "signs and ㎡ of figures whose digits both readers know are read, and rare, unsure units doubted",
         },
     )
     limits: ClassVar[tuple[str, ...]] = (
