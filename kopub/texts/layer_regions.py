@@ -9,7 +9,7 @@ import numpy as np
 from kopub.boxes import Box, union
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import PICTURES, READ_TASKS, Layout, Region, Task
-from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
+from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word, characters_of
 from kopub.states import State
 from kopub.texts.layer_code import with_code
 from kopub.texts.layer_columns import split_columns
@@ -41,11 +41,15 @@ CODE = CodeVersion(
         "draw without a word is not read",
         4: "no cell of a document takes a part of a longer number, whose rest came out a second time, and the dots of "
         "a contents list leave no gutter",
+        5: "turned lines in the margin are no words of the lines beside them",
     },
 )
 """With a new version, pages with a text layer are laid out again."""
 
 _NOT_PRINT = Mark.INVISIBLE | Mark.NO_INK
+_TURNED = Mark.UP | Mark.DOWN
+_FEWEST_TURNED = 4
+"""Characters of a turned line; fewer may be a level word of one letter."""
 _FILLED = 0.5
 """Share of a grid's cells that hold words in a table; the grid of a chart holds few."""
 _WHOLE_PAGE = 0.6
@@ -87,7 +91,7 @@ def correct_regions(layout: Layout, layer: TextLayer) -> Layout:
     for box in tagged_tables(layer):
         if not any(shared(box, ruled) for ruled in tables):
             tables.append(box)
-    regions = _with_tables(layout.regions, tables, layer)
+    regions = _with_tables(_without_side_lines(layout.regions, layer), tables, layer)
     if not any(region.text for region in regions):
         in_columns: list[Region] = []
         for group in split_columns(regions, layer):
@@ -107,6 +111,26 @@ def _numbered(regions: Sequence[Region]) -> tuple[Region, ...]:
 
 def _has_letters(words: Sequence[Word]) -> bool:
     return any(map(str.isalnum, joined(words)))
+
+
+def _without_side_lines(regions: Sequence[Region], layer: TextLayer) -> Sequence[Region]:
+    """Return the regions, those of text without turned lines beside their level ones."""
+    aside: set[int] = set()
+    for block in _blocks([word for word in layer.words if word.marks & _TURNED]):
+        box = box_of(block)
+        if box.height > box.width and characters_of(block) >= _FEWEST_TURNED:
+            aside.update(map(id, block))
+    if not aside:
+        return regions
+    changed = list(regions)
+    for at, (region, within) in enumerate(regions_with_words(regions, layer)):
+        beside = [word for word in within.words if id(word) in aside]
+        level = [word for word in within.words if not word.marks & _TURNED]
+        if region.task is Task.TEXT and beside and level:
+            a, b = box_of(level), box_of(beside)
+            if b.x2 <= a.x1 or a.x2 <= b.x1:
+                changed[at] = replace(region, bbox=bbox_around(level, 1.0), polygon=None)
+    return changed
 
 
 def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
@@ -294,7 +318,7 @@ def _text(words: Sequence[Word]) -> Region:
 def _blocks(words: Sequence[Word]) -> Iterator[list[Word]]:
     """Yield words by block: lines of one start and direction, one below the other."""
     for turn in (NO_MARK, Mark.UP, Mark.DOWN):
-        own = [word for word in words if word.marks & (Mark.UP | Mark.DOWN) == turn]
+        own = [word for word in words if word.marks & _TURNED == turn]
         upright = set_upright(own)
         drawn = dict(zip(map(id, upright), own, strict=True))
         blocks: list[list[Line]] = []
