@@ -104,17 +104,14 @@ def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozense
     for region, within in regions_with_words(list(regions), layer):
         words = list(map(_with_nameless, within.words))
         is_hidden = any(word.marks & Mark.INVISIBLE for word in words)
-        table = None
-        if region.task is Task.TABLE and region.label == _TABLE and not is_hidden:
-            table = table_of(layer, words, region.bbox)
-        if table is not None:
-            is_whole = within.bare_share <= MOST_BARE
+        is_whole = within.bare_share <= MOST_BARE
+        is_table = region.task is Task.TABLE and region.label == _TABLE and not is_hidden
+        if is_table and (table := table_of(layer, words, region.bbox)):
             lines, text = list(table.lines()), table.html()
         else:
-            is_whole = (
+            is_whole &= (
                 region.task in (Task.TEXT, Task.ABANDON)
                 and region.label not in _DRAWN
-                and within.bare_share <= MOST_BARE
                 and not any(word.marks & _NOT_PRINT or _FORMULA.search(word.text) for word in within.words)
             )
             lines = lines_of(words)

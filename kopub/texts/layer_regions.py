@@ -115,20 +115,15 @@ def _has_letters(words: Sequence[Word]) -> bool:
 
 def _without_side_lines(regions: Sequence[Region], layer: TextLayer) -> Sequence[Region]:
     """Return the regions, those of text without turned lines beside their level ones."""
-    aside: set[int] = set()
-    for block in _blocks([word for word in layer.words if word.marks & _TURNED]):
-        box = box_of(block)
-        if box.height > box.width and characters_of(block) >= _FEWEST_TURNED:
-            aside.update(map(id, block))
-    if not aside:
-        return regions
+    turned = _blocks([word for word in layer.words if word.marks & _TURNED])
+    sides = [box_of(block) for block in turned if characters_of(block) >= _FEWEST_TURNED]
     changed = list(regions)
-    for at, (region, within) in enumerate(regions_with_words(regions, layer)):
-        beside = [word for word in within.words if id(word) in aside]
+    for at, (region, within) in enumerate(regions_with_words(regions, layer) if sides else ()):
         level = [word for word in within.words if not word.marks & _TURNED]
-        if region.task is Task.TEXT and beside and level:
-            a, b = box_of(level), box_of(beside)
-            if b.x2 <= a.x1 or a.x2 <= b.x1:
+        if region.task is Task.TEXT and level:
+            x1, _, x2, _ = box_of(level)
+            touched = [side for side in sides if side.height > side.width and shared(side, region.bbox)]
+            if any(side.x2 <= x1 or x2 <= side.x1 for side in touched):
                 changed[at] = replace(region, bbox=bbox_around(level, 1.0), polygon=None)
     return changed
 
@@ -160,18 +155,13 @@ def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
         if len(group) >= 3 and not any(shared(union(group), band) >= area(union(group)) for band in banded):
             around.append(union(group))
     for box, within in zip(around, words_of_boxes(layer, around), strict=True):
-        own = replace(layer, rules=tuple(_inside(layer.rules, box)), fills=tuple(_inside(fills, box)))
+        inner = [[line for line in lines if shared(line, box) >= area(line)] for lines in (layer.rules, fills)]
+        own = replace(layer, rules=tuple(inner[0]), fills=tuple(inner[1]))
         table = table_of(own, within.words, box)
         if table is None or table.rows < 2 or table.columns < 2:
             continue
         if sum(map(bool, table.words)) >= max(3, _FILLED * len(table.cells)):
             yield box
-
-
-def _inside(boxes: Sequence[Box], box: Box) -> Iterator[Box]:
-    for inner in boxes:
-        if box.x1 <= inner.x1 and box.y1 <= inner.y1 and inner.x2 <= box.x2 and inner.y2 <= box.y2:
-            yield inner
 
 
 def _banded(bands: Sequence[Box], layer: TextLayer) -> Iterator[Box]:
@@ -294,12 +284,11 @@ def _with_homeless(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
     """Return the regions with new ones for the words in pictures and in no region."""
     changed: list[Region] = []
     homeless = {id(word): word for word in layer.words}
-    unruled = regions_with_words(regions, without_rules(layer))
-    for (region, within), (_, plain) in zip(regions_with_words(regions, layer), unruled, strict=True):
+    for region, within in regions_with_words(regions, without_rules(layer)):
         for word in within.words:
             homeless.pop(id(word), None)
         if region.task is Task.SKIP and region.label in PICTURES and _has_letters(within.words):
-            if plain.bare_share > MOST_BARE:
+            if within.bare_share > MOST_BARE:
                 changed.append(region)
             changed += map(_text, _blocks(within.words))
         else:

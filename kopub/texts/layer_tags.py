@@ -146,9 +146,8 @@ def _agrees(layer: TextLayer, words_of_tags: Mapping[int, Sequence[Word]]) -> bo
             columns[tag.column].append(box)
     bands = [union(rows[at]) for at in sorted(rows)]
     strips = [union(columns[at]) for at in sorted(columns)]
-    if any(above.y2 > below.y1 + slack for above, below in pairwise(bands)):
-        return False
-    if any(left.x2 > right.x1 + slack for left, right in pairwise(strips)):
+    is_torn = any(above.y2 > below.y1 + slack for above, below in pairwise(bands))
+    if is_torn or any(left.x2 > right.x1 + slack for left, right in pairwise(strips)):
         return False
     upright = [rule for rule in layer.rules if rule.height > rule.width]
     for words in words_of_tags.values():
