@@ -205,8 +205,6 @@ def _known_region_texts(page: PageToRead) -> list[RegionText]:
     texts: list[RegionText] = []
     for region in page.regions:
         if known := believed.get(region.index):
-            content, origin = known.content, known.origin
-            texts.append(
-                RegionText(region.index, region.label, content, finish_reason=_GIVEN, attempts=0, origin=origin)
-            )
+            text = RegionText(region.index, region.label, known.content, finish_reason=_GIVEN, attempts=0)
+            texts.append(replace(text, origin=known.origin))
     return texts

@@ -155,7 +155,7 @@ def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
         if len(group) >= 3 and not any(shared(union(group), band) >= area(union(group)) for band in banded):
             around.append(union(group))
     for box, within in zip(around, words_of_boxes(layer, around), strict=True):
-        inner = [[line for line in lines if shared(line, box) >= area(line)] for lines in (layer.rules, fills)]
+        inner = [[line for line in lines if line.intersection(box) == line] for lines in (layer.rules, fills)]
         own = replace(layer, rules=tuple(inner[0]), fills=tuple(inner[1]))
         table = table_of(own, within.words, box)
         if table is None or table.rows < 2 or table.columns < 2:
@@ -216,9 +216,7 @@ def _with_tables(regions: Sequence[Region], tables: Sequence[Box], layer: TextLa
                 table = at
         if table is not None and len(inner) <= 1:
             # Layout may lose a last row without a rule below it.
-            x1, y1, x2, y2 = changed[table].bbox
-            whole = min(x1, box.x1), min(y1, box.y1), max(x2, box.x2), max(y2, box.y2)
-            changed[table] = replace(changed[table], bbox=whole)
+            changed[table] = replace(changed[table], bbox=union((Box(*changed[table].bbox), box)))
             continue
         for at in reversed(inner):
             del changed[at]
@@ -352,8 +350,8 @@ def _with_one_vertical(regions: Sequence[Region], layer: TextLayer) -> list[Regi
         if not is_column or len(columns) == 1:
             changed.append(region)
     if columns:
-        x1, y1, x2, y2 = zip(*(region.bbox for region in columns), strict=True)
-        whole = replace(columns[0], label="text", bbox=(min(x1), min(y1), max(x2), max(y2)), polygon=None)
+        box = union(Box(*region.bbox) for region in columns)
+        whole = replace(columns[0], label="text", bbox=box, polygon=None)
         changed[changed.index(columns[0])] = whole
     return changed
 

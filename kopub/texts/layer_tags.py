@@ -97,10 +97,8 @@ def tagged_tables(layer: TextLayer) -> list[Box]:
             tables[number].append(word)
     boxes: list[Box] = []
     for words in tables.values():
-        x1, y1, x2, y2 = box = box_of(words)
-        within = 0
-        for word in layer.words:
-            within += x1 <= word.box.x1 and word.box.x2 <= x2 and y1 <= word.box.y1 and word.box.y2 <= y2
+        box = box_of(words)
+        within = sum(word.box.intersection(box) == word.box for word in layer.words)
         if within == len(words) and tagged_cells(layer, words):
             boxes.append(box)
     return boxes
