@@ -179,8 +179,7 @@ def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) 
     if others:
         chosen.append(max(others, key=lambda candidate: candidate.letters))
     numbers = max(candidates, key=lambda candidate: candidate.digits)
-    most = max(candidate.digits for candidate in chosen)
-    if numbers not in chosen and numbers.digits >= _FEWEST_DIGITS > most:
+    if numbers.digits >= _FEWEST_DIGITS > max(candidate.digits for candidate in chosen):
         chosen.append(numbers)
     samples: list[LineSample] = []
     for candidate in chosen:
