@@ -115,15 +115,17 @@ def _has_letters(words: Sequence[Word]) -> bool:
 
 def _without_side_lines(regions: Sequence[Region], layer: TextLayer) -> Sequence[Region]:
     """Return the regions, those of text without turned lines beside their level ones."""
-    turned = _blocks([word for word in layer.words if word.marks & _TURNED])
-    sides = [box_of(block) for block in turned if characters_of(block) >= _FEWEST_TURNED]
+    # A letter that is a word shows no direction.
+    turned = [word for word in layer.words if word.marks & _TURNED or len(word.text) == 1]
+    sides = [box_of(block) for block in _blocks(turned) if characters_of(block, _TURNED) >= _FEWEST_TURNED]
+    sides = [side for side in sides if side.height > side.width]
+    aside = {id(word) for word in turned if any(side.x1 <= word.box.middle[0] <= side.x2 for side in sides)}
     changed = list(regions)
-    for at, (region, within) in enumerate(regions_with_words(regions, layer) if sides else ()):
-        level = [word for word in within.words if not word.marks & _TURNED]
-        if region.task is Task.TEXT and level:
+    for at, (region, within) in enumerate(regions_with_words(regions, layer) if aside else ()):
+        level = [word for word in within.words if id(word) not in aside]
+        if region.task is Task.TEXT and 0 < len(level) < len(within.words):
             x1, _, x2, _ = box_of(level)
-            touched = [side for side in sides if side.height > side.width and shared(side, region.bbox)]
-            if any(side.x2 <= x1 or x2 <= side.x1 for side in touched):
+            if any(side.x2 <= x1 or x2 <= side.x1 for side in sides if shared(side, region.bbox)):
                 changed[at] = replace(region, bbox=bbox_around(level, 1.0), polygon=None)
     return changed
 
