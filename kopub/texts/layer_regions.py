@@ -115,17 +115,22 @@ def _has_letters(words: Sequence[Word]) -> bool:
 
 def _without_side_lines(regions: Sequence[Region], layer: TextLayer) -> Sequence[Region]:
     """Return the regions, those of text without turned lines beside their level ones."""
-    # A letter that is a word shows no direction.
-    turned = [word for word in layer.words if word.marks & _TURNED or len(word.text) == 1]
-    sides = [box_of(block) for block in _blocks(turned) if characters_of(block, _TURNED) >= _FEWEST_TURNED]
-    sides = [side for side in sides if side.height > side.width]
-    aside = {id(word) for word in turned if any(side.x1 <= word.box.middle[0] <= side.x2 for side in sides)}
+    sides: list[Box] = []
+    for block in _blocks([word for word in layer.words if word.marks & _TURNED]):
+        box = box_of(block)
+        if box.height > box.width and characters_of(block) >= _FEWEST_TURNED:
+            sides.append(box)
     changed = list(regions)
-    for at, (region, within) in enumerate(regions_with_words(regions, layer) if aside else ()):
-        level = [word for word in within.words if id(word) not in aside]
-        if region.task is Task.TEXT and 0 < len(level) < len(within.words):
-            x1, _, x2, _ = box_of(level)
-            if any(side.x2 <= x1 or x2 <= side.x1 for side in sides if shared(side, region.bbox)):
+    for at, (region, within) in enumerate(regions_with_words(regions, layer) if sides else ()):
+        for side in sides:
+            level: list[Word] = []
+            for word in within.words:
+                # A letter that is a word shows no direction.
+                may_be_turned = word.marks & _TURNED or len(word.text) == 1
+                if not (may_be_turned and side.x1 <= word.box.middle[0] <= side.x2):
+                    level.append(word)
+            is_text = region.task is Task.TEXT and bool(level)
+            if is_text and shared(side, region.bbox) and side.apart(box_of(level))[0]:
                 changed[at] = replace(region, bbox=bbox_around(level, 1.0), polygon=None)
     return changed
 
@@ -157,8 +162,7 @@ def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
         if len(group) >= 3 and not any(shared(union(group), band) >= area(union(group)) for band in banded):
             around.append(union(group))
     for box, within in zip(around, words_of_boxes(layer, around), strict=True):
-        inner = [[line for line in lines if line.intersection(box) == line] for lines in (layer.rules, fills)]
-        own = replace(layer, rules=tuple(inner[0]), fills=tuple(inner[1]))
+        own = replace(layer, rules=tuple(filter(box.holds, layer.rules)), fills=tuple(filter(box.holds, fills)))
         table = table_of(own, within.words, box)
         if table is None or table.rows < 2 or table.columns < 2:
             continue

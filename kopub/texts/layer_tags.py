@@ -98,7 +98,7 @@ def tagged_tables(layer: TextLayer) -> list[Box]:
     boxes: list[Box] = []
     for words in tables.values():
         box = box_of(words)
-        within = sum(word.box.intersection(box) == word.box for word in layer.words)
+        within = sum(box.holds(word.box) for word in layer.words)
         if within == len(words) and tagged_cells(layer, words):
             boxes.append(box)
     return boxes
