@@ -193,18 +193,15 @@ def text_of(lines: Sequence[Line]) -> str:
 
 
 def _as_read(line: Line) -> Sequence[Word]:
-    """Return a line's words in reading order, to the left where most run so."""
-    if not _LEFTWARD.search(line.letters):
-        return line.words
-    leftward = sum(bool(_LEFTWARD.search(word.text)) for word in line.words)
-    rightward = [word for word in line.words if any(map(str.isalpha, word.text)) and not _LEFTWARD.search(word.text)]
-    if leftward <= len(rightward):
+    """Return a line's words in reading order, to the left where most letters run so."""
+    if 2 * len(_LEFTWARD.findall(line.letters)) <= sum(map(str.isalpha, line.letters)):
         return line.words
     words: list[Word] = []
     end = 0  # of the words from right to left; those after it keep their order
     for word in reversed(line.words):
-        words.insert(end if word in rightward else len(words), word)
-        end = end if word in rightward else len(words)
+        is_rightward = any(map(str.isalpha, word.text)) and not _LEFTWARD.search(word.text)
+        words.insert(end if is_rightward else len(words), word)
+        end = end if is_rightward else len(words)
     return words
 
 
