@@ -61,8 +61,8 @@ _FEWEST, _BEST, _MOST = 6, 40, 100
 """Letters of a line that is read as a sample: fewer prove little, more take too long."""
 _PLAIN = 0.7
 """Share of letters and digits in a line from which every reader should be able to read it."""
-_LATIN = re.compile("[A-Za-z]")
-"""A letter of a word whose digits may be the small ones of a formula."""
+_LATIN_WORD = re.compile(r"\S*[A-Za-z]\S*")
+"""A word whose digits may be the small ones of a formula."""
 _FRACTION = re.compile("[⁄¼-¾⅐-⅞]")
 """A sign of a fraction, whose small figures readers mistake."""
 _LEGIBLE = 10
@@ -169,7 +169,7 @@ def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) 
         is_legible = min(line.box) >= 0 and not turned and height >= _LEGIBLE
         is_plain = readable >= _PLAIN * len("".join(text.split())) and not _FRACTION.search(text)
         if is_legible and is_plain and _FEWEST <= len(characters) <= _MOST:
-            digits = sum(sum(map(str.isdigit, word)) for word in text.split() if not _LATIN.search(word))
+            digits = sum(map(str.isdigit, _LATIN_WORD.sub("", text)))
             candidates.append(_Candidate(line, text, len(characters), digits, height))
     if not candidates:
         return []
