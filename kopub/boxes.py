@@ -40,6 +40,10 @@ class Box(NamedTuple, Generic[Edge]):
         """Return whether the centre of this box lies in one of the `others`."""
         return any(self.inside(other) for other in others)
 
+    def holds(self, other: "Box[Any]") -> bool:
+        """Return whether no part of `other` is outside of this box."""
+        return self.intersection(other) == other
+
     def overlaps(self, other: "Box[Any]") -> bool:
         """Return whether the boxes share a pixel."""
         return self.x1 < other.x2 and other.x1 < self.x2 and self.y1 < other.y2 and other.y1 < self.y2

@@ -89,14 +89,6 @@ _EVEN = 0.25
 """Least contrast of a rule's palest part, as a share of the usual one; between blurred letters it is a tenth."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuledAreas:
-    """The areas that connected rules enclose: tables, and frames of text or other blocks."""
-
-    tables: tuple[Box, ...]
-    frames: tuple[Box, ...]
-
-
 def part_rules(contrast: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], RuledLines, float]:
     """Return a page's 0/1 ink mask without rules, the rules, and the `em`."""
     marks = (contrast > INK_CONTRAST).astype(np.uint8)
@@ -143,10 +135,10 @@ def _find_thin_lines(contrast: NDArray[np.uint8], width: int, height: int, thick
     return tuple(rules)
 
 
-def find_ruled_areas(rules: RuledLines, shape: tuple[int, int], em: float) -> RuledAreas:
-    """Find tables and frames among the rules of a page of `shape` (height, width).
+def find_ruled_areas(rules: RuledLines, shape: tuple[int, int], em: float) -> tuple[list[Box], list[Box]]:
+    """Find the tables, and the frames of other blocks, among the rules of a page.
 
-    Rules that touch form a group. A group with inner lines is a table, and one without is a frame.
+    `shape` is (height, width). Rules that touch form a group, which is a table if it has inner lines, or else a frame.
     """
     canvas = np.zeros(shape, np.uint8)
     for x1, y1, x2, y2 in (*rules.horizontal, *rules.vertical):
@@ -157,7 +149,8 @@ def find_ruled_areas(rules: RuledLines, shape: tuple[int, int], em: float) -> Ru
         for box in boxes:
             groups[int(labels[box.y1, box.x1])][direction].append(box)
 
-    tables, frames = [], []
+    tables: list[Box] = []
+    frames: list[Box] = []
     # The first label is that of the page without rules.
     for horizontal, vertical in groups[1:]:
         box = union([*horizontal, *vertical])
@@ -169,4 +162,4 @@ def find_ruled_areas(rules: RuledLines, shape: tuple[int, int], em: float) -> Ru
             tables.append(box)
         elif rows >= 2 and columns == 2:
             frames.append(box)
-    return RuledAreas(tuple(tables), tuple(frames))
+    return tables, frames

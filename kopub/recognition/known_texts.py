@@ -53,7 +53,7 @@ class PageToRead:
 
     The texts in `claimed` are accepted as long as the page's `samples` are read as expected. If one is not, the regions
     are read, and each keeps its claimed text only if its own reading agrees or is empty. `parts` complete the readings
-    of regions, as `with_print` says, under the same condition.
+    of regions, as `with_print` says, under the same conditions.
     """
 
     page: Page
@@ -188,17 +188,15 @@ class _Router:
             claimed = page.claimed.get(read.index)
             if read.index not in own:
                 continue
-            if claimed is None and not page.doubted and (printed := page.parts.get(read.index)) is not None:
-                texts.append(with_print(read, printed))
-            elif (
-                claimed is None
-                or read.state is State.FAILED
-                # Faint print is read as nothing, which says nothing against its text.
-                or (letters(read.content) and not agree(claimed.content, read.content))
-            ):
+            printed = claimed.content if claimed else page.parts.get(read.index)
+            # Faint print is read as nothing, which says nothing against its text.
+            agrees = printed is not None and (not letters(read.content) or agree(printed, read.content))
+            if printed is None or (page.doubted and (read.state is State.FAILED or not agrees)):
                 texts.append(read)
+            elif claimed is None:
+                texts.append(with_print(read, printed))
             else:
-                texts.append(replace(read, content=claimed.content, origin=claimed.origin, finish_reason=_GIVEN))
+                texts.append(replace(read, content=printed, origin=claimed.origin, finish_reason=_GIVEN))
         return page_reading(reading.page_id, sorted(texts, key=lambda text: text.index), reading.crops)
 
 
@@ -207,8 +205,6 @@ def _known_region_texts(page: PageToRead) -> list[RegionText]:
     texts: list[RegionText] = []
     for region in page.regions:
         if known := believed.get(region.index):
-            content, origin = known.content, known.origin
-            texts.append(
-                RegionText(region.index, region.label, content, finish_reason=_GIVEN, attempts=0, origin=origin)
-            )
+            text = RegionText(region.index, region.label, known.content, finish_reason=_GIVEN, attempts=0)
+            texts.append(replace(text, origin=known.origin))
     return texts

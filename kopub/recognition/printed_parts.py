@@ -22,6 +22,7 @@ _MISREAD = 2
 MARKUP = re.compile(r"</?(?:table|thead|tbody|tr|t[dh]|br)\b[^>]*>")
 """The markup of a table."""
 _PART = re.compile(rf"{MARKUP.pattern}|[^<]+|<")
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _ASCII_OR_HANGUL = re.compile("[0-9A-Za-z가-힣]")
 """Letters that a formula in LaTeX has, too."""
 
@@ -29,9 +30,9 @@ _ASCII_OR_HANGUL = re.compile("[0-9A-Za-z가-힣]")
 def with_print(read: RegionText, printed: str) -> RegionText:
     """Return a region's reading, with the letters that a text layer has in it.
 
-    A reading that shows no more than `printed` gives way to it; one that lacks its letters is completed by it. The
-    cells of a table that was read have the printed words that they show. Without `printed`, signs that are no text, as
-    of icons and dotted rules, are left out.
+    A reading that shows no more than `printed` gives way to it; one that lacks its letters or numbers is completed by
+    it. The cells of a table that was read have the printed words that they show. Without `printed`, signs that are no
+    text, as of icons and dotted rules, are left out.
     """
     read = replace(read, content=shorten_leaders(read.content))
     if not printed:
@@ -48,7 +49,10 @@ def with_print(read: RegionText, printed: str) -> RegionText:
     is_structured = is_formula or (read.native_label == "table" and (has_cells or not MARKUP.search(printed)))
     is_complete = has_nameless or (not is_structured and more <= max(_FEW, _MOST_MORE * own.total()))
     most_lost = _MOST_LOST_OF_FORMULA if is_formula else _MOST_LOST
-    if read.state is not State.FAILED and not is_complete and lost <= most_lost * own.total():
+    # A chart may read as cells of nonsense, which have all digits of its scales but none of their numbers.
+    has_numbers = is_formula or not Counter(_NUMBER.findall(text)) - Counter(_NUMBER.findall(read.content))
+    is_better = has_numbers or (has_cells and not MARKUP.search(printed) and more <= own.total())
+    if read.state is not State.FAILED and not is_complete and is_better and lost <= most_lost * own.total():
         return read
     is_doubted = read.state is State.FAILED or read.reason or not _is_text(read.content)
     if not (is_complete or is_doubted or more <= own.total()):

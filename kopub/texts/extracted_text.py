@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein
@@ -12,14 +13,14 @@ from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import FORMULAS, READ_TASKS, Region, Task
 from kopub.pages.documents.text_layer import Mark, TextLayer, Word
 from kopub.pages.nameless import NAMELESS, is_nameless
-from kopub.recognition.content import KOREAN, fence_code, letters, script_of
+from kopub.recognition.content import KOREAN, fence_code, letters, main_script, script_of
 from kopub.recognition.known_texts import LineSample
 from kopub.recognition.regions import RegionText, TextOrigin
 from kopub.states import Reason, State
 from kopub.texts.layer_code import CODE_LABEL
 from kopub.texts.layer_lines import Line, clean, code_of, joined, lines_of, text_of
 from kopub.texts.layer_soundness import has_nameless, is_broken, printed_part, unsound
-from kopub.texts.layer_tables import table_of
+from kopub.texts.layer_tables import chunks_of, table_of
 from kopub.texts.layer_tags import title_level
 from kopub.texts.markdown import page_text
 from kopub.texts.numbers_audit import NumbersAudit
@@ -40,6 +41,9 @@ CODE = CodeVersion(
         6: "words drawn into and behind a row are of the row; numbers that came out nowhere on a page are named",
         7: "words between rules of a picture or of dots fill the cells of a table",
         8: "a line with a fraction is no sample, and faint print that is read as nothing keeps the text of the layer",
+        9: "labels far apart, digits of formulas and those of scripts without a reader are no samples; rules are no "
+        "print beside a text; a page that is read for its samples keeps the parts that agree, tables have whole "
+        "numbers, and writing from right to left is read so",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""
@@ -57,6 +61,8 @@ _FEWEST, _BEST, _MOST = 6, 40, 100
 """Letters of a line that is read as a sample: fewer prove little, more take too long."""
 _PLAIN = 0.7
 """Share of letters and digits in a line from which every reader should be able to read it."""
+_LATIN_WORD = re.compile(r"\S*[A-Za-z]\S*")
+"""A word whose digits may be the small ones of a formula."""
 _FRACTION = re.compile("[⁄¼-¾⅐-⅞]")
 """A sign of a fraction, whose small figures readers mistake."""
 _LEGIBLE = 10
@@ -84,33 +90,28 @@ class ExtractedTexts:
 def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozenset[str] = KOREAN) -> ExtractedTexts:
     """Return the texts of the regions that the layer covers soundly.
 
-    In these regions the words are sound and are all that is printed. An unsound layer gives none. Lines are as printed;
-    a table is `<table>` HTML; code is fenced and keeps its indents. The samples are at most three lines in `scripts`,
-    those that the reader knows: one of the body, one of another size, and the one with most digits, since fonts map
-    each character separately.
+    In these regions the words are sound and are all that is printed but for rules. An unsound layer gives none. Lines
+    are as printed; a table is `<table>` HTML; code is fenced and keeps its indents. The samples are at most three lines
+    in `scripts`, those that the reader knows: one of the body, one of another size, and the one with most digits, since
+    fonts map each character separately.
     """
     if unsound(layer, scripts) is not None:
         return ExtractedTexts({})
-    layer = printed_part(layer)
-    unruled = without_rules(layer)
+    layer = without_rules(printed_part(layer))
     texts: dict[int, str] = {}
     parts: dict[int, str] = {}
     printed: list[Line] = []
     for region, within in regions_with_words(list(regions), layer):
         words = list(map(_with_nameless, within.words))
         is_hidden = any(word.marks & Mark.INVISIBLE for word in words)
-        table = None
-        if region.task is Task.TABLE and region.label == _TABLE and not is_hidden:
-            table = table_of(layer, words, region.bbox)
-        if table is not None:
-            [plain] = words_of_boxes(unruled, [region.bbox])
-            is_whole = plain.bare_share <= MOST_BARE
+        is_whole = within.bare_share <= MOST_BARE
+        is_table = region.task is Task.TABLE and region.label == _TABLE and not is_hidden
+        if is_table and (table := table_of(layer, words, region.bbox)):
             lines, text = list(table.lines()), table.html()
         else:
-            is_whole = (
+            is_whole &= (
                 region.task in (Task.TEXT, Task.ABANDON)
                 and region.label not in _DRAWN
-                and within.bare_share <= MOST_BARE
                 and not any(word.marks & _NOT_PRINT or _FORMULA.search(word.text) for word in within.words)
             )
             lines = lines_of(words)
@@ -155,16 +156,20 @@ class _Candidate(NamedTuple):
 
 def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) -> list[LineSample]:
     candidates: list[_Candidate] = []
-    for line in lines:
+    # What stands far apart in a row, as labels of a drawing do, is no line to a reader.
+    parts = list(chain.from_iterable(map(chunks_of, lines)))
+    # Fonts of other scripts draw digits of their own.
+    reads_digits = main_script("".join(part.letters for part in parts)) in {None, *scripts}
+    for line in parts:
         text, height = text_of([line]), max(1, line.box.height)
         characters = letters(text)
-        readable = sum(char.isdigit() or script_of(char) in scripts for char in characters)
+        readable = sum(reads_digits if char.isdigit() else script_of(char) in scripts for char in characters)
         # The boxes of turned lines are not places on the page, and no reader sees what is not drawn.
         turned = any(word.marks & (Mark.UP | Mark.DOWN | Mark.UNDRAWN) for word in line.words)
         is_legible = min(line.box) >= 0 and not turned and height >= _LEGIBLE
         is_plain = readable >= _PLAIN * len("".join(text.split())) and not _FRACTION.search(text)
         if is_legible and is_plain and _FEWEST <= len(characters) <= _MOST:
-            digits = sum(map(str.isdigit, text))
+            digits = sum(map(str.isdigit, _LATIN_WORD.sub("", text)))
             candidates.append(_Candidate(line, text, len(characters), digits, height))
     if not candidates:
         return []
@@ -174,8 +179,7 @@ def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) 
     if others:
         chosen.append(max(others, key=lambda candidate: candidate.letters))
     numbers = max(candidates, key=lambda candidate: candidate.digits)
-    most = max(candidate.digits for candidate in chosen)
-    if numbers not in chosen and numbers.digits >= _FEWEST_DIGITS > most:
+    if numbers.digits >= _FEWEST_DIGITS > max(candidate.digits for candidate in chosen):
         chosen.append(numbers)
     samples: list[LineSample] = []
     for candidate in chosen:
@@ -227,7 +231,7 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
     other places must come out somewhere on the page. Of a page of which the layer holds most letters, numbers that were
     read elsewhere are guesses.
     """
-    layer = printed_part(layer)
+    layer = without_rules(printed_part(layer))
     edits = longest = 0
     numbers = NumbersAudit()
     guesses: list[str] = []

@@ -79,11 +79,10 @@ def _runs(rows: Iterable[_Row]) -> list[list[_Row]]:
     runs: list[list[_Row]] = []
     for row in rows:
         above = runs[-1][-1] if runs else None
-        if above is None:
-            goes_on = False
-        elif row.region is above.region or not (row.is_code and row.line and above.is_code and above.line):
-            goes_on = row.region is above.region and row.is_code is above.is_code
-        else:
+        goes_on = False
+        if above and row.region is above.region:
+            goes_on = row.is_code is above.is_code
+        elif above and row.is_code and row.line and above.is_code and above.line:
             # A listing goes on in the next region if that is near.
             height = row.line.box.height
             goes_on = -height <= row.line.box.y1 - above.line.box.y2 <= _PITCH * height

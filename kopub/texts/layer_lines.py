@@ -30,6 +30,8 @@ _FITTED = 3
 _IGNORED = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 """Hyphens that are not printed, joiners and zero-width marks."""
 _LIGATURE = re.compile("[\ufb00-\ufb06]")
+_LEFTWARD = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+"""A letter of writing that runs from right to left."""
 _BULLET = re.compile("^[\ue000-\uf8ff](?=\\s|$)")
 """A character of a symbol font at the start of a line: such fonts do not say what their bullets are."""
 
@@ -175,7 +177,7 @@ def text_of(lines: Sequence[Line]) -> str:
     texts: list[str] = []
     carried = 0  # words of a line that end the line before it
     for line in lines:
-        for at, word in enumerate(line.words):
+        for at, word in enumerate(_as_read(line)):
             if at < carried:
                 in_small = texts[-1][-1:].islower() and word.text[:1].islower()
                 texts[-1] += word.text if in_small else f"-{word.text}"
@@ -188,6 +190,19 @@ def text_of(lines: Sequence[Line]) -> str:
     if carried:
         texts[-1] += "-"
     return "\n".join(filter(None, map(clean, texts)))
+
+
+def _as_read(line: Line) -> Sequence[Word]:
+    """Return a line's words in reading order, to the left where most letters run so."""
+    if 2 * len(_LEFTWARD.findall(line.letters)) <= sum(map(str.isalpha, line.letters)):
+        return line.words
+    words: list[Word] = []
+    end = 0  # of the words from right to left; those after it keep their order
+    for word in reversed(line.words):
+        is_rightward = any(map(str.isalpha, word.text)) and not _LEFTWARD.search(word.text)
+        words.insert(end if is_rightward else len(words), word)
+        end = end if is_rightward else len(words)
+    return words
 
 
 def clean(text: str) -> str:

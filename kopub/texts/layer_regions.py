@@ -9,7 +9,7 @@ import numpy as np
 from kopub.boxes import Box, union
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import PICTURES, READ_TASKS, Layout, Region, Task
-from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
+from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word, characters_of
 from kopub.states import State
 from kopub.texts.layer_code import with_code
 from kopub.texts.layer_columns import split_columns
@@ -41,11 +41,15 @@ CODE = CodeVersion(
         "draw without a word is not read",
         4: "no cell of a document takes a part of a longer number, whose rest came out a second time, and the dots of "
         "a contents list leave no gutter",
+        5: "turned lines in the margin are no words of the lines beside them",
     },
 )
 """With a new version, pages with a text layer are laid out again."""
 
 _NOT_PRINT = Mark.INVISIBLE | Mark.NO_INK
+_TURNED = Mark.UP | Mark.DOWN
+_FEWEST_TURNED = 4
+"""Characters of a turned line; fewer may be a level word of one letter."""
 _FILLED = 0.5
 """Share of a grid's cells that hold words in a table; the grid of a chart holds few."""
 _WHOLE_PAGE = 0.6
@@ -87,7 +91,7 @@ def correct_regions(layout: Layout, layer: TextLayer) -> Layout:
     for box in tagged_tables(layer):
         if not any(shared(box, ruled) for ruled in tables):
             tables.append(box)
-    regions = _with_tables(layout.regions, tables, layer)
+    regions = _with_tables(_without_side_lines(layout.regions, layer), tables, layer)
     if not any(region.text for region in regions):
         in_columns: list[Region] = []
         for group in split_columns(regions, layer):
@@ -107,6 +111,28 @@ def _numbered(regions: Sequence[Region]) -> tuple[Region, ...]:
 
 def _has_letters(words: Sequence[Word]) -> bool:
     return any(map(str.isalnum, joined(words)))
+
+
+def _without_side_lines(regions: Sequence[Region], layer: TextLayer) -> Sequence[Region]:
+    """Return the regions, those of text without turned lines beside their level ones."""
+    sides: list[Box] = []
+    for block in _blocks([word for word in layer.words if word.marks & _TURNED]):
+        box = box_of(block)
+        if box.height > box.width and characters_of(block) >= _FEWEST_TURNED:
+            sides.append(box)
+    changed = list(regions)
+    for at, (region, within) in enumerate(regions_with_words(regions, layer) if sides else ()):
+        for side in sides:
+            level: list[Word] = []
+            for word in within.words:
+                # A letter that is a word shows no direction.
+                may_be_turned = word.marks & _TURNED or len(word.text) == 1
+                if not (may_be_turned and side.x1 <= word.box.middle[0] <= side.x2):
+                    level.append(word)
+            is_text = region.task is Task.TEXT and bool(level)
+            if is_text and shared(side, region.bbox) and side.apart(box_of(level))[0]:
+                changed[at] = replace(region, bbox=bbox_around(level, 1.0), polygon=None)
+    return changed
 
 
 def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
@@ -136,18 +162,12 @@ def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
         if len(group) >= 3 and not any(shared(union(group), band) >= area(union(group)) for band in banded):
             around.append(union(group))
     for box, within in zip(around, words_of_boxes(layer, around), strict=True):
-        own = replace(layer, rules=tuple(_inside(layer.rules, box)), fills=tuple(_inside(fills, box)))
+        own = replace(layer, rules=tuple(filter(box.holds, layer.rules)), fills=tuple(filter(box.holds, fills)))
         table = table_of(own, within.words, box)
         if table is None or table.rows < 2 or table.columns < 2:
             continue
         if sum(map(bool, table.words)) >= max(3, _FILLED * len(table.cells)):
             yield box
-
-
-def _inside(boxes: Sequence[Box], box: Box) -> Iterator[Box]:
-    for inner in boxes:
-        if box.x1 <= inner.x1 and box.y1 <= inner.y1 and inner.x2 <= box.x2 and inner.y2 <= box.y2:
-            yield inner
 
 
 def _banded(bands: Sequence[Box], layer: TextLayer) -> Iterator[Box]:
@@ -202,9 +222,7 @@ def _with_tables(regions: Sequence[Region], tables: Sequence[Box], layer: TextLa
                 table = at
         if table is not None and len(inner) <= 1:
             # Layout may lose a last row without a rule below it.
-            x1, y1, x2, y2 = changed[table].bbox
-            whole = min(x1, box.x1), min(y1, box.y1), max(x2, box.x2), max(y2, box.y2)
-            changed[table] = replace(changed[table], bbox=whole)
+            changed[table] = replace(changed[table], bbox=union((Box(*changed[table].bbox), box)))
             continue
         for at in reversed(inner):
             del changed[at]
@@ -270,12 +288,11 @@ def _with_homeless(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
     """Return the regions with new ones for the words in pictures and in no region."""
     changed: list[Region] = []
     homeless = {id(word): word for word in layer.words}
-    unruled = regions_with_words(regions, without_rules(layer))
-    for (region, within), (_, plain) in zip(regions_with_words(regions, layer), unruled, strict=True):
+    for region, within in regions_with_words(regions, without_rules(layer)):
         for word in within.words:
             homeless.pop(id(word), None)
         if region.task is Task.SKIP and region.label in PICTURES and _has_letters(within.words):
-            if plain.bare_share > MOST_BARE:
+            if within.bare_share > MOST_BARE:
                 changed.append(region)
             changed += map(_text, _blocks(within.words))
         else:
@@ -294,7 +311,7 @@ def _text(words: Sequence[Word]) -> Region:
 def _blocks(words: Sequence[Word]) -> Iterator[list[Word]]:
     """Yield words by block: lines of one start and direction, one below the other."""
     for turn in (NO_MARK, Mark.UP, Mark.DOWN):
-        own = [word for word in words if word.marks & (Mark.UP | Mark.DOWN) == turn]
+        own = [word for word in words if word.marks & _TURNED == turn]
         upright = set_upright(own)
         drawn = dict(zip(map(id, upright), own, strict=True))
         blocks: list[list[Line]] = []
@@ -339,8 +356,8 @@ def _with_one_vertical(regions: Sequence[Region], layer: TextLayer) -> list[Regi
         if not is_column or len(columns) == 1:
             changed.append(region)
     if columns:
-        x1, y1, x2, y2 = zip(*(region.bbox for region in columns), strict=True)
-        whole = replace(columns[0], label="text", bbox=(min(x1), min(y1), max(x2), max(y2)), polygon=None)
+        box = union(Box(*region.bbox) for region in columns)
+        whole = replace(columns[0], label="text", bbox=box, polygon=None)
         changed[changed.index(columns[0])] = whole
     return changed
 

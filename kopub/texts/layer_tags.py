@@ -97,10 +97,8 @@ def tagged_tables(layer: TextLayer) -> list[Box]:
             tables[number].append(word)
     boxes: list[Box] = []
     for words in tables.values():
-        x1, y1, x2, y2 = box = box_of(words)
-        within = 0
-        for word in layer.words:
-            within += x1 <= word.box.x1 and word.box.x2 <= x2 and y1 <= word.box.y1 and word.box.y2 <= y2
+        box = box_of(words)
+        within = sum(box.holds(word.box) for word in layer.words)
         if within == len(words) and tagged_cells(layer, words):
             boxes.append(box)
     return boxes
@@ -146,9 +144,8 @@ def _agrees(layer: TextLayer, words_of_tags: Mapping[int, Sequence[Word]]) -> bo
             columns[tag.column].append(box)
     bands = [union(rows[at]) for at in sorted(rows)]
     strips = [union(columns[at]) for at in sorted(columns)]
-    if any(above.y2 > below.y1 + slack for above, below in pairwise(bands)):
-        return False
-    if any(left.x2 > right.x1 + slack for left, right in pairwise(strips)):
+    is_torn = any(above.y2 > below.y1 + slack for above, below in pairwise(bands))
+    if is_torn or any(left.x2 > right.x1 + slack for left, right in pairwise(strips)):
         return False
     upright = [rule for rule in layer.rules if rule.height > rule.width]
     for words in words_of_tags.values():

@@ -1,6 +1,7 @@
 """Known texts are taken, the others are read, and every region comes out once."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -184,6 +185,13 @@ def test_a_page_with_a_sample_that_reads_otherwise_is_read_and_keeps_what_its_re
         (2, "", None),
     ]
     assert len(found["p"].crops) == 1
+
+
+def test_a_page_with_such_a_sample_has_the_parts_that_its_readings_agree_with():
+    parts = {0: "re△d", 1: "something else"}
+    page = replace(with_layer("something else"), claimed={}, parts=parts)
+    (reading,) = read_unknown(Reader().read, [page])
+    assert [text.content for text in reading.regions] == ["re△d", "read", ""]
 
 
 def test_faint_print_that_is_read_as_nothing_keeps_its_claimed_text():

@@ -120,6 +120,15 @@ def test_columns_of_vertical_writing_are_one_region_from_right_to_left():
     assert extract_texts(layer, found.regions).texts == {0: "첫째 줄의 글\n둘째 줄의 글"}
 
 
+def test_a_turned_line_in_the_margin_is_no_part_of_the_lines_beside_it():
+    stamp = Word("2024", Box(40, 100, 70, 290), Mark.UP), Word("Archive:", Box(40, 300, 70, 490), Mark.UP)
+    level = Word("the-first-line", Box(100, 150, 700, 180)), Word("5", Box(40, 292, 70, 298))
+    layer = TextLayer(800, 1000, (*level, *stamp), 0, 10, np.zeros((100, 80), bool))
+    lines = (Region(0, "text", Task.TEXT, 1.0, (30, 140, 710, 310)),)
+    found = correct_regions(Layout("some_1", State.OK, regions=lines), layer)
+    assert sorted(extract_texts(layer, found.regions).texts.values()) == ["5", "Archive: 2024", "the-first-line"]
+
+
 def test_two_columns_that_layout_took_for_lines_are_read_one_after_the_other(texts):
     left = [(40, 500 - 16 * at, f"this is line number {at} of the left column") for at in range(10)]
     right = [(230, 500 - 16 * at, f"here is line number {at} of its neighbour") for at in range(10)]

@@ -84,6 +84,12 @@ def test_lines_that_the_pdf_has_in_another_order_are_read_from_the_top():
     assert read([*line("right", x=300), *line("left")]) == "left right"
 
 
+def test_writing_from_right_to_left_is_read_so_and_words_of_other_letters_in_it_are_not():
+    assert read(line("20300 ملی استاندارد شماره")) == "شماره استاندارد ملی 20300"
+    assert read(line("پذيرش کاالی New York بازار 1403")) == "1403 بازار New York کاالی پذيرش"
+    assert read(line("a line with شماره in it")) == "a line with شماره in it"
+
+
 def test_signs_of_another_font_that_are_drawn_after_their_row_stand_in_its_gaps():
     row = [*line("피해액이 조원에"), Word("이르며", Box(260, 100, 290, 120))]
     row[1] = Word("조원에", Box(200, 100, 240, 120))
@@ -232,6 +238,7 @@ def test_nothing_is_taken_of_an_unsound_layer_though_each_of_its_words_looks_sou
 
 def test_a_line_of_the_body_one_of_another_size_and_the_one_with_most_digits_are_samples():
     lines = ["Installation guide", "a sentence of the body as long as any", "and one more", "12 300 450 won in 2024"]
+    lines.append("c12 such that 1vul(x345 + s6789) = 1vul(x2345) of a formula and as long as two")
     page = layer(*(line(text, y=100 + 60 * at, size=40 if at == 0 else 20) for at, text in enumerate(lines)))
     found = extract_texts(page, [region(0, 0, 0, WIDTH, HEIGHT)], frozenset({"LATIN", "HANGUL"}))
     assert [sample.text for sample in found.samples] == [lines[1], lines[0], lines[3]]
@@ -240,12 +247,24 @@ def test_a_line_of_the_body_one_of_another_size_and_the_one_with_most_digits_are
 
 @pytest.mark.parametrize(
     "words",
-    [line("ελληνικά γράμματα"), line("( ) [ ] { } = = a"), line("a word", marks=Mark.UP), line("up to 1 ⁄4 inch")],
+    [
+        line("ελληνικά γράμματα"),
+        line("( ) [ ] { } = = a"),
+        line("a word", marks=Mark.UP),
+        line("up to 1 ⁄4 inch"),
+        [*line("مدارک ارائه تاريخ"), *line("1403/09/19", y=130)],
+        [*line("one"), *line("two", x=400), *line("three", x=700)],
+    ],
 )
 def test_what_the_reader_may_not_read_is_no_sample(words: list[Word]):
     found = extract_texts(layer(words), [region(0, 0, 0, WIDTH, HEIGHT)], frozenset({"LATIN", "GREEK"}))
     assert found.texts
     assert not found.samples
+
+
+def test_rules_around_a_text_are_no_print_beside_it():
+    page = replace(layer(line("a footer"), bare=(slice(9, 10), slice(0, 90))), rules=(Box(0, 90, 900, 99),))
+    assert extract_texts(page, [region(0, 0, 80, WIDTH, 130)]).texts == {0: "a footer"}
 
 
 def test_code_keeps_its_indents():

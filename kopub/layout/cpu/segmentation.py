@@ -84,10 +84,10 @@ def segment(gray: NDArray[np.uint8]) -> Segmentation:
         gray = np.minimum(gray, np.uint8(min(255, paper + _HALO)))
     contrast = ink_contrast(gray, PAPER_REACH)
     ink, rules, em = part_rules(contrast)
-    ruled = find_ruled_areas(rules, gray.shape, em)
+    ruled, frames = find_ruled_areas(rules, gray.shape, em)
     pictures, tints = find_filled(gray, em)
     # Straight edges in a screenshot are not a table, and a filled cell of a table is not a picture.
-    tables = [table for table in ruled.tables if not any(table.inside(p) and table.width <= p.width for p in pictures)]
+    tables = [table for table in ruled if not any(table.inside(p) and table.width <= p.width for p in pictures)]
     pictures = [box for box in pictures if not box.inside_any(tables)]
     _clear_boxes(ink, [*pictures, *tables])
     drawings = find_drawings(ink, em)
@@ -109,8 +109,7 @@ def segment(gray: NDArray[np.uint8]) -> Segmentation:
     items += [Item("table", box) for box in tables]
     items += [Item("picture", box) for box in pictures]
     # A tint behind a single row is a heading or a band of a table, and keeps nothing together.
-    tints = [tint for tint in tints if tint.height > _BAND * em and not tint.inside_any(tables)]
-    frames = [*ruled.frames, *tints]
+    frames += [tint for tint in tints if tint.height > _BAND * em and not tint.inside_any(tables)]
     blocks = order_blocks(items, frames, gray.shape[0], em)
     return Segmentation(tuple(blocks), rules, em, scale, gray.shape)
 

@@ -298,8 +298,8 @@ class InkMap:
         contrast = ink_contrast(shrink(gray, scale), PAPER_REACH)
         ink = contrast > INK_CONTRAST
         em = estimate_em(ink.astype(np.uint8))
-        ruled = find_ruled_areas(find_rules(contrast, em), (contrast.shape[0], contrast.shape[1]), em)
-        return cls(ink, ruled.tables, scale, round(em / 2))
+        tables, _ = find_ruled_areas(find_rules(contrast, em), (contrast.shape[0], contrast.shape[1]), em)
+        return cls(ink, tuple(tables), scale, round(em / 2))
 
     def share_outside(self, boxes: Iterable[PixelBox]) -> float:
         """Return the share of the page's ink outside all boxes, 0 to 1."""
