@@ -18,13 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("kopub", "kopub_assets", "resources")
 AT_MOST = {
-    "functions per 1,000 lines of code": 75.1,
+    "functions per 1,000 lines of code": 74.9,
     "comprehensions per 1,000 lines of code": 39.1,
-    "private functions per 1,000 lines of code": 20.9,
+    "private functions per 1,000 lines of code": 20.6,
     "imports inside functions": 243,
     "classes named after a region or block": 13,
     "classes named after a page or document": 18,
-    "lines": 76_730,
+    "lines": 76_770,
 }
 AT_LEAST = {"comments, percent of lines": 1.3}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
