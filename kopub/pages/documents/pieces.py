@@ -279,7 +279,7 @@ class PrintedWords:
 
     @cached_property
     def _seeds(self) -> bytearray:
-        """A mark at the hash of each seed in print, so that others are not looked for in all of it."""
+        """A mark at the hash of each seed in print; others cannot be found."""
         marks = bytearray(16 * len(self._letters) + 1)
         for place in range(len(self._letters) - _SEED + 1):
             marks[hash(self._letters[place : place + _SEED]) % len(marks)] = True
