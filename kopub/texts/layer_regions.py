@@ -126,8 +126,8 @@ def _without_side_lines(regions: Sequence[Region], layer: TextLayer) -> Sequence
             level: list[Word] = []
             for word in within.words:
                 # A letter that is a word shows no direction.
-                may_be_turned = word.marks & _TURNED or len(word.text) == 1
-                if not (may_be_turned and side.x1 <= word.box.middle[0] <= side.x2):
+                is_of_side = len(word.text) == 1 and side.x1 <= word.box.middle[0] <= side.x2
+                if not (word.marks & _TURNED or is_of_side):
                     level.append(word)
             is_text = region.task is Task.TEXT and bool(level)
             if is_text and shared(side, region.bbox) and side.apart(box_of(level))[0]:

@@ -114,10 +114,13 @@ def test_columns_of_vertical_writing_are_one_region_from_right_to_left():
         for at, text in enumerate(column.split())
     ]
     layer = TextLayer(800, 1000, tuple(words), 0, 10, np.zeros((100, 80), bool))
-    boxes = ((420, 90, 470, 400), (490, 90, 540, 290), (490, 290, 540, 400))
-    blocks = tuple(Region(at, "text", Task.TEXT, 1.0, box) for at, box in enumerate(boxes))
-    found = correct_regions(Layout("some_1", State.OK, regions=blocks), layer)
-    assert extract_texts(layer, found.regions).texts == {0: "첫째 줄의 글\n둘째 줄의 글"}
+    columns = (420, 90, 470, 400), (490, 90, 540, 290), (490, 290, 540, 400)
+    # Layout may take what stands beside each other in its columns for lines.
+    rows = (425, 90, 535, 195), (425, 195, 535, 400)
+    for boxes in (columns, rows):
+        blocks = tuple(Region(at, "text", Task.TEXT, 1.0, box) for at, box in enumerate(boxes))
+        found = correct_regions(Layout("some_1", State.OK, regions=blocks), layer)
+        assert extract_texts(layer, found.regions).texts == {0: "첫째 줄의 글\n둘째 줄의 글"}
 
 
 def test_a_turned_line_in_the_margin_is_no_part_of_the_lines_beside_it():
