@@ -5,10 +5,12 @@ import json
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import psutil
 from fsspec.implementations.local import LocalFileSystem
 
 from kopub.errors import LockLost
@@ -67,7 +69,10 @@ def _tables(history: CorpusHistory) -> dict[str, str]:
 
 
 def _is_stopped(process: int) -> bool:
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    # One that has ended is gone a moment before its exit code is there.
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(process).status() == psutil.STATUS_STOPPED
+    return False
 
 
 class _Lease(ObjectLock):
