@@ -25,7 +25,7 @@ _last_footers: dict[tuple[str, str], "dict[str, tuple[str, Entry]]"] = {}
 """The footers that this process last saw, by URL of an object store and asset, to avoid fetching them again."""
 _FEW, _AT_ONCE = 4, 16
 """Most footers that are read one after another, and the concurrent requests if there are more."""
-_COLUMNS = ("recipe", "content", "made_with", "made_from", "states", SOURCES, "regions", "tried_again")
+_COLUMNS = ("recipe", "content", "made_with", "made_from", "states", SOURCES, "regions", "partial_again")
 _SCHEMA = pa.schema(
     [
         ("shard", pa.string()),

@@ -131,7 +131,7 @@ class ShardWork:
         regions = asset.regions_by_task(table)
         task_counts = {} if regions is None else {"regions": canonical_json(regions)}
         again = len(tried_again(table, asset.table.key, asset.parts))
-        metadata = self._stamp.metadata(table) | task_counts | ({"tried_again": str(again)} if again else {})
+        metadata = self._stamp.metadata(table) | task_counts | ({"partial_again": str(again)} if again else {})
         # Further metadata, as a table of an earlier version may carry, is no reason to write the table again.
         if self._stored is None or not metadata.items() <= self._stored[1].items() or not self._stored[0].equals(table):
             asset.store.write(asset.name, shard, table, metadata, replaces=self._stored is not None)

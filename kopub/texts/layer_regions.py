@@ -123,14 +123,15 @@ def _without_side_lines(regions: Sequence[Region], layer: TextLayer) -> Sequence
     changed = list(regions)
     for at, (region, within) in enumerate(regions_with_words(regions, layer) if sides else ()):
         for side in sides:
+            if region.task is not Task.TEXT or not shared(side, region.bbox):
+                continue
             level: list[Word] = []
             for word in within.words:
                 # A letter that is a word shows no direction.
                 is_of_side = len(word.text) == 1 and side.x1 <= word.box.middle[0] <= side.x2
                 if not (word.marks & _TURNED or is_of_side):
                     level.append(word)
-            is_text = region.task is Task.TEXT and bool(level)
-            if is_text and shared(side, region.bbox) and side.apart(box_of(level))[0]:
+            if level and side.apart(box_of(level))[0]:
                 changed[at] = replace(region, bbox=bbox_around(level, 1.0), polygon=None)
     return changed
 
